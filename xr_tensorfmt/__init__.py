@@ -1,0 +1,16 @@
+"""Binary tensor files as lazy, labelled xarray Datasets: ``engine="tensorfmt"``."""
+
+from __future__ import annotations
+
+from xr_tensorfmt.backend import TensorFormatBackend
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
+
+__all__ = [
+    "SourceChangedError",
+    "TensorFormatBackend",
+    "TensorFormatError",
+    "TensorFormatWarning",
+    "__version__",
+]
+
+__version__ = "0.1.0"

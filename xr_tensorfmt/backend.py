@@ -1,0 +1,171 @@
+"""The door: what xarray calls. No parsing, no bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from xarray import Coordinates, Dataset, Variable, conventions
+from xarray.backends import BackendEntrypoint
+
+from xr_tensorfmt import chunks, formats
+from xr_tensorfmt.formats import OpenOptions, Sparse
+from xr_tensorfmt.lazyarray import lazy_array
+from xr_tensorfmt.sources import InputOutput, Source, is_url, open_source
+from xr_tensorfmt.tensor import Container, Tensor
+
+
+class TensorFormatBackend(BackendEntrypoint):
+    """Opens binary tensor files as lazy, labelled Datasets.
+
+    xarray finds it as ``engine="tensorfmt"``.
+    """
+
+    description: ClassVar[str] = "Open binary tensor files (TENS) as lazy, labelled Datasets"
+    url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (
+        "filename_or_obj",
+        "mask_and_scale",
+        "decode_times",
+        "concat_characters",
+        "decode_coords",
+        "drop_variables",
+        "use_cftime",
+        "decode_timedelta",
+        "format",
+        "name",
+        "dims",
+        "sparse",
+        "io",
+        "chunk_bytes",
+    )
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: bool | Mapping[str, bool] = True,
+        decode_times: Any = True,
+        concat_characters: bool | Mapping[str, bool] = True,
+        decode_coords: bool | Literal["coordinates", "all"] = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        decode_timedelta: Any = None,
+        format: str | None = None,
+        name: str = "tensor",
+        dims: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+        sparse: Sparse = "auto",
+        io: InputOutput = "auto",
+        chunk_bytes: int = chunks.TARGET,
+    ) -> Dataset:
+        """Open a file; nothing but its header is read.
+
+        Parameters
+        ----------
+        filename_or_obj : str, PathLike, file object, bytes or memoryview
+            The file. Of a file object the position is used, so it must stay open and untouched.
+        mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
+            As in `xarray.open_dataset`; they act on attributes that the file itself has.
+        drop_variables : str or iterable of str, optional
+            Variables to leave out.
+        format : {"tens"}, optional
+            The format; by default the content decides.
+        name : str
+            Name of the variable.
+        dims : sequence of str, or mapping of variable name to such, optional
+            Names for the dimensions in place of the file's own.
+        sparse : {"auto", "dense", "stored"}
+            For a file of index-value pairs: a dense tensor with zeros where nothing is stored
+            (the first two), or the stored values over dim ``entry`` with a coordinate for each
+            dimension.
+        io : {"auto", "mmap", "read"}
+            How a local file is read: by windows mapped for each read (the first two), or into
+            memory of its own, which suits network file systems.
+        chunk_bytes : int
+            Most bytes of a chunk of ``chunks={}``; dask's ``array.chunk-size`` is a limit as well.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        TensorFormatError
+            The file is damaged or of no known format.
+        OSError
+            There is no such file, or it may not be read.
+        ValueError, TypeError
+            A keyword does not fit the file.
+        """
+        if chunk_bytes < 1:
+            raise ValueError(f"chunk_bytes={chunk_bytes} is not a positive number of bytes")
+        source = open_source(filename_or_obj, io)
+        container = formats.parse(source, OpenOptions(name, dims, sparse), format)
+        variables, attrs, coordinates = conventions.decode_cf_variables(
+            _variables(container, source, chunk_bytes),
+            dict(container.attrs),
+            concat_characters=concat_characters,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            decode_coords=decode_coords,
+            drop_variables=drop_variables,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
+        )
+        names = {each.name for each in container.coordinates} | coordinates
+        coords = {key: value for key, value in variables.items() if key in names}
+        data = {key: value for key, value in variables.items() if key not in names}
+        # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
+        return Dataset(data, Coordinates(coords, indexes={}), attrs)
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Whether a local file, or bytes, can only be of one of the formats.
+
+        Parameters
+        ----------
+        filename_or_obj : object
+            Whatever the user passed to xarray.
+
+        Returns
+        -------
+        bool
+            False for URLs, which are never asked, and for all that cannot be read.
+        """
+        if is_url(filename_or_obj):
+            return False
+        try:
+            return _recognised(filename_or_obj)
+        except Exception:  # noqa: BLE001  # no fault of any file is ours to report here
+            return False
+
+
+def _recognised(file: Any) -> bool:
+    if isinstance(file, str | os.PathLike | bytes | bytearray | memoryview):
+        return formats.recognised(open_source(file, "read"))
+    position = file.tell()
+    try:
+        return formats.recognised(open_source(file))
+    finally:
+        file.seek(position)
+
+
+def _variables(container: Container, source: Source, chunk_bytes: int) -> dict[str, Variable]:
+    target = min(chunk_bytes, _dask_chunk_bytes())
+    tensors = (*container.tensors, *container.coordinates)
+    return {each.name: _variable(each, source, target) for each in tensors}
+
+
+def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
+    chunk = dict(zip(tensor.dims, tensor.layout.chunk_shape(target), strict=True))
+    encoding = {**tensor.encoding, "preferred_chunks": chunk}
+    return Variable(tensor.dims, lazy_array(source, tensor.layout), dict(tensor.attrs), encoding)
+
+
+def _dask_chunk_bytes() -> int:
+    """Bytes above which dask would cut chunks along the fast axis, too."""
+    # Not at the top: every user of xarray pays for what an entry point imports.
+    import dask.config  # noqa: PLC0415
+    from dask.utils import parse_bytes  # noqa: PLC0415
+
+    return int(parse_bytes(dask.config.get("array.chunk-size", "128MiB")))

@@ -1,0 +1,54 @@
+"""The chunk grid: pure arithmetic on shapes and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+
+PAGE = 4096
+"""Bytes that chunk lengths are a multiple of, wherever the arithmetic allows."""
+
+TARGET = 32 << 20
+"""Default size of a chunk in bytes.
+
+Measured: sums gain up to 64 MiB, chains of operations with temporaries lose from 32 MiB on.
+"""
+
+
+def contiguous_chunk(shape: Sequence[int], item: int, target: int) -> tuple[int, ...]:
+    """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Lengths of the axes, slowest first.
+    item : int
+        Bytes of one element.
+    target : int
+        Most bytes of one chunk, if one element is not larger.
+
+    Returns
+    -------
+    tuple of int
+        ``(1, ..., 1, k, full, ..., full)``. The chunks are as equal as can be, and those of ``k``
+        rows have a multiple of 4096 bytes if any ``k`` within `target` has. Axes of length 0 count
+        as if they had length 1.
+    """
+    lengths = [max(1, length) for length in shape]
+    for axis in range(len(lengths)):
+        row = item * prod(lengths[axis + 1 :])
+        if row <= target or axis == len(lengths) - 1:
+            rows = _rows(lengths[axis], row, target)
+            return (*(1,) * axis, rows, *lengths[axis + 1 :])
+    return ()
+
+
+def _rows(length: int, row: int, target: int) -> int:
+    most = max(1, target // row)
+    if most >= length:
+        return length
+    whole_pages = PAGE // gcd(row, PAGE)
+    step = whole_pages if whole_pages <= most else 1
+    count = -(-length // (most - most % step))
+    even = -(-length // count)
+    return -(-even // step) * step

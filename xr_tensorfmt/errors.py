@@ -1,0 +1,55 @@
+"""What goes wrong with a file, said so that a user can act on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(eq=False)
+class TensorFormatError(ValueError):
+    """A file that cannot be read as what it claims to be.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    field : str
+        The part of the file that is wrong, in the words of its format.
+    found : object
+        What the file holds there.
+    expected : str
+        What a readable file would hold.
+    hint : str
+        What the user can do about it.
+    offset : int, optional
+        Position of the field in bytes from the start of the file; None where the fault has no
+        single place.
+    """
+
+    path: str
+    field: str
+    found: Any
+    expected: str
+    hint: str
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        """One sentence: where, what is there, what should be, what to do."""
+        place = "" if self.offset is None else f" at byte {self.offset}"
+        return (
+            f"{self.path}: {self.field}{place} is {self.found}, "
+            f"expected {self.expected}; {self.hint}."
+        )
+
+    def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
+        """Exceptions pickle by ``args``, which a dataclass leaves empty; dask workers need this."""
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))
+
+
+class SourceChangedError(TensorFormatError):
+    """The file was written to or replaced after it had been opened."""
+
+
+class TensorFormatWarning(UserWarning):
+    """The file breaks a rule of its format in a way that leaves no doubt about its values."""

@@ -1,0 +1,115 @@
+"""Byte ranges: what a read needs, how near ones are fetched together, how they are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Integers = NDArray[np.int64]
+
+# From this length on, one slice assignment a piece is as fast as a gather by numpy.
+_LONG_PIECE = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """Byte ranges ``[start, start + length)`` in ascending order, none of them overlapping.
+
+    Parameters
+    ----------
+    starts : ndarray of int64
+        First byte of each range.
+    lengths : ndarray of int64
+        Bytes of each range, each at least 1; a broadcast scalar where all are equal.
+    """
+
+    starts: Integers
+    lengths: Integers
+
+    @classmethod
+    def uniform(cls, starts: Integers, length: int) -> Extents:
+        """Ranges of one length, which costs no second array."""
+        return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
+
+    @classmethod
+    def single(cls, start: int, stop: int) -> Extents:
+        """The one range from ``start`` up to ``stop``."""
+        return cls.uniform(np.array([start], dtype=np.int64), stop - start)
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all ranges together."""
+        return int(self.lengths.sum())
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """First byte of the first range and the byte after the last one."""
+        return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
+
+    def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
+        """Group ranges that are worth one request.
+
+        Parameters
+        ----------
+        gap : int
+            Most bytes to fetch in vain between two neighbours of one group.
+        limit : int
+            A group spans at most this many bytes, but for the tail of its last range.
+
+        Yields
+        ------
+        Extents
+            The ranges of one group, in order.
+        """
+        ends = self.starts + self.lengths
+        apart = self.starts[1:] - ends[:-1] > gap
+        group = np.concatenate(([0], np.cumsum(apart)))
+        firsts = np.flatnonzero(np.concatenate(([True], apart)))
+        part = (self.starts - self.starts[firsts][group]) // limit
+        cuts = np.flatnonzero(apart | (part[1:] != part[:-1])) + 1
+        edges = [0, *cuts.tolist(), len(self)]
+        for lower, upper in pairwise(edges):
+            yield Extents(self.starts[lower:upper], self.lengths[lower:upper])
+
+    def gather(self, window: Bytes, origin: int) -> Bytes:
+        """Copy the ranges out of bytes that hold all of them.
+
+        Parameters
+        ----------
+        window : ndarray of uint8
+            Bytes of the file from ``origin`` on.
+        origin : int
+            Where in the file the window begins.
+
+        Returns
+        -------
+        ndarray of uint8
+            The ranges one after the other.
+        """
+        starts = self.starts - origin
+        length = int(self.lengths[0])
+        if length < _LONG_PIECE and (self.lengths == length).all():
+            return _gather_uniform(window, starts, length)
+        packed = np.empty(self.nbytes, dtype=np.uint8)
+        position = 0
+        for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
+            packed[position : position + size] = window[start : start + size]
+            position += size
+        return packed
+
+
+def _gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
+    # One item of numpy's void type begins at every byte, so that a gather moves whole pieces.
+    pieces: NDArray[Any] = np.ndarray(
+        (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)
+    )
+    return pieces[starts].view(np.uint8)

@@ -1,0 +1,68 @@
+"""The families of files: bytes in, Containers out. One line of `FORMATS` for each."""
+
+from __future__ import annotations
+
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
+from xr_tensorfmt.formats.header import first_bytes
+from xr_tensorfmt.formats.tens import TENS
+from xr_tensorfmt.sources import Source
+from xr_tensorfmt.tensor import Container
+
+__all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "parse", "recognised"]
+
+FORMATS: tuple[Format, ...] = (TENS,)
+
+HEAD_BYTES = 64
+"""Bytes of a file that suffice to tell the formats apart."""
+
+
+def recognised(source: Source) -> bool:
+    """Whether a file can only be of one of the families, by its content alone."""
+    head = first_bytes(source, HEAD_BYTES)
+    return any(each.recognises(head, source.size) for each in FORMATS)
+
+
+def parse(source: Source, options: OpenOptions, name: str | None = None) -> Container:
+    """Read a file's header.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    options : OpenOptions
+        What the user asked for.
+    name : str, optional
+        The format's name; by default the file's first bytes decide.
+
+    Returns
+    -------
+    Container
+
+    Raises
+    ------
+    TensorFormatError
+        The file is of no known format, or its header is wrong.
+    ValueError
+        There is no format of that name.
+    """
+    known = {each.name: each for each in FORMATS}
+    if name is not None and name not in known:
+        raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, known))}")
+    chosen = known[name] if name is not None else _by_magic(source)
+    return chosen.parse(source, options)
+
+
+def _by_magic(source: Source) -> Format:
+    head = first_bytes(source, HEAD_BYTES)
+    for each in FORMATS:
+        if head.startswith(each.magic):
+            return each
+    raise TensorFormatError(
+        source.name,
+        "the magic number",
+        repr(head[:8]),
+        " or ".join(repr(each.magic) for each in FORMATS),
+        "if you know what the file is, say so with format=",
+        offset=0,
+    )

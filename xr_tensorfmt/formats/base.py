@@ -1,0 +1,63 @@
+"""What a family of files is to the rest of the house."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from xr_tensorfmt.sources import Source
+from xr_tensorfmt.tensor import Container
+
+Sparse = Literal["auto", "dense", "stored"]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What a user can ask of every format.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable of a file that holds one tensor.
+    dims : mapping or sequence, optional
+        Names for dimensions: by variable, or a plain sequence for a file of one variable.
+    sparse : {"auto", "dense", "stored"}
+        Whether elements that the file does not store are filled in.
+    """
+
+    name: str = "tensor"
+    dims: Mapping[str, Sequence[str]] | Sequence[str] | None = None
+    sparse: Sparse = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse words that no format knows."""
+        if self.sparse not in get_args(Sparse):
+            words = ", ".join(map(repr, get_args(Sparse)))
+            raise ValueError(f"sparse={self.sparse!r} is not one of {words}")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A family of files.
+
+    Parameters
+    ----------
+    name : str
+        Word for the keyword ``format``.
+    title : str
+        What it is, for people.
+    magic : bytes
+        What its files begin with.
+    recognises : callable
+        Whether the first bytes of a file of a given size can only be of this family; other
+        programs may use the same magic.
+    parse : callable
+        Reads the header of a Source; raises `TensorFormatError` where it is wrong.
+    """
+
+    name: str
+    title: str
+    magic: bytes
+    recognises: Callable[[bytes, int], bool]
+    parse: Callable[[Source, OpenOptions], Container]

@@ -1,0 +1,169 @@
+"""TENS, the binary tensor files of cc4s and sisi4s: versions 0.9 and 1.0."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.base import Format, OpenOptions
+from xr_tensorfmt.formats.header import HeaderReader
+from xr_tensorfmt.formats.tens.globalindex import IndexAlong
+from xr_tensorfmt.formats.tens.header import MAGIC, Header, read_header, recognises
+from xr_tensorfmt.formats.tens.storage import INDEX_BYTES, Storage, find_storage
+from xr_tensorfmt.formats.tens.symmetry import packing_operations
+from xr_tensorfmt.layouts import Dense, Layout, Pairs, Records, column_major
+from xr_tensorfmt.layouts.orbits import MOST_OPERATIONS, generated
+from xr_tensorfmt.sources import Source
+from xr_tensorfmt.tensor import Container, Tensor, named_dims
+
+COMPONENT = "component"
+ENTRY = "entry"
+
+MOST_BYTES = 1 << 62
+"""Limit on the size of a tensor; numpy counts bytes in 63 bits."""
+
+MOST_FILLED_ELEMENTS = 1 << 40
+"""Limit on the tensors of index-value files that open dense unless that is asked for."""
+
+
+def parse(source: Source, options: OpenOptions) -> Container:
+    """Read the header of a TENS file.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    options : OpenOptions
+        ``sparse="stored"`` gives the pairs of an index-value file as they lie there.
+
+    Returns
+    -------
+    Container
+        One tensor, whose dims are the index names of the file.
+
+    Raises
+    ------
+    TensorFormatError
+        The file is damaged, or of a kind that the format does not define.
+    ValueError
+        The options do not fit the file.
+    """
+    reader = HeaderReader(source)
+    header = read_header(reader)
+    storage = find_storage(reader, header)
+    if header.total * storage.element_bytes > MOST_BYTES:
+        raise TensorFormatError(
+            source.name,
+            "the tensor's size",
+            f"{header.total} elements",
+            f"at most {MOST_BYTES} bytes",
+            "no computer can address it; the header is damaged",
+            offset=32,
+        )
+    dims = (*header.names, COMPONENT) if storage.components > 1 else header.names
+    names = named_dims(options.dims, options.name, dims)
+    if options.sparse == "stored":
+        return _stored(source, header, storage, options.name, names)
+    if storage.pairs is None:
+        in_file_order = _dense(header, storage)
+    else:
+        in_file_order = _filled(source, header, storage, options)
+    layout = column_major(in_file_order, trailing=int(storage.components > 1))
+    attrs, encoding = _attrs(header, storage), _encoding(header, storage)
+    return Container("tens", (Tensor(options.name, names, layout, attrs, encoding),))
+
+
+def _dense(header: Header, storage: Storage) -> Layout:
+    components = (storage.components,) if storage.components > 1 else ()
+    return Dense((*header.lengths[::-1], *components), storage.element, storage.offset)
+
+
+def _filled(source: Source, header: Header, storage: Storage, options: OpenOptions) -> Layout:
+    if options.sparse == "auto" and header.total > MOST_FILLED_ELEMENTS:
+        raise ValueError(
+            f"{source.name}: the {storage.pairs} stored pairs belong to a tensor of "
+            f"{header.total} elements; open it with sparse='stored', or with sparse='dense' if "
+            "that many zeros are wanted"
+        )
+    rank = len(header.lengths)
+    orbit = generated(packing_operations(storage.symmetries, header, source.name), rank)
+    if orbit is None:
+        raise TensorFormatError(
+            source.name,
+            "the group of the packed symmetries",
+            f"larger than {MOST_OPERATIONS} operations",
+            "fewer",
+            "open it with sparse='stored'",
+            offset=header.stop,
+        )
+    return Pairs(
+        header.lengths[::-1],
+        storage.element,
+        storage.components,
+        storage.offset,
+        storage.pairs or 0,
+        orbit,
+    )
+
+
+def _stored(
+    source: Source, header: Header, storage: Storage, name: str, names: tuple[str, ...]
+) -> Container:
+    if storage.pairs is None:
+        raise ValueError(
+            f"{source.name} stores every element, so that sparse='stored' has nothing to leave "
+            "out; open it without"
+        )
+    if ENTRY in (name, *names):
+        raise ValueError(f"{ENTRY!r} is the dimension of stored pairs; choose other names")
+    stride = INDEX_BYTES + storage.element_bytes
+    layout = Records(
+        storage.pairs, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
+    )
+    dims = (ENTRY, *names[len(header.lengths) :])
+    encoding = _encoding(header, storage)
+    tensor = Tensor(name, dims, layout, _attrs(header, storage), encoding)
+    coordinates = []
+    for axis, (label, length) in enumerate(zip(names, header.lengths, strict=False)):
+        element = IndexAlong(prod(header.lengths[:axis]), length, header.total)
+        index = Records(storage.pairs, 1, element, storage.offset, stride)
+        coordinates.append(Tensor(label, (ENTRY,), index))
+    return Container("tens", (tensor,), tuple(coordinates))
+
+
+def _attrs(header: Header, storage: Storage) -> dict[str, Any]:
+    attrs: dict[str, Any] = {}
+    if storage.symmetries:
+        attrs["symmetries"] = [str(each) for each in storage.symmetries]
+    if storage.skipped:
+        attrs["skipped_chunks"] = list(storage.skipped)
+    sparse = [
+        name
+        for name, each in zip(header.names, header.dimensions, strict=True)
+        if each.is_sparse and not header.is_before_1_0
+    ]
+    if sparse:
+        attrs["sparse_dims"] = sparse
+    return attrs
+
+
+def _encoding(header: Header, storage: Storage) -> dict[str, Any]:
+    facts = {
+        "format": "tens",
+        "version": "0.9" if header.is_before_1_0 else "1.0",
+        "storage": "dense" if storage.pairs is None else "pairs",
+        "offset": storage.offset,
+        "order": "F",
+        "byteorder": "big" if header.is_big_endian else "little",
+        "dtype": storage.element.name,
+        "index_names": bytes(each.index for each in header.dimensions).decode("latin-1"),
+    }
+    encoding: dict[str, Any] = {"tensorfmt": facts}
+    if isinstance(storage.element, Plain):
+        encoding["dtype"] = storage.element.stored
+    return encoding
+
+
+TENS = Format("tens", "TENS (cc4s, sisi4s)", MAGIC, recognises, parse)

@@ -1,0 +1,106 @@
+"""What stands between the dimension headers and the data of a TENS 1.0 file.
+
+Each variable chunk begins with 8 characters and its size in 8 bytes, which counts all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.header import HeaderReader
+
+CHUNK_HEADER_BYTES = 16
+DENSE_DATA = b"DENSDATA"
+SYMMETRY = b"SYMMETRY"
+
+MOST_VARIABLE_CHUNKS = 4096
+"""Limit on the chunks before the data, so that a hostile file cannot keep a reader busy."""
+
+
+@dataclass(frozen=True)
+class VariableChunk:
+    """The header of one chunk.
+
+    Parameters
+    ----------
+    magic : bytes
+        Its 8 characters.
+    offset : int
+        Byte of the file at which it begins.
+    size : int
+        Its bytes, header and padding included.
+    """
+
+    magic: bytes
+    offset: int
+    size: int
+
+    @property
+    def body(self) -> int:
+        """Byte at which its content begins."""
+        return self.offset + CHUNK_HEADER_BYTES
+
+    @property
+    def stop(self) -> int:
+        """The byte after it."""
+        return self.offset + self.size
+
+
+def variable_chunks(reader: HeaderReader, start: int) -> Iterator[VariableChunk]:
+    """Walk through the chunks from a byte on, up to the data.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    start : int
+        The byte after the dimension headers.
+
+    Yields
+    ------
+    VariableChunk
+        Each chunk; the one of the dense data is the last, and its size is not checked here. The
+        walk ends as well where no 8 printable characters follow.
+
+    Raises
+    ------
+    TensorFormatError
+        A chunk's size is not a multiple of 8, smaller than its header, or passes the end of the
+        file, or there are more than 4096 of them.
+    """
+    offset = start
+    for _ in range(MOST_VARIABLE_CHUNKS):
+        if reader.source.size - offset < CHUNK_HEADER_BYTES:
+            return
+        magic = reader.bytes_at(offset, 8, "a chunk's magic")
+        if not all(0x20 <= byte <= 0x7E for byte in magic):
+            return
+        chunk = VariableChunk(magic, offset, reader.unsigned(offset + 8, 8, "a chunk's size"))
+        if magic == DENSE_DATA:
+            yield chunk
+            return
+        _check_size(reader, chunk)
+        yield chunk
+        offset = chunk.stop
+    raise TensorFormatError(
+        reader.source.name,
+        "the number of chunks before the data",
+        f"more than {MOST_VARIABLE_CHUNKS}",
+        "far fewer",
+        "the file is damaged or made to keep readers busy",
+        offset=start,
+    )
+
+
+def _check_size(reader: HeaderReader, chunk: VariableChunk) -> None:
+    if chunk.size < CHUNK_HEADER_BYTES or chunk.size % 8 or chunk.stop > reader.source.size:
+        raise TensorFormatError(
+            reader.source.name,
+            f"the size of chunk {chunk.magic.decode()!r}",
+            chunk.size,
+            f"a multiple of 8 from 16 to the {reader.source.size - chunk.offset} bytes that remain",
+            "the file is damaged or cut off",
+            offset=chunk.offset + 8,
+        )

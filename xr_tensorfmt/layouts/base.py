@@ -1,0 +1,114 @@
+"""What every arrangement of values in bytes can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.elements import Array, ElementError
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.extents import Extents, Integers
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources.base import Source
+
+
+class Layout(ABC):
+    """How the values of a tensor lie in the bytes of a Source.
+
+    Layouts are frozen, picklable and know no Source: each read is given one.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values, in native byte order."""
+
+    @abstractmethod
+    def extents(self, selection: Selection) -> Extents:
+        """Bytes that hold a selection (which must not be empty); nothing is read."""
+
+    @abstractmethod
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read a selection.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        selection : Selection
+            The elements; `extent` must be the shape of this layout.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            Writable, of the selection's shape, in memory or a private window that is the
+            caller's own.
+
+        Raises
+        ------
+        TensorFormatError
+            The bytes are not what the format demands.
+        """
+
+    @abstractmethod
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read single elements.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        points : tuple of ndarray
+            For each axis the indices of the elements, all one-dimensional and equally long, in
+            any order and with repetitions.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            One-dimensional, an element a point.
+        """
+
+    @abstractmethod
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Shape of chunks that read well: one range of bytes each, at most `target` bytes."""
+
+
+def values_of(
+    convert: Callable[[Array], Array], raw: Array, path: str, offset_of: Callable[[int], int]
+) -> Array:
+    """Turn stored elements into values, and name the place of one that has none.
+
+    Parameters
+    ----------
+    convert : callable
+        `Element.decode` or `Element.adopt`.
+    raw : ndarray
+        The stored elements.
+    path : str
+        The file, for the message.
+    offset_of : callable
+        Byte of the file at which the element at a flat position of `raw` begins.
+
+    Returns
+    -------
+    ndarray
+    """
+    try:
+        return convert(raw)
+    except ElementError as error:
+        raise TensorFormatError(
+            path,
+            "the element",
+            error.found,
+            error.expected,
+            error.hint,
+            offset=offset_of(error.position),
+        ) from error

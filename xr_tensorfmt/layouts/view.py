@@ -1,0 +1,104 @@
+"""Layouts over another layout: the same bytes, looked at differently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.elements import Array
+from xr_tensorfmt.extents import Extents, Integers
+from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources.base import Source
+
+
+@dataclass(frozen=True)
+class Transposed(Layout):
+    """Axes in another order than in the file; nothing is moved.
+
+    Parameters
+    ----------
+    inner : Layout
+        The layout in file order.
+    axes : tuple of int
+        For each axis of this layout the one of `inner` that it is.
+    """
+
+    inner: Layout
+    axes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes, reordered."""
+        return tuple(self.inner.shape[axis] for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the inner layout."""
+        return self.inner.dtype
+
+    def _inward(self, selection: Selection) -> Selection:
+        return selection.permuted(self._inverse)
+
+    @property
+    def _inverse(self) -> list[int]:
+        return [self.axes.index(axis) for axis in range(len(self.axes))]
+
+    def extents(self, selection: Selection) -> Extents:
+        """Bytes of the inner selection."""
+        return self.inner.extents(self._inward(selection))
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read in file order and hand out a transposed view."""
+        return self.inner.read(source, self._inward(selection)).transpose(self.axes)
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read the inner layout's points."""
+        return self.inner.read_points(source, tuple(points[axis] for axis in self._inverse))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Chunks of the inner layout, reordered."""
+        inner = self.inner.chunk_shape(target)
+        return tuple(inner[axis] for axis in self.axes)
+
+
+def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
+    """Reorder axes; a view of a view is one view, and one that changes nothing is none.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+    axes : sequence of int
+        For each axis of the result the one of `layout` that it is.
+
+    Returns
+    -------
+    Layout
+    """
+    if isinstance(layout, Transposed):
+        return transposed(layout.inner, [layout.axes[axis] for axis in axes])
+    order = tuple(axes)
+    return layout if order == tuple(range(len(order))) else Transposed(layout, order)
+
+
+def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
+    """View a layout whose axes are stored last one slowest in the order of their names.
+
+    Parameters
+    ----------
+    inner : Layout
+        The layout in file order.
+    trailing : int
+        How many of the fastest axes keep their place at the end.
+
+    Returns
+    -------
+    Layout
+    """
+    rank = len(inner.shape)
+    turned = rank - trailing
+    return transposed(inner, (*reversed(range(turned)), *range(turned, rank)))

@@ -1,0 +1,80 @@
+"""The only module that knows xarray's indexing internals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core.indexing import (
+    BasicIndexer,
+    ExplicitIndexer,
+    LazilyIndexedArray,
+    OuterIndexer,
+    VectorizedIndexer,
+)
+
+from xr_tensorfmt.elements import Array
+from xr_tensorfmt.keys import plan_outer
+from xr_tensorfmt.layouts import Layout, transposed
+from xr_tensorfmt.sources import Source
+from xr_tensorfmt.vectorized import plan_vectorized
+
+
+class TensorArray(BackendArray):
+    """A Layout over a Source, as the lazy array that xarray indexes.
+
+    Parameters
+    ----------
+    source : Source
+        Where the bytes are.
+    layout : Layout
+        How the values lie in them.
+    """
+
+    __slots__ = ("dtype", "layout", "shape", "source")
+
+    def __init__(self, source: Source, layout: Layout) -> None:
+        self.source = source
+        self.layout = layout
+        self.shape = layout.shape
+        self.dtype: np.dtype[Any] = layout.dtype
+
+    def __getitem__(self, key: ExplicitIndexer) -> Array:
+        """Read what a key selects; every kind of key is exact."""
+        if isinstance(key, BasicIndexer | OuterIndexer):
+            return plan_outer(key.tuple, self.shape).read(self.layout, self.source)
+        assert isinstance(key, VectorizedIndexer), f"xarray has no other keys, got {key!r}"
+        return plan_vectorized(key.tuple, self.shape).read(self.layout, self.source)
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Array:
+        """Read in a thread, so that ``await ds.load_async()`` loads variables at the same time."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+
+class LazyTensor(LazilyIndexedArray):
+    """A tensor with a key that is not applied yet.
+
+    xarray's own class turns a transpose into a vectorised key, which then fails on a single
+    element; this one transposes the layout and keeps the key as it is.
+    """
+
+    __slots__ = ()
+
+    def transpose(self, order: Sequence[int]) -> LazyTensor:
+        """Exchange the axes that the key keeps, without reading."""
+        integers = [isinstance(entry, int | np.integer) for entry in self.key.tuple]
+        kept = [axis for axis, dropped in enumerate(integers) if not dropped]
+        axes = (
+            *(kept[i] for i in order),
+            *(axis for axis in range(len(integers)) if integers[axis]),
+        )
+        array = TensorArray(self.array.source, transposed(self.array.layout, axes))
+        return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
+
+
+def lazy_array(source: Source, layout: Layout) -> LazyTensor:
+    """Wrap a layout so that indexing it reads nothing until the values are asked for."""
+    return LazyTensor(TensorArray(source, layout))

@@ -1,0 +1,32 @@
+"""A value that is computed at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Once(Generic[Value]):
+    """Computes a value once for all threads, and takes it along when it is pickled.
+
+    It lives in a Layout, so that an index goes away with the Dataset that needed it.
+    """
+
+    def __init__(self, value: Value | None = None) -> None:
+        self._value = value
+        self._lock = Lock()
+
+    def get(self, compute: Callable[[], Value]) -> Value:
+        """The value; the first caller computes it while others wait."""
+        if self._value is None:
+            with self._lock:
+                if self._value is None:
+                    self._value = compute()
+        return self._value
+
+    def __reduce__(self) -> tuple[type[Once[Value]], tuple[Value | None]]:
+        """A lock cannot travel."""
+        return Once, (self._value,)

@@ -1,0 +1,107 @@
+"""What every place that bytes come from can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.extents import Bytes, Extents
+
+Fill = Callable[[int, memoryview], int]
+"""Fill a buffer with the bytes from an offset on; returns how many there were."""
+
+# A request costs about as much as moving this many bytes, so that smaller gaps are read over.
+_GAP = 16 << 10
+# Merged requests are fetched into scratch memory of about this size.
+_SCRATCH = 8 << 20
+
+
+class Source(ABC):
+    """A file, or what stands for one: its size, its name and its bytes.
+
+    Sources are stateless and picklable: nothing stays open between two reads.
+    """
+
+    size: int
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The path, or a word for what has none; it opens every error message."""
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[Fill]:
+        """Make ready for a batch of requests."""
+
+    def window(self, start: int, stop: int, *, pieces: int = 1) -> Bytes | None:
+        """Bytes that are fetched only where they are touched.
+
+        Parameters
+        ----------
+        start, stop : int
+            The range, in bytes from the start of the file.
+        pieces : int
+            About how many separate ranges of it will be touched.
+
+        Returns
+        -------
+        ndarray of uint8 or None
+            Writable memory that is the caller's own, or None where the source has no such thing
+            or the range is too small to profit.
+        """
+        return None
+
+    def read(self, extents: Extents) -> Bytes:
+        """Fetch byte ranges.
+
+        Parameters
+        ----------
+        extents : Extents
+            The ranges; at least one.
+
+        Returns
+        -------
+        ndarray of uint8
+            The ranges one after the other, in memory that is the caller's own.
+
+        Raises
+        ------
+        TensorFormatError
+            The source ends before a range does.
+        SourceChangedError
+            The file is no longer the one that was opened.
+        """
+        packed = np.empty(extents.nbytes, dtype=np.uint8)
+        position = 0
+        with self.opened() as fill:
+            for group in extents.merged(gap=_GAP, limit=_SCRATCH):
+                piece = packed[position : position + group.nbytes]
+                first, last = group.bounds
+                if last - first == piece.size:
+                    self._fetch(fill, first, piece)
+                else:
+                    scratch = np.empty(last - first, dtype=np.uint8)
+                    self._fetch(fill, first, scratch)
+                    piece[:] = group.gather(scratch, first)
+                position += piece.size
+        return packed
+
+    def _fetch(self, fill: Fill, start: int, target: Bytes) -> None:
+        view = target.data
+        done = 0
+        while done < target.size:
+            count = fill(start + done, view[done:])
+            if not count:
+                raise TensorFormatError(
+                    self.name,
+                    "the file's end",
+                    start + done,
+                    f"{target.size} bytes from byte {start} on",
+                    "the file was cut off while it was read; fetch it again",
+                    offset=start + done,
+                )
+            done += count

@@ -1,0 +1,76 @@
+"""A binary file object that the user has opened, and will close."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Protocol
+
+from xr_tensorfmt.sources.base import Fill, Source
+
+
+class BinaryReader(Protocol):
+    """What a file object must offer."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most `size` bytes from the current position on."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move the position and return it."""
+
+    def tell(self) -> int:
+        """Return the position."""
+
+
+class FileObject(Source):
+    """A seekable binary file object.
+
+    Its position is shared by all that use it, so that reads take turns: open by path where dask
+    is to read in parallel or on other machines.
+
+    Parameters
+    ----------
+    file : BinaryReader
+        The file object; it must stay open while the Dataset is lazy.
+
+    Raises
+    ------
+    TypeError
+        The object gives text, or it cannot seek.
+    """
+
+    def __init__(self, file: BinaryReader) -> None:
+        self._file = file
+        self._lock = Lock()
+        try:
+            self.size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            binary = isinstance(file.read(0), bytes)
+        except (OSError, AttributeError) as error:
+            raise TypeError(f"{self.name} cannot seek; pass a path or the bytes") from error
+        if not binary:
+            raise TypeError(f"{self.name} gives text; open the file with mode 'rb'")
+
+    @property
+    def name(self) -> str:
+        """The file's own name where it has one."""
+        return str(getattr(self._file, "name", None) or f"<{type(self._file).__name__}>")
+
+    @contextmanager
+    def opened(self) -> Iterator[Fill]:
+        """Hold the file object for a batch of requests."""
+
+        def fill(start: int, buffer: memoryview) -> int:
+            self._file.seek(start)
+            piece = self._file.read(len(buffer))
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+        with self._lock:
+            yield fill
+
+    def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryReader]]:
+        """Travel as the file object itself, if that can; the lock is made anew."""
+        return FileObject, (self._file,)

@@ -1,0 +1,107 @@
+"""A file on a disk of this machine, mapped or read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+
+from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.sources.base import Fill, Source
+from xr_tensorfmt.sources.windows import map_window
+
+# Below this, a copy is quicker than a mapping and its page faults.
+_SMALLEST_WINDOW = 64 << 10
+# A page fault without read-ahead costs as much as reading this many bytes in sequence.
+_FAR_APART = 64 << 10
+
+
+@dataclass(frozen=True)
+class LocalFile(Source):
+    """A local file, opened anew for each read.
+
+    Parameters
+    ----------
+    path : str
+        Absolute path, so that workers in other folders find it.
+    size : int
+        Bytes of the file when it was opened.
+    mtime_ns : int
+        Its time of modification then, in nanoseconds.
+    mapped : bool
+        Whether reads map a window of the file; otherwise they copy into memory of their own,
+        which suits network file systems and files that others rewrite.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    mapped: bool = True
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
+        """Take note of the file at `path` (``~`` is the home folder).
+
+        Raises
+        ------
+        OSError
+            There is no such file, or it may not be looked at.
+        """
+        absolute = os.path.abspath(os.path.expanduser(path))
+        if os.path.isdir(absolute):
+            raise IsADirectoryError(f"{absolute} is a folder; name the tensor file in it")
+        status = os.stat(absolute)
+        return cls(absolute, status.st_size, status.st_mtime_ns, mapped)
+
+    @property
+    def name(self) -> str:
+        """The absolute path."""
+        return self.path
+
+    @contextmanager
+    def _open(self) -> Iterator[FileIO]:
+        with FileIO(self.path) as file:
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
+                raise SourceChangedError(
+                    self.path,
+                    "the file",
+                    f"{status.st_size} bytes modified at {_seconds(status.st_mtime_ns)}",
+                    f"{self.size} bytes modified at {_seconds(self.mtime_ns)}",
+                    "it has changed since it was opened; open it again",
+                )
+            yield file
+
+    @contextmanager
+    def opened(self) -> Iterator[Fill]:
+        """Open the file, check that it is still the same, and close it after the batch."""
+        with self._open() as file:
+
+            def fill(start: int, buffer: memoryview) -> int:
+                file.seek(start)
+                return file.readinto(buffer)
+
+            yield fill
+
+    def window(self, start: int, stop: int, *, pieces: int = 1) -> Bytes | None:
+        """Map the range, privately: what the caller writes there never reaches the file."""
+        if not self.mapped or stop - start < _SMALLEST_WINDOW:
+            return None
+        with self._open() as file:
+            far_apart = (stop - start) // pieces > _FAR_APART
+            return map_window(file.fileno(), start, stop, scattered=pieces > 1 and far_apart)
+
+    def read(self, extents: Extents) -> Bytes:
+        """Fetch byte ranges: one range as a window, several copied out of one."""
+        start, stop = extents.bounds
+        window = self.window(start, stop, pieces=len(extents))
+        if window is None:
+            return super().read(extents)
+        return window if len(extents) == 1 else extents.gather(window, start)
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 10**9}.{nanoseconds % 10**9:09d} s"

@@ -1,0 +1,99 @@
+"""What a file holds, once it is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xr_tensorfmt.layouts import Layout
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One array of a file.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    dims : tuple of str
+        A name for each axis of the layout, all different.
+    layout : Layout
+        Its shape, its dtype and how to read it.
+    attrs : mapping
+        Facts that matter to a user.
+    encoding : mapping
+        Facts of the container: version, offsets, byte order.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    layout: Layout
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a format module makes of a file.
+
+    Parameters
+    ----------
+    format : str
+        Name of the format.
+    tensors : tuple of Tensor
+        The variables, in the order of the file.
+    coordinates : tuple of Tensor
+        The variables that label others.
+    attrs : mapping
+        Facts about the whole file.
+    """
+
+    format: str
+    tensors: tuple[Tensor, ...]
+    coordinates: tuple[Tensor, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def named_dims(
+    requested: Mapping[str, Sequence[str]] | Sequence[str] | None,
+    variable: str,
+    default: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Names for the axes of a variable: those that the user asked for, else those of the file.
+
+    Parameters
+    ----------
+    requested : mapping, sequence or None
+        Names by variable, or the names alone where a file has one variable.
+    variable : str
+        Name of the variable.
+    default : tuple of str
+        The file's own names.
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    ValueError
+        The names are too few, too many, repeated, or the variable's own name.
+    """
+    if isinstance(requested, Mapping):
+        requested = requested.get(variable)
+    names = default if requested is None else tuple(requested)
+    if isinstance(requested, str) or len(names) != len(default):
+        raise ValueError(
+            f"dims={requested!r} cannot name the {len(default)} dimensions {default} "
+            f"of {variable!r}; give a sequence of {len(default)} names"
+        )
+    if len(set(names)) != len(names):
+        raise ValueError(f"dims={requested!r} names two dimensions of {variable!r} alike")
+    if variable in names:
+        raise ValueError(
+            f"{variable!r} would be both the variable and one of its dimensions {names}, which "
+            "makes it an index; choose another with name= or dims="
+        )
+    return names
