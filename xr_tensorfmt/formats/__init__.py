@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
-from xr_tensorfmt.formats.header import first_bytes
+from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.tens import TENS
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container
@@ -19,7 +19,7 @@ HEAD_BYTES = 64
 
 def recognised(source: Source) -> bool:
     """Whether a file can only be of one of the families, by its content alone."""
-    head = first_bytes(source, HEAD_BYTES)
+    head = HeaderReader(source).first_bytes(HEAD_BYTES)
     return any(each.recognises(head, source.size) for each in FORMATS)
 
 
@@ -49,17 +49,18 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
     known = {each.name: each for each in FORMATS}
     if name is not None and name not in known:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, known))}")
-    chosen = known[name] if name is not None else _by_magic(source)
-    return chosen.parse(source, options)
+    reader = HeaderReader(source)
+    chosen = known[name] if name is not None else _by_magic(reader)
+    return chosen.parse(reader, options)
 
 
-def _by_magic(source: Source) -> Format:
-    head = first_bytes(source, HEAD_BYTES)
+def _by_magic(reader: HeaderReader) -> Format:
+    head = reader.first_bytes(HEAD_BYTES)
     for each in FORMATS:
         if head.startswith(each.magic):
             return each
     raise TensorFormatError(
-        source.name,
+        reader.source.name,
         "the magic number",
         repr(head[:8]),
         " or ".join(repr(each.magic) for each in FORMATS),

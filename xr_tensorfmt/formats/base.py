@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from xr_tensorfmt.sources import Source
+from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.tensor import Container
 
 Sparse = Literal["auto", "dense", "stored"]
@@ -53,11 +53,11 @@ class Format:
         Whether the first bytes of a file of a given size can only be of this family; other
         programs may use the same magic.
     parse : callable
-        Reads the header of a Source; raises `TensorFormatError` where it is wrong.
+        Reads a header; raises `TensorFormatError` where it is wrong.
     """
 
     name: str
     title: str
     magic: bytes
     recognises: Callable[[bytes, int], bool]
-    parse: Callable[[Source, OpenOptions], Container]
+    parse: Callable[[HeaderReader, OpenOptions], Container]

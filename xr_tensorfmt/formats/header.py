@@ -60,14 +60,13 @@ class HeaderReader:
             self._head += self._fetch(len(self._head), upto)
         return self._head[offset:stop]
 
+    def first_bytes(self, length: int) -> bytes:
+        """The first bytes of the file, fewer where it is shorter."""
+        return self.bytes_at(0, min(length, self.source.size), "the header")
+
     def unsigned(self, offset: int, length: int, field: str) -> int:
         """A little-endian unsigned integer; the errors of `bytes_at`."""
         return int.from_bytes(self.bytes_at(offset, length, field), "little")
 
     def _fetch(self, start: int, stop: int) -> bytes:
         return self.source.read(Extents.single(start, stop)).tobytes() if stop > start else b""
-
-
-def first_bytes(source: Source, length: int) -> bytes:
-    """The first bytes of a file, fewer where it is shorter."""
-    return HeaderReader(source).bytes_at(0, min(length, source.size), "the header")

@@ -18,14 +18,13 @@ class Memory(Source):
     """
 
     def __init__(self, content: bytes | bytearray | memoryview) -> None:
-        self._content = content
         self._view = memoryview(content).cast("B")
         self.size = self._view.nbytes
 
     @property
     def name(self) -> str:
         """A word for what has no path."""
-        return f"<{type(self._content).__name__} of {self.size} bytes>"
+        return f"<{self.size} bytes in memory>"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:

@@ -28,12 +28,12 @@ MOST_FILLED_ELEMENTS = 1 << 40
 """Limit on the tensors of index-value files that open dense unless that is asked for."""
 
 
-def parse(source: Source, options: OpenOptions) -> Container:
+def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file.
 
     Parameters
     ----------
-    source : Source
+    reader : HeaderReader
         The file.
     options : OpenOptions
         ``sparse="stored"`` gives the pairs of an index-value file as they lie there.
@@ -50,7 +50,7 @@ def parse(source: Source, options: OpenOptions) -> Container:
     ValueError
         The options do not fit the file.
     """
-    reader = HeaderReader(source)
+    source = reader.source
     header = read_header(reader)
     storage = find_storage(reader, header)
     if header.total * storage.element_bytes > MOST_BYTES:

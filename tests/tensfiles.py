@@ -1,0 +1,94 @@
+"""TENS files made byte by byte from the specification, without the package's help."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+V0_9 = 0x9000
+V1_0 = 0x10000
+
+
+def header(
+    lengths: Sequence[int],
+    *,
+    version: int = V0_9,
+    kind: bytes = b"IEEE",
+    size: int = 8,
+    numbers: int = 1,
+    flags: int = 0,
+    names: str | bytes | None = None,
+    tails: bytes = b"\0\0\0",
+    magic: bytes = b"TENS",
+) -> bytes:
+    """The 32 fixed bytes and 8 a dimension; `tails` are bytes +5 to +7 of those."""
+    names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"[: len(lengths)] if names is None else names
+    raw = names.encode("latin-1") if isinstance(names, str) else names
+    fixed = magic + struct.pack("<I", version) + kind
+    fixed += struct.pack("<IIIII", size, numbers, len(lengths), flags, 0)
+    return fixed + b"".join(
+        struct.pack("<I", length) + raw[i : i + 1] + tails for i, length in enumerate(lengths)
+    )
+
+
+def number_fields(dtype: np.dtype) -> dict:
+    """Type, size and count of numbers for a numpy dtype."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return {"kind": b"IEEE", "size": dtype.itemsize // 2, "numbers": 2}
+    if dtype.kind == "f":
+        return {"kind": b"IEEE", "size": dtype.itemsize}
+    kind = b"uint" if dtype.kind == "u" else b"sint"
+    big = dtype.str[0] == ">"
+    return {"kind": kind.upper() if big else kind, "size": dtype.itemsize}
+
+
+def raw(values: np.ndarray) -> bytes:
+    """The values, first index fastest."""
+    return values.tobytes(order="F")
+
+
+def version_0_9(values: np.ndarray, **fields: object) -> bytes:
+    """A file as cc4s wrote them: header, then values."""
+    return header(values.shape, **{**number_fields(values.dtype), **fields}) + raw(values)
+
+
+def chunk(magic: bytes, content: bytes) -> bytes:
+    """A variable chunk, padded with zeros to a multiple of 8."""
+    padded = content + bytes(-len(content) % 8)
+    return magic + struct.pack("<Q", 16 + len(padded)) + padded
+
+
+def version_1_0(values: np.ndarray, *before: bytes, **fields: object) -> bytes:
+    """A file as the specification has them: chunks, then DENSDATA."""
+    head = header(values.shape, **{**number_fields(values.dtype), "version": V1_0, **fields})
+    return head + b"".join(before) + chunk(b"DENSDATA", raw(values))
+
+
+def symmetry(code: str, index_map: str, *, packed: bool = False) -> bytes:
+    """A SYMMETRY chunk."""
+    content = bytes([packed, len(code)]) + code.encode() + index_map.encode("latin-1")
+    return chunk(b"SYMMETRY", content)
+
+
+def pairs(indices: Sequence[int], values: np.ndarray) -> bytes:
+    """The count and the pairs of an index-value file."""
+    packed = b"".join(
+        struct.pack("<Q", index) + values[number : number + 1].tobytes()
+        for number, index in enumerate(indices)
+    )
+    return struct.pack("<Q", len(indices)) + packed
+
+
+def index_value(
+    lengths: Sequence[int],
+    indices: Sequence[int],
+    values: np.ndarray,
+    *before: bytes,
+    **fields: object,
+) -> bytes:
+    """An index-value file of version 1.0."""
+    described = {**number_fields(values.dtype), "version": V1_0, "flags": 1, **fields}
+    return header(lengths, **described) + b"".join(before) + pairs(indices, values)

@@ -1,0 +1,277 @@
+"""What a user of xarray does with the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import pickle
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import tensfiles as tf
+from tests.recording import HollowSource, RecordingSource
+from xr_tensorfmt import TensorFormatBackend, TensorFormatError, backend
+from xr_tensorfmt.sources import open_source
+
+VALUES = np.arange(24.0).reshape(2, 3, 4)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "CoulombVertex.bin"
+    file.write_bytes(tf.version_0_9(VALUES))
+    return file
+
+
+def test_xarray_knows_the_engine() -> None:
+    engine = xr.backends.list_engines()["tensorfmt"]
+    assert isinstance(engine, TensorFormatBackend)
+    assert "TENS" in repr(engine)
+    assert "https://" in repr(engine)
+
+
+def test_the_declared_parameters_are_those_of_the_method() -> None:
+    declared = TensorFormatBackend.open_dataset_parameters
+    assert list(declared) == [
+        p for p in inspect.signature(TensorFormatBackend.open_dataset).parameters if p != "self"
+    ]
+
+
+def test_a_dataset_shows_names_and_sizes(path: Path) -> None:
+    dataset = xr.open_dataset(path, engine="tensorfmt")
+    assert repr(dataset) == (
+        "<xarray.Dataset> Size: 192B\n"
+        "Dimensions:  (a: 2, b: 3, c: 4)\n"
+        "Dimensions without coordinates: a, b, c\n"
+        "Data variables:\n"
+        "    tensor   (a, b, c) float64 192B ..."
+    )
+    assert dataset.encoding["source"] == str(path)
+
+
+def test_the_engine_is_found_by_content_and_as_a_class(path: Path) -> None:
+    expected = xr.open_dataset(path, engine="tensorfmt")
+    xr.testing.assert_identical(xr.open_dataset(path), expected)
+    xr.testing.assert_identical(xr.open_dataset(path, engine=TensorFormatBackend), expected)
+
+
+def test_a_data_array_opens_at_once(path: Path) -> None:
+    array = xr.open_dataarray(path, engine="tensorfmt", name="vertex")
+    assert array.name == "vertex"
+    np.testing.assert_array_equal(array, VALUES)
+
+
+def test_many_files_are_one_dataset(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(tf.version_0_9(VALUES + number))
+    dataset = xr.open_mfdataset(
+        str(tmp_path / "*.bin"), engine="tensorfmt", combine="nested", concat_dim="geometry"
+    )
+    assert dataset.tensor.dims == ("geometry", "a", "b", "c")
+    assert dataset.tensor.chunks is not None
+    np.testing.assert_array_equal(dataset.tensor, [VALUES, VALUES + 1, VALUES + 2])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        str,
+        Path,
+        lambda path: path.read_bytes(),
+        lambda path: memoryview(path.read_bytes()),
+        lambda path: io.BytesIO(path.read_bytes()),
+        lambda path: path.open("rb"),
+    ],
+    ids=["str", "Path", "bytes", "memoryview", "BytesIO", "file"],
+)
+def test_every_form_of_a_file_opens(path: Path, form) -> None:
+    file = form(path)
+    np.testing.assert_array_equal(xr.open_dataset(file, engine="tensorfmt").tensor, VALUES)
+    assert TensorFormatBackend().guess_can_open(file)
+    if hasattr(file, "close"):
+        file.close()
+
+
+def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(path.parent))
+    np.testing.assert_array_equal(
+        xr.open_dataset("~/CoulombVertex.bin", engine="tensorfmt").tensor, VALUES
+    )
+
+
+def test_guessing_leaves_a_file_object_where_it_was(path: Path) -> None:
+    with path.open("rb") as file:
+        file.seek(5)
+        assert TensorFormatBackend().guess_can_open(file)
+        assert file.tell() == 5
+
+
+FOREIGN = {
+    "another format with the magic": b"TENS" + (1).to_bytes(4, "little") + bytes(100),
+    "a directory tag": b"TENSORS/" + bytes(100),
+    "a short file": b"TENS",
+    "an empty file": b"",
+    "netCDF": b"CDF\x01" + bytes(100),
+    "version 2": tf.version_1_0(VALUES, version=0x20000),
+    "another number type": tf.version_0_9(VALUES, kind=b"ieee"),
+    "three numbers": tf.version_0_9(VALUES, numbers=3),
+    "dimensions past the end": tf.header((2, 3, 4))[:50],
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_files_of_others_are_not_taken(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "foreign.bin"
+    file.write_bytes(FOREIGN[case])
+    assert not TensorFormatBackend().guess_can_open(file)
+    assert not TensorFormatBackend().guess_can_open(FOREIGN[case])
+
+
+@pytest.mark.parametrize(
+    "thing", ["/no/such/file", "/", 42, None, object(), io.StringIO("TENS"), xr.Dataset()], ids=repr
+)
+def test_guessing_never_raises(thing) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TensorFormatBackend().guess_can_open(thing) is False
+
+
+def test_guessing_never_touches_the_network(monkeypatch) -> None:
+    monkeypatch.setattr(backend, "open_source", pytest.fail)
+    assert not TensorFormatBackend().guess_can_open("s3://bucket/vertex.bin")
+
+
+def test_an_unknown_file_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"GIF89a" + bytes(100))
+    with pytest.raises(TensorFormatError, match=r"magic number at byte 0 is b'GIF89a.*format="):
+        xr.open_dataset(file, engine="tensorfmt")
+
+
+def test_dims_and_name_are_chosen_by_the_user(path: Path) -> None:
+    dataset = xr.open_dataset(path, engine="tensorfmt", name="vertex", dims=("F", "q", "r"))
+    assert dataset.vertex.dims == ("F", "q", "r")
+    dataset = xr.open_dataset(path, engine="tensorfmt", dims={"tensor": ["F", "q", "r"]})
+    assert dataset.tensor.dims == ("F", "q", "r")
+    dataset = xr.open_dataset(path, engine="tensorfmt", dims={"other": ["F"]})
+    assert dataset.tensor.dims == ("a", "b", "c")
+
+
+def test_names_of_stored_pairs_follow_dims() -> None:
+    content = tf.index_value((3, 4), [5], np.ones(1))
+    stored = xr.open_dataset(content, engine="tensorfmt", sparse="stored", dims=("i", "j"))
+    assert (int(stored.i[0]), int(stored.j[0])) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dims": ("F", "q")}, r"cannot name the 3 dimensions \('a', 'b', 'c'\) of 'tensor'"),
+        ({"dims": "abc"}, "give a sequence of 3 names"),
+        ({"dims": ("q", "q", "r")}, "names two dimensions of 'tensor' alike"),
+        ({"name": "a"}, "'a' would be both the variable and one of its dimensions"),
+        ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),
+        ({"io": "fast"}, "io='fast' is not one of"),
+        ({"format": "hdf"}, "format='hdf' is not one of 'tens'"),
+        ({"chunk_bytes": 0}, "chunk_bytes=0 is not a positive number"),
+        ({"sparse": "stored"}, "stores every element"),
+    ],
+)
+def test_keywords_that_do_not_fit_are_refused(path: Path, options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+def test_the_dimension_of_stored_pairs_is_reserved() -> None:
+    content = tf.index_value((3, 4), [5], np.ones(1))
+    with pytest.raises(ValueError, match="'entry' is the dimension of stored pairs"):
+        xr.open_dataset(content, engine="tensorfmt", sparse="stored", dims=("entry", "j"))
+
+
+def test_decoders_of_xarray_are_accepted(path: Path) -> None:
+    dataset = xr.open_dataset(
+        path,
+        engine="tensorfmt",
+        mask_and_scale=False,
+        decode_times=False,
+        concat_characters=False,
+        decode_coords=False,
+        decode_timedelta=False,
+    )
+    np.testing.assert_array_equal(dataset.tensor, VALUES)
+    np.testing.assert_array_equal(
+        xr.open_dataset(path, engine="tensorfmt", decode_cf=False).tensor, VALUES
+    )
+
+
+def test_variables_can_be_dropped(path: Path) -> None:
+    assert not xr.open_dataset(path, engine="tensorfmt", drop_variables="tensor").data_vars
+
+
+def test_a_closed_dataset_and_a_pickled_one_still_read(path: Path) -> None:
+    dataset = xr.open_dataset(path, engine="tensorfmt")
+    dataset.close()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset)).tensor, VALUES)
+    np.testing.assert_array_equal(dataset.tensor, VALUES)
+    with xr.open_dataset(path, engine="tensorfmt") as opened:
+        np.testing.assert_array_equal(opened.tensor, VALUES)
+
+
+def test_a_lazy_dataset_pickles_small(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(tf.version_0_9(np.zeros((512, 512))))
+    assert len(pickle.dumps(xr.open_dataset(file, engine="tensorfmt"))) < 4000
+
+
+def test_variables_load_asynchronously(path: Path) -> None:
+    loaded = asyncio.run(xr.open_dataset(path, engine="tensorfmt").load_async())
+    np.testing.assert_array_equal(loaded.tensor, VALUES)
+
+
+def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
+    lengths = (1000, 1000, 100)
+    source = HollowSource(tf.header(lengths), 56 + 8 * 10**8)
+    monkeypatch.setattr(backend, "open_source", lambda *_: source)
+    dataset = xr.open_dataset("anything", engine="tensorfmt")
+    repr(dataset.tensor.isel(a=5).T)
+    repr(dataset)
+    dataset._repr_html_()
+    pickle.dumps(dataset)
+    assert source.requests == [(0, 4096)]
+
+
+def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
+    content = tf.version_1_0(VALUES, *[tf.chunk(b"COMMENT ", bytes(1 << 20))] * 3)
+    source = RecordingSource(content)
+    monkeypatch.setattr(backend, "open_source", lambda *_: source)
+    xr.open_dataset("anything", engine="tensorfmt")
+    assert source.fetched <= 4096 + 3 * 4096
+
+
+def test_one_dimension_does_not_become_a_coordinate(tmp_path: Path) -> None:
+    dataset = xr.open_dataset(tf.version_0_9(np.arange(3.0)), engine="tensorfmt")
+    assert list(dataset.data_vars) == ["tensor"]
+    assert not dataset.coords
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_a_dataset_can_be_saved_elsewhere(path: Path, tmp_path: Path, chunks) -> None:
+    dataset = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)
+    dataset.to_netcdf(tmp_path / "copy.nc", engine="netcdf4")
+    with xr.open_dataset(tmp_path / "copy.nc", engine="netcdf4") as copy:
+        np.testing.assert_array_equal(copy.tensor, VALUES)
+    dataset.to_zarr(tmp_path / "copy.zarr", zarr_format=2, consolidated=False)
+    with xr.open_zarr(tmp_path / "copy.zarr", consolidated=False) as copy:
+        np.testing.assert_array_equal(copy.tensor, VALUES)
+
+
+def test_sources_are_opened_as_asked(path: Path) -> None:
+    for io_word, mapped in [("auto", True), ("mmap", True), ("read", False)]:
+        dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)
+        assert open_source(path, io_word).mapped is mapped
+        np.testing.assert_array_equal(dataset.tensor, VALUES)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xr_tensorfmt.chunks import PAGE, contiguous_chunk
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.layouts import Dense
+from xr_tensorfmt.selection import Selection
+
+shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
+
+
+def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]):
+    grid = [range(0, n, k) for n, k in zip(shape, chunk, strict=True)]
+    for corner in np.ndindex(*map(len, grid)):
+        starts = [axis[i] for axis, i in zip(grid, corner, strict=True)]
+        yield tuple(
+            slice(a, min(a + k, n), 1) for a, k, n in zip(starts, chunk, shape, strict=True)
+        )
+
+
+@given(shapes, st.sampled_from([1, 8, 12, 512]), st.integers(1, 60_000))
+def test_each_chunk_is_one_range_of_bytes_and_together_they_are_all(
+    shape: tuple[int, ...], item: int, target: int
+) -> None:
+    chunk = contiguous_chunk(shape, item, target)
+    layout = Dense(shape, Plain(np.dtype((np.void, item))), 96)
+    covered = 0
+    for entries in chunks_of(shape, chunk):
+        extents = layout.extents(Selection(shape, entries))
+        assert len(extents) == 1
+        covered += extents.nbytes
+    assert covered == prod(shape) * item
+
+
+@given(shapes, st.sampled_from([1, 8, 12, 512]), st.integers(1, 60_000))
+def test_no_chunk_passes_the_target_unless_a_single_element_does(
+    shape: tuple[int, ...], item: int, target: int
+) -> None:
+    assert prod(contiguous_chunk(shape, item, target)) * item <= max(target, item)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 1 << 20))
+def test_chunks_are_whole_pages_wherever_any_count_of_rows_would_be(
+    rows: int, row: int, target: int
+) -> None:
+    chunk = contiguous_chunk((rows, row), 1, target)
+    if chunk[0] == rows or chunk[1] < row or row > target:
+        return
+    possible = [k for k in range(1, target // row + 1) if k * row % PAGE == 0]
+    assert (chunk[0] * row % PAGE == 0) == bool(possible)
+
+
+@given(st.integers(1, 10_000), st.integers(1, 300))
+def test_chunks_are_about_equal(rows: int, most: int) -> None:
+    (size,) = contiguous_chunk((rows,), 1 << 12, most << 12)
+    count = -(-rows // size)
+    assert count == -(-rows // min(most, rows))
+    assert size - (rows - (count - 1) * size) < count
+
+
+@pytest.mark.parametrize(
+    ("shape", "item", "target", "chunk"),
+    [
+        pytest.param((), 8, 100, (), id="scalar"),
+        pytest.param((0, 5), 8, 100, (1, 5), id="empty"),
+        pytest.param((1237, 1237, 2000), 16, 32 << 20, (1, 624, 2000), id="coulomb-vertex"),
+        pytest.param((1024, 1024), 8, 1 << 20, (128, 1024), id="aligned-rows"),
+        pytest.param((10, 1 << 20), 8, 1 << 20, (1, 1 << 17), id="one-long-row-is-cut"),
+    ],
+)
+def test_known_grids(shape, item, target, chunk) -> None:
+    assert contiguous_chunk(shape, item, target) == chunk

@@ -1,0 +1,191 @@
+"""Chunks, and the same Dataset in other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import tensfiles as tf
+from tests.recording import RecordingSource
+from xr_tensorfmt import SourceChangedError, backend
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 MiB, column-major."""
+    file = tmp_path_factory.mktemp("dask") / "tensor.bin"
+    file.write_bytes(tf.version_0_9(numbers()))
+    return file
+
+
+def numbers() -> np.ndarray:
+    return np.arange(2 * MIB, dtype="f8").reshape(256, 64, 128)
+
+
+def test_the_grid_cuts_the_slowest_axis_and_keeps_pages_whole(path: Path) -> None:
+    tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
+    assert tensor.chunks == ((256,), (64,), (8,) * 16)
+    np.testing.assert_array_equal(tensor, numbers())
+
+
+def test_no_chunk_is_larger_than_dask_wants(path: Path) -> None:
+    with dask.config.set({"array.chunk-size": "512KiB"}):
+        tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}).tensor
+        assert tensor.chunks == ((256,), (64,), (4,) * 32)
+
+
+@pytest.mark.parametrize("limit", ["300KiB", "2MiB", "100MiB"])
+def test_automatic_chunks_do_not_cut_the_fast_axis(path: Path, limit: str) -> None:
+    with dask.config.set({"array.chunk-size": limit}):
+        tensor = xr.open_dataset(path, engine="tensorfmt", chunks="auto", chunk_bytes=MIB).tensor
+    assert tensor.chunks[0] == (256,)
+    np.testing.assert_array_equal(tensor, numbers())
+
+
+@pytest.mark.parametrize("way", ["mmap", "read"])
+@pytest.mark.parametrize("chunks", [{"a": 100, "b": 7, "c": 50}, {"c": -1}, 40])
+def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
+    with (
+        pytest.warns(UserWarning, match="separate the stored chunks")
+        if chunks != {"c": -1}
+        else contextlib.nullcontext()
+    ):
+        tensor = xr.open_dataset(
+            path, engine="tensorfmt", chunks=chunks, io=way, chunk_bytes=MIB
+        ).tensor
+    np.testing.assert_array_equal(tensor, numbers())
+
+
+def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = tf.version_0_9(numbers())
+    source = RecordingSource(content)
+    monkeypatch.setattr(backend, "open_source", lambda *_: source)
+    tensor = xr.open_dataset("x", engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
+    source.requests.clear()
+    with dask.config.set(scheduler="synchronous"):
+        tensor.sum().compute()
+    assert sorted(source.requests) == [(56 + number * MIB, MIB) for number in range(16)]
+
+
+def test_reductions_agree_with_numpy(path: Path) -> None:
+    tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
+    np.testing.assert_allclose(tensor.mean(("a", "b")), numbers().mean((0, 1)), rtol=1e-12)
+    np.testing.assert_allclose(tensor.T.std("a"), numbers().T.std(2), rtol=1e-9)
+
+
+def test_two_files_with_one_path_have_different_names_in_dask(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_bytes(tf.version_0_9(np.zeros((4, 4))))
+    before = xr.open_dataset(file, engine="tensorfmt", chunks={}).tensor
+    file.write_bytes(tf.version_0_9(np.ones((4, 4))))
+    os.utime(file, ns=(0, 10**18))
+    after = xr.open_dataset(file, engine="tensorfmt", chunks={}).tensor
+    assert before.data.name != after.data.name
+    with pytest.raises(SourceChangedError):
+        before.compute()
+    assert (after.compute() == 1).all()
+
+
+def test_pairs_are_filled_chunk_by_chunk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    indices = np.sort(rng.choice(10**6, 5000, replace=False))
+    dense = np.zeros(10**6)
+    dense[indices] = 1 + np.arange(5000)
+    content = tf.index_value((100, 100, 100), indices.tolist(), dense[indices])
+    tensor = xr.open_dataset(
+        io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
+    ).tensor
+    assert len(tensor.chunks[2]) > 5
+    np.testing.assert_array_equal(tensor, dense.reshape((100, 100, 100), order="F"))
+
+
+CLUSTER = """
+import json, sys
+import xarray as xr
+from distributed import Client, LocalCluster
+
+if __name__ == "__main__":
+    path = sys.argv[1]
+    options = json.loads(sys.argv[2])
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      memory_limit="1GiB") as cluster, Client(cluster):
+        dataset = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=2**20, **options)
+        tensor = dataset.tensor
+        print(float(tensor.sum()), len(tensor.chunks[-1]))
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"io": "read"}])
+def test_worker_processes_compute_the_same(path: Path, tmp_path: Path, options: dict) -> None:
+    script = tmp_path / "cluster.py"
+    script.write_text(CLUSTER)
+    run = subprocess.run(
+        [sys.executable, str(script), str(path), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    total, chunks = run.stdout.split()
+    assert float(total) == numbers().sum()
+    assert chunks == "16"
+
+
+LARGE = """
+import resource, sys, time
+import dask, dask.array, numpy, xarray
+import xr_tensorfmt.backend
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+dask.array.ones(10).sum().compute()
+start = peak()
+opened = time.perf_counter()
+dataset = xarray.open_dataset(sys.argv[1], engine="tensorfmt", chunks={})
+lazy = xarray.open_dataset(sys.argv[1], engine="tensorfmt")
+opened = time.perf_counter() - opened
+assert lazy.tensor.nbytes == 2000 * 1237 * 1237 * 16
+column = lazy.tensor.isel(b=600, c=1200).values
+assert column.shape == (2000,) and not column.any()
+row = lazy.tensor.isel(a=7, c=1200).values
+assert row.shape == (1237,) and not row.any()
+print(peak() - start, opened)
+slab = dataset.tensor.isel(c=slice(100, 128))
+assert 1 << 30 < slab.nbytes
+total = abs(slab).sum(skipna=False).compute(num_workers=2)
+assert float(total) == 0.0
+print(peak() - start)
+"""
+
+
+def test_a_vertex_of_49_gigabytes_needs_little_memory(tmp_path: Path) -> None:
+    file = tmp_path / "CoulombVertex.bin"
+    lengths = (2000, 1237, 1237)
+    with file.open("wb") as stream:
+        stream.write(tf.header(lengths, size=16, numbers=2))
+        stream.truncate(56 + 2000 * 1237 * 1237 * 16)
+    run = subprocess.run(
+        [sys.executable, "-c", LARGE, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    (selected, _), (reduced,) = (line.split() for line in run.stdout.splitlines())
+    assert int(selected) < 100 * MIB
+    assert int(reduced) < 400 * 10**6

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.recording import RecordingSource
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.extents import Extents
+
+
+def extents(*ranges: tuple[int, int]) -> Extents:
+    starts, lengths = np.array(ranges, dtype=np.int64).T
+    return Extents(starts, lengths)
+
+
+@st.composite
+def any_extents(draw: st.DrawFn) -> Extents:
+    steps = draw(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1))
+    ranges, position = [], 0
+    for gap, length in steps:
+        ranges.append((position + gap, length))
+        position += gap + length
+    return extents(*ranges)
+
+
+@given(any_extents(), st.integers(0, 40), st.integers(1, 200))
+def test_merging_keeps_every_range_in_order_and_its_promises(
+    given_extents: Extents, gap: int, limit: int
+) -> None:
+    groups = list(given_extents.merged(gap=gap, limit=limit))
+    assert np.array_equal(np.concatenate([g.starts for g in groups]), given_extents.starts)
+    assert np.array_equal(np.concatenate([g.lengths for g in groups]), given_extents.lengths)
+    for group in groups:
+        assert (group.starts[1:] - (group.starts + group.lengths)[:-1] <= gap).all()
+        assert group.starts[-1] - group.starts[0] < limit
+
+
+@given(any_extents(), st.integers(0, 5))
+def test_gathering_copies_exactly_the_ranges(given_extents: Extents, origin: int) -> None:
+    first, last = given_extents.bounds
+    origin = min(origin, first)
+    content = np.arange(last, dtype=np.uint8)
+    expected = [
+        content[s : s + n] for s, n in zip(given_extents.starts, given_extents.lengths, strict=True)
+    ]
+    assert np.array_equal(given_extents.gather(content[origin:], origin), np.concatenate(expected))
+
+
+@pytest.mark.parametrize("length", [8, 1 << 14])
+def test_gathering_ranges_of_one_length(length: int) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 1 << 17, dtype=np.uint8)
+    starts = np.array([3, 40_000, 90_001])
+    packed = Extents.uniform(starts, length).gather(content, 0)
+    assert np.array_equal(packed, np.concatenate([content[s : s + length] for s in starts]))
+
+
+@given(any_extents())
+def test_a_source_reads_what_is_asked_for(given_extents: Extents) -> None:
+    content = bytes(i % 251 for i in range(given_extents.bounds[1]))
+    packed = RecordingSource(content).read(given_extents)
+    expected = b"".join(
+        content[s : s + n] for s, n in zip(given_extents.starts, given_extents.lengths, strict=True)
+    )
+    assert packed.tobytes() == expected
+    assert packed.flags.writeable
+
+
+def test_near_ranges_are_one_request_and_far_ones_are_not() -> None:
+    source = RecordingSource(bytes(1 << 20))
+    source.read(extents((0, 8), (1000, 8), (500_000, 8)))
+    assert source.requests == [(0, 1008), (500_000, 8)]
+
+
+def test_reading_past_the_end_names_where_the_file_ends() -> None:
+    with pytest.raises(TensorFormatError, match=r"<recording>: the file's end at byte 10 is 10"):
+        RecordingSource(bytes(10)).read(extents((4, 20)))

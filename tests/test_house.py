@@ -1,0 +1,67 @@
+"""The rooms of the house know only those below them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xr_tensorfmt
+
+PACKAGE = Path(xr_tensorfmt.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+ABOVE = {"backend.py", "lazyarray.py", "__init__.py"}
+LOWER = [path for path in MODULES if path.relative_to(PACKAGE).as_posix() not in ABOVE]
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return names
+
+
+def identifier(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("path", LOWER, ids=identifier)
+def test_lower_rooms_import_neither_xarray_nor_dask(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert not roots & {"xarray", "dask", "distributed"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identifier)
+def test_only_the_lazy_array_imports_xarray_internals(path: Path) -> None:
+    internals = {name for name in imported(path) if name.startswith("xarray.core")}
+    assert not internals or path.name == "lazyarray.py"
+
+
+ROOMS = ("errors", "extents", "elements", "chunks", "once", "sources", "selection", "layouts")
+
+
+@pytest.mark.parametrize("path", LOWER, ids=identifier)
+def test_sources_and_layouts_do_not_know_the_formats(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if room in ROOMS:
+        assert not any(name.startswith("xr_tensorfmt.formats") for name in imported(path))
+
+
+def test_importing_the_entry_point_imports_no_heavy_package() -> None:
+    code = (
+        "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(run.stdout.split()) & {"dask", "fsspec", "zarr", "ml_dtypes", "distributed"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identifier)
+def test_modules_stay_one_idea_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 250

@@ -1,0 +1,282 @@
+"""Every kind of key gives what numpy gives, over every arrangement of the bytes."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import xarray.testing.strategies as xrst
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xarray.core.indexing import BasicIndexer, OuterIndexer, VectorizedIndexer
+
+from tests.recording import HollowSource, RecordingSource
+from tests.tensfiles import header
+from xr_tensorfmt import vectorized
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.layouts import Dense, Layout, column_major
+from xr_tensorfmt.lazyarray import TensorArray, lazy_array
+from xr_tensorfmt.sources import FileObject, LocalFile, Memory, Source
+
+DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
+SOURCES = ["mmap", "read", "bytes", "file object"]
+INDEXERS = {
+    "basic": xrst.basic_indexers,
+    "outer": xrst.outer_array_indexers,
+    "vectorized": xrst.vectorized_indexers,
+}
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return (np.arange(int(np.prod(shape))) % 251).astype(dtype).reshape(shape)
+
+
+def stored(values: np.ndarray, order: str, offset: int) -> tuple[bytes, Layout]:
+    content = bytes(offset) + values.tobytes(order)
+    lengths = values.shape[::-1] if order == "F" else values.shape
+    layout = Dense(lengths, Plain(values.dtype), offset)
+    return content, column_major(layout) if order == "F" else layout
+
+
+def source_of(kind: str, content: bytes, path: Path) -> Source:
+    path.write_bytes(content)
+    match kind:
+        case "bytes":
+            return Memory(content)
+        case "file object":
+            return FileObject(io.BytesIO(content))
+        case _:
+            return LocalFile.at(path, mapped=kind == "mmap")
+
+
+def pair_of(
+    source: Source, layout: Layout, values: np.ndarray
+) -> tuple[xr.DataArray, xr.DataArray]:
+    dims = tuple("abcdef"[: values.ndim])
+    native = values.astype(values.dtype.newbyteorder("="))
+    lazy = xr.DataArray(xr.Variable(dims, lazy_array(source, layout)))
+    return lazy, xr.DataArray(xr.Variable(dims, native))
+
+
+def assert_same(lazy: xr.DataArray, eager: xr.DataArray) -> None:
+    assert lazy.dims == eager.dims
+    loaded = lazy.values
+    assert loaded.dtype == eager.dtype
+    assert loaded.flags.writeable or not loaded.ndim
+    np.testing.assert_array_equal(loaded, eager.values, strict=True)
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Limits so low that examples of a few elements reach the code for many."""
+    monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
+    monkeypatch.setattr(vectorized, "_MOST_POINTS", 5)
+    monkeypatch.setattr("xr_tensorfmt.layouts.dense.MOST_RUNS", 4)
+    monkeypatch.setattr("xr_tensorfmt.selection.MOST_RUNS", 4)
+    return
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keys") / "tensor.bin"
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> tuple[np.ndarray, str, int]:
+    shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
+    values = numbers(shape, draw(st.sampled_from(DTYPES)))
+    return values, draw(st.sampled_from("CF")), draw(st.sampled_from([0, 3, 40]))
+
+
+fixtures_are_not_reset = settings(
+    max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("indexers", INDEXERS)
+@fixtures_are_not_reset
+@given(tensor=tensors(), data=st.data())
+def test_each_strategy_of_xarray_agrees_with_numpy(
+    kind: str, indexers: str, scratch: Path, tensor: tuple, data: st.DataObject
+) -> None:
+    values, order, offset = tensor
+    if indexers == "vectorized" and values.ndim < 2:
+        values = values[np.newaxis]
+    content, layout = stored(values, order, offset)
+    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    key = data.draw(INDEXERS[indexers](sizes=dict(eager.sizes)))
+    assert_same(lazy.isel(key), eager.isel(key))
+
+
+@pytest.mark.parametrize("kind", ["mmap", "read"])
+@fixtures_are_not_reset
+@given(tensor=tensors(), data=st.data())
+def test_chains_of_selections_and_transposes_agree_with_numpy(
+    kind: str, scratch: Path, tensor: tuple, data: st.DataObject
+) -> None:
+    values, order, offset = tensor
+    content, layout = stored(values, order, offset)
+    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    for step in range(data.draw(st.integers(1, 3))):
+        axes = data.draw(st.permutations(list(eager.dims)))
+        lazy, eager = lazy.transpose(*axes), eager.transpose(*axes)
+        sizes = {dim: size for dim, size in eager.sizes.items() if size}
+        if not sizes:
+            break
+        kinds = list(INDEXERS) if len(sizes) > 1 else ["basic", "outer"]
+        key = data.draw(INDEXERS[data.draw(st.sampled_from(kinds))](sizes=sizes))
+        key = {dim: _fresh_dims(entry, step) for dim, entry in key.items()}
+        lazy, eager = lazy.isel(key), eager.isel(key)
+    assert_same(lazy, eager)
+
+
+def _fresh_dims(entry, step: int):
+    if isinstance(entry, xr.DataArray):
+        return entry.rename({dim: f"{dim}_{step}" for dim in entry.dims})
+    return entry
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param({"a": slice(0, 0, -1)}, id="empty-with-negative-step"),
+        pytest.param({"a": slice(3, 3)}, id="empty"),
+        pytest.param({"a": []}, id="empty-list"),
+        pytest.param({"a": [], "b": [1, 0]}, id="empty-and-list"),
+        pytest.param({"a": slice(None, None, -2)}, id="negative-step"),
+        pytest.param({"a": slice(-1, -4, -1), "c": slice(None, None, 3)}, id="both-ways"),
+        pytest.param({"a": -1, "b": -2, "c": 0}, id="one-element"),
+        pytest.param({"a": [3, 0, 3], "c": [-1, 1]}, id="unsorted-and-repeated"),
+        pytest.param({"b": [2, 1, 0]}, id="descending-list"),
+        pytest.param({"c": [0, 2, 4]}, id="regular-list"),
+        pytest.param({"b": [1, 1]}, id="constant-list"),
+        pytest.param({"c": [0, 1, 4]}, id="ascending-list"),
+    ],
+)
+def test_keys_that_engines_trip_over(kind: str, order: str, key: dict, scratch: Path) -> None:
+    values = numbers((4, 3, 5), ">f8")
+    content, layout = stored(values, order, 8)
+    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    assert_same(lazy.isel(key), eager.isel(key))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1)])
+def test_scalars_and_lengths_of_0_and_1(kind: str, shape: tuple[int, ...], scratch: Path) -> None:
+    values = numbers(shape, "<f8")
+    content, layout = stored(values, "F", 8)
+    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    assert_same(lazy, eager)
+    assert_same(lazy.T, eager.T)
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param({"a": ("p", [0, 1, 3]), "b": ("p", [2, 2, 0])}, id="points-and-outer"),
+        pytest.param({"a": ("p", [0, 1, 0]), "b": ("p", [2, 2, 2]), "c": 1}, id="repeated"),
+        pytest.param({"a": ("p", [0, 3]), "b": ("q", [2, 0])}, id="outer-product"),
+        pytest.param({"a": ("p", [0, 0]), "b": ("p", [1, 1])}, id="constant"),
+        pytest.param({"a": (("p", "q"), [[0, 3], [1, 1]])}, id="one-array-two-dims"),
+        pytest.param(
+            {"a": ("p", [0, 3]), "c": ("p", [1, 4]), "b": ("q", [2, 0, 0])}, id="both-kinds"
+        ),
+    ],
+)
+def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
+    values = numbers((4, 3, 5), "<i2")
+    content, layout = stored(values, order, 3)
+    key = {
+        dim: xr.DataArray(e[1], dims=e[0]) if isinstance(e, tuple) else e for dim, e in key.items()
+    }
+    lazy, eager = pair_of(source_of("mmap", content, scratch), layout, values)
+    assert_same(lazy.isel(key), eager.isel(key))
+    assert_same(
+        lazy.isel(key).isel(p=slice(None, None, -1)), eager.isel(key).isel(p=slice(None, None, -1))
+    )
+
+
+def test_the_array_itself_takes_xarrays_three_kinds_of_keys() -> None:
+    values = numbers((4, 3, 5), "<f8")
+    content, layout = stored(values, "C", 0)
+    array = TensorArray(Memory(content), layout)
+    basic = BasicIndexer((slice(None), 1, slice(4, None, -2)))
+    outer = OuterIndexer((np.array([3, 1]), slice(None), np.array([0, 4])))
+    points = np.array([0, 3, 2]), np.array([2, 0, 1])
+    assert np.array_equal(array[basic], values[:, 1, 4::-2])
+    assert np.array_equal(array[outer], values[np.ix_([3, 1], [0, 1, 2], [0, 4])])
+    mixed = VectorizedIndexer((points[0], slice(1, None), points[1]))
+    assert np.array_equal(array[mixed], values[points[0], 1:, points[1]])
+
+
+@pytest.mark.parametrize("key", [{"a": 4}, {"a": [0, 4]}, {"a": ("p", [4, 0]), "b": ("p", [0, 0])}])
+def test_keys_outside_of_an_axis_are_index_errors(key: dict) -> None:
+    values = numbers((4, 3), "<f8")
+    content, layout = stored(values, "C", 0)
+    lazy, _ = pair_of(Memory(content), layout, values)
+    key = {
+        dim: xr.DataArray(e[1], dims=e[0]) if isinstance(e, tuple) else e for dim, e in key.items()
+    }
+    with pytest.raises(IndexError):
+        lazy.isel(key).load()
+
+
+@pytest.mark.parametrize("axes", list(itertools.permutations("abc")))
+def test_a_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, ...]) -> None:
+    values = numbers((40, 30, 50), "<f8")
+    content, layout = stored(values, "F", 96)
+    source = RecordingSource(content)
+    lazy, eager = pair_of(source, layout, values)
+    assert_same(lazy.transpose(*axes), eager.transpose(*axes))
+    assert source.requests == [(96, values.nbytes)]
+
+
+def test_an_outer_product_in_disguise_is_read_as_one() -> None:
+    values = numbers((40, 30, 50), "<f8")
+    content, layout = stored(values, "C", 0)
+    source = RecordingSource(content)
+    lazy, eager = pair_of(source, layout, values)
+    key = {
+        "a": xr.DataArray(np.arange(40), dims="x"),
+        "b": xr.DataArray(np.arange(30), dims="y"),
+        "c": xr.DataArray(np.arange(50), dims="z"),
+    }
+    assert_same(lazy.isel(key).transpose("z", "x", "y"), eager.isel(key).transpose("z", "x", "y"))
+    assert source.requests == [(0, values.nbytes)]
+
+
+def test_points_of_a_large_tensor_are_fetched_alone() -> None:
+    lengths = (8192, 4096)  # 256 MiB
+    source = HollowSource(header(lengths), 48 + 8192 * 4096 * 8)
+    lazy = xr.DataArray(
+        xr.Variable(
+            ("a", "b"),
+            lazy_array(source, column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))),
+        )
+    )
+    points = {
+        "a": xr.DataArray([0, 5000, 8191], dims="p"),
+        "b": xr.DataArray([0, 77, 4095], dims="p"),
+    }
+    assert lazy.isel(points).values.tolist() == [0.0, 0.0, 0.0]
+    assert source.fetched == 3 * 8
+
+
+def test_nothing_is_read_before_values_are_asked_for() -> None:
+    values = numbers((40, 30), "<f8")
+    content, layout = stored(values, "C", 0)
+    source = RecordingSource(content)
+    lazy, _ = pair_of(source, layout, values)
+    chosen = lazy.isel(a=slice(3, 9)).T.isel(b=[1, 5])
+    repr(chosen)
+    assert source.requests == []
+    assert chosen.shape == (2, 6)

@@ -1,0 +1,312 @@
+"""Index-value files: dense by default, and as the pairs that lie in the file."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import tensfiles as tf
+from tests.recording import RecordingSource
+from tests.test_tens import open_tens, quad
+from xr_tensorfmt import TensorFormatError
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.formats import OpenOptions, parse
+from xr_tensorfmt.layouts import Pairs, pairtable
+from xr_tensorfmt.layouts.orbits import Operation, generated
+from xr_tensorfmt.layouts.pairtable import PairTable
+from xr_tensorfmt.selection import Selection
+
+IDENTITY = (Operation((0, 1), 1),)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few pairs, so that small files have many."""
+    monkeypatch.setattr(pairtable, "BLOCK", 4)
+    monkeypatch.setattr(pairtable, "_BLOCKS_AT_ONCE", 2)
+
+
+@st.composite
+def sparse_tensors(draw: st.DrawFn, dtype: str) -> tuple[np.ndarray, list[int]]:
+    lengths = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    total = int(np.prod(lengths))
+    indices = draw(st.lists(st.integers(0, total - 1), unique=True, max_size=40))
+    if draw(st.booleans()):
+        indices = sorted(indices)
+    flat = np.zeros(total, dtype=dtype)
+    flat[indices] = (np.arange(len(indices)) + 1).astype(dtype)
+    return flat.reshape(lengths, order="F"), indices
+
+
+def content_of(dense: np.ndarray, indices: list[int]) -> bytes:
+    return tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices])
+
+
+@pytest.mark.parametrize("dtype", ["<f8", "<f4", "<c16", ">i4", "u1"])
+@pytest.mark.parametrize("mapped", ["mmap", "read"])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_index_value_files_open_dense_with_zeros_elsewhere(
+    dtype: str, mapped: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    dense, indices = data.draw(sparse_tensors(dtype))
+    path = tmp_path_factory.mktemp("pairs") / "tensor"
+    path.write_bytes(content_of(dense, indices))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairtable, "BLOCK", 4)
+        patch.setattr(pairtable, "_BLOCKS_AT_ONCE", 2)
+        patch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
+        tensor = xr.open_dataset(path, engine="tensorfmt", io=mapped).tensor
+        native = dense.astype(dense.dtype.newbyteorder("="))
+        np.testing.assert_array_equal(tensor.values, native, strict=True)
+        some = {dim: data.draw(st.slices(size)) for dim, size in tensor.sizes.items()}
+        eager = tensor.copy(data=native)
+        np.testing.assert_array_equal(
+            xr.open_dataset(path, engine="tensorfmt", io=mapped).tensor.isel(some).values,
+            eager.isel(some).values,
+        )
+        points = {
+            dim: xr.DataArray(
+                data.draw(st.lists(st.integers(0, size - 1), min_size=3, max_size=3)), dims="p"
+            )
+            for dim, size in tensor.sizes.items()
+        }
+        np.testing.assert_array_equal(
+            xr.open_dataset(path, engine="tensorfmt", io=mapped).tensor.isel(points).values,
+            eager.isel(points).values,
+        )
+
+
+@settings(max_examples=100)
+@given(sparse_tensors(">f8").map(lambda made: (made[0].astype("<f8"), made[1])))
+def test_stored_pairs_come_as_they_lie_with_their_indices(made: tuple) -> None:
+    dense, indices = made
+    stored = open_tens(content_of(dense, indices), sparse="stored")
+    assert stored.tensor.dims == ("entry",)
+    assert not stored.indexes
+    along = np.unravel_index(np.array(indices, dtype=np.int64), dense.shape, order="F")
+    for dim, expected in zip("abc", along, strict=False):
+        np.testing.assert_array_equal(stored[dim].values, expected)
+    np.testing.assert_array_equal(stored.tensor.values, dense.ravel(order="F")[indices])
+
+
+def test_stored_pairs_are_lazy_chunked_and_answer_every_key() -> None:
+    dense = np.arange(12.0).reshape(3, 4)
+    indices = [7, 0, 3, 11, 5]
+    content = content_of(dense, indices)
+    stored = open_tens(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
+    flat = dense.ravel(order="F")[indices]
+    assert stored.tensor.chunks == ((2, 2, 1),)
+    np.testing.assert_array_equal(stored.tensor.compute(), flat)
+    lazy = open_tens(content, sparse="stored")
+    assert lazy.tensor.isel(entry=[4, 0]).values.tolist() == flat[[4, 0]].tolist()
+    assert lazy.tensor.isel(entry=slice(None, None, -2)).values.tolist() == flat[::-2].tolist()
+    picked = {"entry": xr.DataArray([[1, 1], [4, 2]], dims=("p", "q"))}
+    assert lazy.a.isel(picked).values.tolist() == [[0, 0], [2, 0]]
+    assert lazy.tensor.isel(entry=[]).size == 0
+
+
+def quaternions() -> tuple[bytes, np.ndarray]:
+    values = np.arange(8, dtype="<f4").reshape(2, 4)
+    dense = np.zeros((3, 4), dtype="f4")
+    dense[[2, 0]] = values
+    return tf.index_value((3,), [2, 0], values, numbers=4), dense
+
+
+def test_values_of_several_components() -> None:
+    content, dense = quaternions()
+    tensor = open_tens(content).tensor
+    assert tensor.dims == ("a", "component")
+    np.testing.assert_array_equal(tensor.values, dense)
+    np.testing.assert_array_equal(
+        open_tens(content).tensor.isel(component=[3, 1]).values, dense[:, [3, 1]]
+    )
+    points = {"a": xr.DataArray([2, 1], dims="p"), "component": xr.DataArray([3, 0], dims="p")}
+    assert open_tens(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
+    stored = open_tens(content, sparse="stored")
+    assert stored.tensor.dims == ("entry", "component")
+    np.testing.assert_array_equal(stored.tensor.values, dense[[2, 0]])
+    points = {"entry": xr.DataArray([1, 0], dims="p"), "component": xr.DataArray([0, 2], dims="p")}
+    assert open_tens(content, sparse="stored").tensor.isel(points).values.tolist() == [4.0, 2.0]
+    assert stored.a.values.tolist() == [2, 0]
+
+
+def test_a_scalar_of_pairs() -> None:
+    assert open_tens(tf.index_value((), [0], np.array([2.5]))).tensor.values == 2.5
+    assert open_tens(tf.index_value((), [], np.array([]))).tensor.values == 0.0
+    assert open_tens(tf.index_value((), [0], np.array([2.5])), sparse="stored").tensor.values == [
+        2.5
+    ]
+
+
+def test_binary128_pairs() -> None:
+    content = tf.header((4,), version=tf.V1_0, size=16, flags=1)
+    content += struct.pack("<QQ", 2, 3) + quad(1.5) + struct.pack("<Q", 0) + quad(-2.0)
+    assert open_tens(content).tensor.values.tolist() == [-2.0, 0.0, 0.0, 1.5]
+
+
+def test_pairs_may_follow_chunks() -> None:
+    content = tf.index_value(
+        (2, 2), [1], np.ones(1), tf.chunk(b"COMMENT ", b"hi"), tf.symmetry("x", "ba")
+    )
+    tensor = open_tens(content).tensor
+    assert tensor.values.tolist() == [[0, 0], [1, 0]]
+    assert tensor.attrs == {"symmetries": ["x ba"], "skipped_chunks": ["COMMENT "]}
+
+
+@pytest.mark.parametrize("as_stored", [False, True])
+def test_an_index_out_of_range_is_refused_in_both_views(as_stored: bool) -> None:
+    content = tf.index_value((2, 2), [1, 4], np.ones(2))
+    with pytest.raises(TensorFormatError, match="below 4"):
+        open_tens(content, sparse="stored" if as_stored else "auto").load()
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    "indices", [[0, 1, 2, 3, 3], [0, 1, 2, 3, 4, 5, 6, 7, 7], [9, 1, 2, 3, 4, 5, 6, 7, 8, 9]]
+)
+def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
+    content = tf.index_value((10,), indices, np.ones(len(indices)))
+    with pytest.raises(TensorFormatError, match=f"pair {len(indices) - 1} .*as in another pair"):
+        open_tens(content).load()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
+    content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
+    source = RecordingSource(content)
+    layout = parse(source, OpenOptions()).tensors[0].layout
+    layout.read(source, Selection((1000,), (slice(0, 1, 1),)))
+    source.requests.clear()
+    values = layout.read(source, Selection((1000,), (slice(500, 540, 1),)))
+    assert np.flatnonzero(values).tolist() == [0, 5, 10, 15, 20, 25, 30, 35]
+    assert source.fetched == 2 * 4 * 16
+    source.requests.clear()
+    layout.read(source, Selection((1000,), (np.array([0, 995]),)))
+    assert source.fetched == 2 * 4 * 16
+
+
+def test_the_pass_over_the_pairs_is_made_once_for_all_threads_and_travels() -> None:
+    content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))
+    source = RecordingSource(content)
+    layout = parse(source, OpenOptions()).tensors[0].layout
+    assert source.fetched < len(content) or len(content) < 4096
+    source.requests.clear()
+    empty = Selection((1000,), (slice(1, 2, 1),))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: layout.read(source, empty), range(16)))
+    passes = [length for _, length in source.requests if length == 200 * 16]
+    blocks = 16  # one block holds all pairs, and each read looks into it
+    assert len(passes) == 1 + blocks
+    copy = pickle.loads(pickle.dumps(layout))
+    assert copy == layout
+    source.requests.clear()
+    copy.read(source, empty)
+    assert len(source.requests) == 1
+    assert len(pickle.dumps(layout)) < 2000
+
+
+SYMMETRIES = {
+    "symmetric": [("x", "ba")],
+    "antisymmetric": [("-x", "ba")],
+    "cyclic": [("x", "bca")],
+    "all of S3": [("x", "bac"), ("x", "bca")],
+    "Coulomb integrals": [("x", "badc"), ("x", "cdab")],
+    "antisymmetrised": [("-x", "bacd"), ("-x", "abdc")],
+}
+
+
+@pytest.mark.parametrize("case", SYMMETRIES)
+def test_packed_symmetries_fill_every_orbit(case: str) -> None:
+    names = "abcd"[: len(SYMMETRIES[case][0][1])]
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(3,) * len(names))
+    images = [(tuple(range(len(names))), 1)]
+    for _ in range(4):  # the closure, by brute force
+        for code, index_map in SYMMETRIES[case]:
+            axes = tuple(names.index(name) for name in index_map)
+            images += [
+                (tuple(a[i] for i in axes), s * (-1 if code == "-x" else 1)) for a, s in images
+            ]
+            images = list(dict.fromkeys(images))
+    dense = sum(sign * values.transpose(np.argsort(axes)) for axes, sign in images)
+    dense[np.abs(dense) < 1e-12] = 0  # what cancels must cancel exactly
+    done, indices = set(), []
+    for flat in rng.permutation(dense.size):
+        index = np.unravel_index(flat, dense.shape, order="F")
+        orbit = {tuple(index[a] for a in axes) for axes, _ in images}
+        if not orbit & done and dense[index]:
+            indices.append(int(flat))
+        done |= orbit
+    chunks = [tf.symmetry(code, index_map, packed=True) for code, index_map in SYMMETRIES[case]]
+    content = tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices], *chunks)
+    assert len(indices) < dense.size / 1.4
+    np.testing.assert_allclose(open_tens(content).tensor.values, dense, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        open_tens(content).tensor[1, ..., :2].values, dense[1, ..., :2], rtol=1e-12, atol=1e-12
+    )
+    points = {name: xr.DataArray([2, 0, 1, 1][:4], dims="p") for name in names[:-1]}
+    points[names[-1]] = xr.DataArray([0, 1, 2, 2], dims="p")
+    expected = dense[tuple(points[name].values for name in names)]
+    np.testing.assert_allclose(
+        open_tens(content).tensor.isel(points).values, expected, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_both_of_an_orbit_may_be_stored_if_they_agree() -> None:
+    chunk = tf.symmetry("-x", "ba", packed=True)
+    content = tf.index_value((2, 2), [1, 2, 0], np.array([3.0, -3.0, 0.0]), chunk)
+    assert open_tens(content).tensor.values.tolist() == [[0, -3], [3, 0]]
+    nan = tf.index_value((2, 2), [1, 2], np.array([np.nan, np.nan]), chunk)
+    assert np.isnan(open_tens(nan).tensor.values[0, 1])
+
+
+def test_groups_are_closed_and_bounded() -> None:
+    swaps = [Operation((1, 0, 2), -1), Operation((0, 2, 1), -1)]
+    group = generated(swaps, 3)
+    assert group is not None
+    assert len(group) == 6
+    assert group[0] == Operation((0, 1, 2), 1)
+    assert sum(each.sign for each in group) == 0
+    turn = Operation((*range(1, 8), 0), 1)
+    assert generated([turn, Operation((1, 0, *range(2, 8)), 1)], 8) is None
+
+
+def test_a_file_of_many_pairs_is_passed_over_with_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "pairs"
+    count = 1 << 22  # 64 MiB
+    table = np.empty(count, dtype=[("index", "<u8"), ("value", "<f8")])
+    table["index"] = np.arange(count, dtype="u8") * 3
+    table["value"] = 1.0
+    head = tf.header((3 << 11, 1 << 11), version=tf.V1_0, flags=1)
+    path.write_bytes(head + count.to_bytes(8, "little") + table.tobytes())
+    del table
+    tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}).tensor
+    tracemalloc.start()
+    first = tensor.isel(b=slice(0, 2)).compute()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert float(first.sum()) == 2 * (1 << 11)
+    assert peak < 24 << 20
+
+
+def test_the_table_counts_blocks_as_it_should() -> None:
+    table = PairTable(0, 0, np.dtype("V8"), 10)
+    index = table.scan(RecordingSource(b""))
+    assert index.ascending
+    assert index.lowest.size == 0
+
+
+def test_the_bytes_of_pairs_are_all_of_them() -> None:
+    layout = Pairs((2, 2), Plain(np.dtype("<f8")), 1, 56, 3, IDENTITY)
+    assert layout.extents(Selection.everything((2, 2))).bounds == (56, 56 + 48)

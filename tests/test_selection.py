@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xr_tensorfmt import selection as module
+from xr_tensorfmt.selection import Runs, Selection, entry_indices
+
+
+@st.composite
+def entries(draw: st.DrawFn, length: int):
+    if draw(st.booleans()):
+        chosen = draw(st.sets(st.integers(0, length - 1), min_size=1))
+        return np.array(sorted(chosen), dtype=np.int64)
+    start = draw(st.integers(0, length - 1))
+    step = draw(st.integers(1, length))
+    last = start + draw(st.integers(0, (length - 1 - start) // step)) * step
+    return slice(start, last + 1, step)
+
+
+@st.composite
+def selections(draw: st.DrawFn) -> Selection:
+    extent = tuple(draw(st.lists(st.integers(1, 6), max_size=4)))
+    return Selection(extent, tuple(draw(entries(length)) for length in extent))
+
+
+def flat_indices(selection: Selection) -> np.ndarray:
+    whole = np.arange(int(np.prod(selection.extent))).reshape(selection.extent)
+    if not selection.extent:
+        return whole.ravel()
+    return whole[np.ix_(*map(entry_indices, selection.entries))].ravel()
+
+
+@given(selections())
+def test_runs_are_the_selected_elements_in_order(selection: Selection) -> None:
+    runs = selection.runs()
+    expanded = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
+    assert np.array_equal(expanded, flat_indices(selection))
+    assert runs.size == selection.size
+    assert runs.starts.size == selection.run_count
+
+
+@given(selections(), st.integers(1, 20))
+def test_batches_are_the_selection_in_order_with_few_runs_each(
+    selection: Selection, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_RUNS", most)
+        batches = list(selection.batches())
+    together = np.concatenate([flat_indices(batch) for batch in batches])
+    assert np.array_equal(together, flat_indices(selection))
+    assert all(batch.run_count <= most for batch in batches)
+
+
+@given(selections(), st.data())
+def test_positions_lead_back_to_indices(selection: Selection, data: st.DataObject) -> None:
+    position = data.draw(st.integers(0, selection.size - 1))
+    index = selection.index_of(position)
+    expected = np.unravel_index(flat_indices(selection)[position], selection.extent)
+    assert index == tuple(map(int, expected))
+
+
+@given(selections())
+def test_runs_find_their_elements_and_no_others(selection: Selection) -> None:
+    everything = np.arange(-1, int(np.prod(selection.extent)) + 2)
+    wanted = {int(index): position for position, index in enumerate(flat_indices(selection))}
+    expected = [wanted.get(int(index), -1) for index in everything]
+    assert selection.runs().locate(everything).tolist() == expected
+
+
+def test_everything_is_one_run() -> None:
+    runs = Selection.everything((3, 4, 5)).runs()
+    assert (runs.starts.tolist(), runs.length, runs.bounds) == ([0], 60, (0, 60))
+
+
+def test_bounds_of_runs() -> None:
+    assert Runs(np.array([4, 20]), 3).bounds == (4, 23)

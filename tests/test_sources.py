@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import gc
+import io
+import mmap
+import os
+import pickle
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.recording import RecordingSource
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.extents import Extents
+from xr_tensorfmt.layouts import Dense
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source, windows
+from xr_tensorfmt.sources import local as local_module
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "content.bin"
+    file.write_bytes(CONTENT)
+    return file
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(("start", "stop"), [(0, 1 << 20), (4097, 900_001), (5, 20)])
+def test_a_local_file_gives_its_bytes(path: Path, mapped: bool, start: int, stop: int) -> None:
+    read = LocalFile.at(path, mapped=mapped).read(Extents.single(start, stop))
+    assert read.tobytes() == CONTENT[start:stop]
+
+
+def test_scattered_ranges_come_out_of_one_window(path: Path) -> None:
+    starts = np.array([3, 70_000, 500_000, 1_000_000])
+    read = LocalFile.at(path).read(Extents.uniform(starts, 5))
+    assert read.tobytes() == b"".join(CONTENT[s : s + 5] for s in starts)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_arrays_are_writable_and_the_file_never_changes(path: Path, mapped: bool) -> None:
+    layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
+    source = LocalFile.at(path, mapped=mapped)
+    values = layout.read(source, Selection.everything(layout.shape))
+    values[:] = 7.0
+    assert (values == 7.0).all()
+    del values
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_window_is_handed_out_without_a_copy(path: Path) -> None:
+    layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
+    values = layout.read(LocalFile.at(path), Selection.everything(layout.shape))
+    assert isinstance(owner(values), mmap.mmap)
+
+
+def test_reading_gives_memory_of_its_own(path: Path) -> None:
+    layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
+    values = layout.read(LocalFile.at(path, mapped=False), Selection.everything(layout.shape))
+    assert owner(values) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "offset", "entry"),
+    [
+        pytest.param(">f8", 0, slice(0, 100_000, 1), id="byte-order"),
+        pytest.param("<f8", 3, slice(0, 100_000, 1), id="alignment"),
+        pytest.param("<f8", 0, slice(0, 100_001, 1000), id="holes"),
+    ],
+)
+def test_a_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, entry) -> None:
+    layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
+    values = layout.read(LocalFile.at(path), Selection((131_071,), (entry,)))
+    assert owner(values) is None
+    expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[entry]
+    assert values.tobytes() == expected.astype("<f8").tobytes()
+
+
+def owner(array: np.ndarray) -> mmap.mmap | None:
+    base = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.obj if isinstance(base, memoryview) else base.base
+    return base
+
+
+def test_a_window_is_unmapped_with_its_array(path: Path) -> None:
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count(str(path))
+
+    values = LocalFile.at(path).read(Extents.single(0, 1 << 20))
+    assert mappings() == 1
+    del values
+    gc.collect()
+    assert mappings() == 0
+
+
+def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(windows, "MOST_WINDOWS_WITH_DESCRIPTOR", 20)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    source = LocalFile.at(path)
+    arrays = [source.read(Extents.single(0, 1 << 20)) for _ in range(60)]
+    assert len(os.listdir("/proc/self/fd")) - before <= 20
+    assert all(array.tobytes() == CONTENT for array in arrays)
+
+
+def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> mmap.mmap:
+        raise OSError("no mappings here")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
+    values = layout.read(LocalFile.at(path), Selection.everything(layout.shape))
+    assert values.tobytes() == CONTENT
+    assert owner(values) is None
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_rewritten_file_is_noticed(path: Path, mapped: bool) -> None:
+    source = LocalFile.at(path, mapped=mapped)
+    os.utime(path, ns=(0, 123_000_000_456))
+    with pytest.raises(
+        SourceChangedError, match=r"modified at 123\.000000456 s, expected 1048576 bytes"
+    ):
+        source.read(Extents.single(0, 1 << 20))
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_grown_or_cut_file_is_noticed(path: Path, mapped: bool) -> None:
+    source = LocalFile.at(path, mapped=mapped)
+    os.truncate(path, 1000)
+    os.utime(path, ns=(source.mtime_ns, source.mtime_ns))
+    with pytest.raises(SourceChangedError, match=r"is 1000 bytes modified at .* open it again"):
+        source.read(Extents.single(0, 1 << 20))
+
+
+def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(path.parent))
+    assert LocalFile.at("~/content.bin").path == str(path)
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="name the tensor file in it"):
+        LocalFile.at(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "make", [bytes, bytearray, memoryview, lambda c: np.frombuffer(c, "<f8").data]
+)
+def test_bytes_of_any_kind_are_a_source(make) -> None:
+    source = open_source(make(CONTENT))
+    assert isinstance(source, Memory)
+    assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
+    assert source.name == "<1048576 bytes in memory>"
+
+
+def test_bytes_are_never_written_to() -> None:
+    content = bytearray(CONTENT)
+    Memory(content).read(Extents.single(0, 1 << 20))[:] = 0
+    assert content == CONTENT
+
+
+def test_a_file_object_is_a_source(path: Path) -> None:
+    with path.open("rb") as file:
+        source = open_source(file)
+        assert isinstance(source, FileObject)
+        assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
+        assert source.name == str(path)
+    assert open_source(io.BytesIO(CONTENT)).name == "<BytesIO>"
+
+
+def test_a_file_object_that_gives_less_at_a_time_is_read_to_the_end() -> None:
+    class Dribble(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(min(size or 0, 1000))
+
+    source = FileObject(Dribble(CONTENT))
+    assert source.read(Extents.single(10, 500_000)).tobytes() == CONTENT[10:500_000]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [Memory(memoryview(CONTENT)), FileObject(io.BytesIO(CONTENT)), LocalFile("/x", 5, 6, True)],
+    ids=lambda source: type(source).__name__,
+)
+def test_sources_travel(source) -> None:
+    copy = pickle.loads(pickle.dumps(source))
+    assert (copy.size, copy.name) == (source.size, source.name)
+    if not isinstance(source, LocalFile):
+        assert copy.read(Extents.single(3, 9)).tobytes() == CONTENT[3:9]
+
+
+def test_a_local_file_pickles_small(path: Path) -> None:
+    assert len(pickle.dumps(LocalFile.at(path))) < 300
+
+
+def test_text_and_pipes_are_refused(path: Path) -> None:
+    with path.open(encoding="latin-1") as file, pytest.raises(TypeError, match="mode 'rb'"):
+        open_source(file)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe, pytest.raises(TypeError, match="cannot seek"):
+        open_source(pipe)
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "words"),
+    [
+        ("s3://bucket/vertex.bin", ValueError, "fsspec.open"),
+        ("simplecache::https://host/x", ValueError, "is a URL"),
+        (42, TypeError, "cannot open a int"),
+        ("/no/such/file", FileNotFoundError, "/no/such/file"),
+    ],
+)
+def test_what_is_no_file_is_refused(file, error, words) -> None:
+    with pytest.raises(error, match=words):
+        open_source(file)
+
+
+def test_words_for_io_are_checked() -> None:
+    with pytest.raises(ValueError, match="io='fast' is not one of 'auto', 'mmap', 'read'"):
+        open_source(b"", "fast")
+
+
+def test_a_file_cut_while_it_is_read_is_an_error() -> None:
+    source = RecordingSource(CONTENT)
+    source.content = CONTENT[:100]
+    with pytest.raises(TensorFormatError, match="cut off while it was read"):
+        source.read(Extents.single(0, 200))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts page faults as Linux does")
+def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(local_module, "_SMALLEST_WINDOW", 1)
+    path = tmp_path / "hole"
+    with path.open("wb") as file:
+        file.truncate(256 << 20)
+    source = LocalFile.at(path)
+    starts = np.array([8, 100 << 20, 255 << 20])
+
+    def faults() -> int:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_minflt + usage.ru_majflt
+
+    source.read(Extents.uniform(starts, 8))
+    before = faults()
+    source.read(Extents.uniform(starts, 8))
+    assert faults() - before < 100

@@ -1,0 +1,270 @@
+"""Each bad file has a message of its own, which names the place."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import tensfiles as tf
+from xr_tensorfmt import TensorFormatError
+
+VALUES = np.arange(15, dtype="<f8").reshape(3, 5)
+
+
+def load(content: bytes, **options) -> xr.Dataset:
+    return xr.open_dataset(content, engine="tensorfmt", format="tens", **options).load()
+
+
+def dense(size: int | None = None, *before: bytes, **fields: object) -> bytes:
+    """A 1.0 file whose DENSDATA chunk claims `size` bytes."""
+    content = bytearray(tf.version_1_0(VALUES, *before, **fields))
+    if size is not None:
+        at = content.index(b"DENSDATA") + 8
+        content[at : at + 8] = struct.pack("<Q", size)
+    return bytes(content)
+
+
+def other_chunk(size: int) -> bytes:
+    content = bytearray(tf.version_1_0(VALUES, tf.chunk(b"COMMENT ", b"hello...")))
+    content[56:64] = struct.pack("<Q", size)
+    return bytes(content)
+
+
+def pairs(indices, count: int | None = None, *before: bytes, **fields: object) -> bytes:
+    content = bytearray(tf.index_value((3, 4), indices, np.ones(len(indices)), *before, **fields))
+    if count is not None:
+        at = len(content) - 16 * len(indices) - 8
+        content[at : at + 8] = struct.pack("<Q", count)
+    return bytes(content)
+
+
+REFUSED = {
+    "31 bytes": (tf.header(())[:31], r"the TENS header at byte 0 is cut off"),
+    "empty file": (b"", r"the TENS header at byte 0 is cut off by the end of the file at byte 0"),
+    "magic": (tf.version_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0 is b'TENZ'"),
+    "version 2": (tf.version_1_0(VALUES, version=0x20000), r"version at byte 4 is 0x00020000"),
+    "big-endian header": (
+        tf.version_0_9(VALUES, version=0x00900000),
+        r"version at byte 4 is 0x00900000, .*big-endian",
+    ),
+    "unknown version, other size": (
+        tf.version_0_9(VALUES, version=0x8000)[:-1],
+        r"version at byte 4 is 0x00008000, .*does not fit",
+    ),
+    "number type": (tf.version_0_9(VALUES, kind=b"ieee"), r"number type at byte 8 is b'ieee'"),
+    "mixed case": (tf.version_0_9(VALUES, kind=b"Sint"), r"number type at byte 8 is b'Sint'"),
+    "bytes per number": (tf.version_1_0(VALUES, size=3), r"bytes per number at byte 12 is 3"),
+    "one-byte float": (tf.version_1_0(VALUES, size=1), r"is 1, expected one of 4, 8, 16"),
+    "32-byte complex in 1.0": (
+        tf.version_1_0(VALUES, size=32, numbers=2),
+        r"bytes per number at byte 12 is 32",
+    ),
+    "numbers per element": (
+        tf.version_1_0(VALUES, numbers=3),
+        r"numbers per element at byte 16 is 3, expected 1, 2, 4 or 8",
+    ),
+    "order": (tf.header((1,) * 33), r"order at byte 20 is 33, expected at most 32"),
+    "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32 is cut off"),
+    "reserved flag": (dense(flags=2), r"tensor flags at byte 24 is 0x00000002"),
+    "flags in 0.9": (
+        tf.version_0_9(VALUES, flags=1),
+        r"tensor flags at byte 24 is 0x00000001, expected 0 in a version below 1.0",
+    ),
+    "0.9 short by one": (tf.version_0_9(VALUES)[:-1], r"is 119 bytes, expected 120 bytes"),
+    "0.9 long by one": (tf.version_0_9(VALUES) + b"\0", r"is 121 bytes, expected 120 bytes"),
+    "complex of neither size": (
+        tf.header((3,), size=16, numbers=2) + bytes(72),
+        r"is 72 bytes, expected 48 bytes or 96 bytes",
+    ),
+    "no data": (tf.header((3, 5), version=tf.V1_0), r"data at byte 48 is missing \(0 bytes"),
+    "no data after chunks": (
+        tf.header((3, 5), version=tf.V1_0) + tf.chunk(b"COMMENT ", b"hello"),
+        r"data at byte 72 is missing",
+    ),
+    "dense size too small": (
+        dense(128),
+        r"size of chunk 'DENSDATA' at byte 56 is 128, expected 136",
+    ),
+    "dense size too large": (
+        dense(144),
+        r"size of chunk 'DENSDATA' at byte 56 is 144, expected 136",
+    ),
+    "dense size 0": (dense(0), r"size of chunk 'DENSDATA' at byte 56 is 0"),
+    "dense size 2^63": (dense(1 << 63), r"is 9223372036854775808, expected 136"),
+    "dense cut off": (dense()[:-1], r"the data at byte 48 is cut off by the end"),
+    "dense and index-value": (dense(flags=1), r"in a file whose flags say index-value storage"),
+    "packed dense": (
+        dense(None, tf.symmetry("x", "ab", packed=True)),
+        r"symmetry 'x ab' at byte 48 is packed in a file of sequential values",
+    ),
+    "symmetry of other names": (
+        dense(None, tf.symmetry("x", "ac")),
+        r"index map of a symmetry at byte 67 is 'ac', expected a permutation of .* 'ab'",
+    ),
+    "symmetry too short": (
+        dense(None, b"SYMMETRY" + struct.pack("<Q", 24) + b"\0\x63x" + bytes(5)),
+        r"size of chunk 'SYMMETRY' at byte 56 is 24, expected at least 119",
+    ),
+    "too many chunks": (
+        dense(None, *[tf.chunk(b"COMMENT ", b"")] * 4096),
+        r"number of chunks before the data at byte 48 is more than 4096",
+    ),
+    **{
+        f"chunk size {size}": (
+            other_chunk(size),
+            rf"size of chunk 'COMMENT ' at byte 56 is {size}, expected a multiple of 8",
+        )
+        for size in (0, 8, 17, 4096, 1 << 63, (1 << 64) - 8)
+    },
+    "product over the file": (
+        tf.header((2**32 - 1, 2**32 - 1)) + bytes(80),
+        r"is 80 bytes, expected \d{21} bytes",
+    ),
+    "product over 2^64 in 1.0": (
+        tf.header((2**32 - 1,) * 3, version=tf.V1_0) + tf.chunk(b"DENSDATA", bytes(64)),
+        r"size of chunk 'DENSDATA' at byte 64 is 80",
+    ),
+    "product over 2^62 of pairs": (
+        tf.index_value((2**32 - 1,) * 2, [0], np.ones(1)),
+        r"tensor's size at byte 32 is 18446744065119617025 elements",
+    ),
+    "no pair count": (
+        tf.header((3, 4), version=tf.V1_0, flags=1) + bytes(7),
+        r"number of pairs at byte 48 is cut off",
+    ),
+    "more pairs than room": (pairs([1, 2], 3), r"is 3, expected at most the 2 pairs"),
+    "count of 2^63": (pairs([1, 2], 1 << 63), r"is 9223372036854775808, expected"),
+    "more pairs than elements": (
+        tf.index_value((2,), [0, 1, 0], np.ones(3)),
+        r"number of pairs at byte 40 is 3, expected at most the 2 elements",
+    ),
+    "index out of range": (
+        pairs([1, 12]),
+        r"index of pair 1 at byte 72 is 12, expected .* below 12",
+    ),
+    "index 2^64 - 1": (pairs([2**64 - 1]), r"index of pair 0 at byte 56 is 18446744073709551615"),
+    "neighbours twice": (pairs([1, 5, 5]), r"index of pair 2 at byte 88 is 5, as in another pair"),
+    "far twice": (pairs([5, 1, 5]), r"index of pair 2 at byte 88 is 5, as in another pair"),
+    "packed by an unknown operation": (
+        tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("conj", "ba", packed=True)),
+        r"packed by operation 'conj', expected 'x' or '-x'",
+    ),
+    "packed by names that repeat": (
+        tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("x", "aa", packed=True), names="aa"),
+        r"packed, expected index names that are all different",
+    ),
+    "packed over other lengths": (
+        tf.index_value((3, 4), [1], np.ones(1), tf.symmetry("x", "ba", packed=True)),
+        r"packed for lengths \(3, 4\), expected indices of equal lengths",
+    ),
+    "antisymmetric unsigned": (
+        tf.index_value((3, 3), [1], np.ones(1, "<u2"), tf.symmetry("-x", "ba", packed=True)),
+        r"antisymmetric, expected numbers that can be negative",
+    ),
+    "stored against the symmetry": (
+        tf.index_value((3, 3), [1, 3], np.array([1.0, 2.0]), tf.symmetry("x", "ba", packed=True)),
+        r"element with global index [13] at byte \d+ is given two values",
+    ),
+    "antisymmetric diagonal": (
+        tf.index_value((3, 3), [4], np.array([1.0]), tf.symmetry("-x", "ba", packed=True)),
+        r"element with global index 4",
+    ),
+    "group too large": (
+        tf.index_value(
+            (2,) * 8,
+            [1],
+            np.ones(1),
+            tf.symmetry("x", "bcdefgha", packed=True),
+            tf.symmetry("x", "bacdefgh", packed=True),
+        ),
+        r"group of the packed symmetries at byte 96 is larger than 5040",
+    ),
+    "wide integer": (
+        tf.header((2,), version=tf.V1_0, kind=b"SINT", size=16)
+        + tf.chunk(b"DENSDATA", bytes(16) + (2**63).to_bytes(16, "big")),
+        r"element at byte 72 is the 16-byte integer 9223372036854775808",
+    ),
+    "wide integer of a pair": (
+        tf.header((5,), version=tf.V1_0, kind=b"uint", size=16, flags=1)
+        + struct.pack("<QQ", 2, 0)
+        + bytes(16)
+        + struct.pack("<Q", 3)
+        + (2**64).to_bytes(16, "little"),
+        r"element at byte 80 is the 16-byte integer 18446744073709551616",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_files_are_refused_with_a_sentence_that_names_the_place(case: str) -> None:
+    content, words = REFUSED[case]
+    with pytest.raises(TensorFormatError, match=words) as caught:
+        load(content)
+    assert str(caught.value).startswith(f"<{len(content)} bytes in memory>: ")
+    assert "; " in str(caught.value)
+
+
+GOOD = {
+    "0.9": tf.version_0_9(VALUES),
+    "complex 0.9": tf.version_0_9(VALUES + 1j, size=16),
+    "1.0": tf.version_1_0(
+        VALUES.astype("<f4"), tf.symmetry("x", "ab"), tf.chunk(b"COMMENT ", b"hi")
+    ),
+    "pairs": pairs([1, 7, 3]),
+    "packed": tf.index_value(
+        (3, 3), [3, 7], np.array([1.0, 2.0]), tf.symmetry("-x", "ba", packed=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_file_cut_off_at_any_byte_is_refused(case: str) -> None:
+    content = GOOD[case]
+    load(content)
+    for length in range(len(content)):
+        with pytest.raises(TensorFormatError):
+            load(content[:length])
+
+
+@pytest.mark.parametrize("case", GOOD)
+@settings(max_examples=400)
+@given(data=st.data())
+def test_damaged_bytes_give_values_or_a_clear_error_and_never_anything_else(
+    case: str, data: st.DataObject
+) -> None:
+    content = bytearray(GOOD[case])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    start = time.monotonic()
+    try:
+        tensor = xr.open_dataset(bytes(content), engine="tensorfmt", format="tens").tensor
+        # A damaged length can stand for a tensor that no memory holds; its corner will do.
+        tensor.isel(dict.fromkeys(tensor.dims, slice(0, 3))).load()
+    except TensorFormatError:
+        pass
+    except ValueError as error:
+        if "open it with sparse=" not in str(error):
+            raise
+    assert time.monotonic() - start < 30
+
+
+def test_a_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> None:
+    content = tf.index_value((2**21, 2**20), [5], np.ones(1))
+    with pytest.raises(ValueError, match="open it with sparse='stored', or with sparse='dense'"):
+        load(content)
+    stored = xr.open_dataset(content, engine="tensorfmt", sparse="stored")
+    assert stored.tensor.values.tolist() == [1.0]
+    filled = xr.open_dataset(content, engine="tensorfmt", sparse="dense")
+    assert filled.tensor[4:7, 0].values.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_stored_pairs_of_a_dense_file_do_not_exist() -> None:
+    with pytest.raises(ValueError, match="stores every element"):
+        load(GOOD["0.9"], sparse="stored")

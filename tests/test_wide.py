@@ -1,0 +1,108 @@
+"""Elements of 16 bytes, against exact arithmetic in Python's fractions and integers."""
+
+from __future__ import annotations
+
+import math
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from xr_tensorfmt.elements import ElementError
+from xr_tensorfmt.wide import Binary128, Integer128
+
+
+def quad(sign: int, exponent: int, fraction: int) -> bytes:
+    return ((sign << 127) | (exponent << 112) | fraction).to_bytes(16, "little")
+
+
+def exact(sign: int, exponent: int, fraction: int) -> float:
+    """The nearest double of a binary128, by correctly rounding division of integers."""
+    if exponent == 0x7FFF:
+        value = math.nan if fraction else math.inf
+    else:
+        significand = fraction + (1 << 112 if exponent else 0)
+        scaled = Fraction(significand) * Fraction(2) ** (max(exponent, 1) - 16383 - 112)
+        try:
+            value = scaled.numerator / scaled.denominator
+        except OverflowError:
+            value = math.inf
+    return -value if sign else value
+
+
+exponents = st.one_of(
+    st.integers(0, 0x7FFF),
+    st.integers(15300, 15375),  # around the smallest doubles, subnormal and normal
+    st.integers(17400, 17410),  # around the largest
+)
+# Fractions near the middle between two doubles, normal and subnormal, are what rounding is about.
+ties = st.builds(
+    lambda kept, shift, nudge: ((kept << 60 | 1 << 59) << shift) + nudge & (1 << 112) - 1,
+    st.integers(0, (1 << 52) - 1),
+    st.integers(0, 52),
+    st.integers(-1, 1),
+)
+
+
+@settings(max_examples=1500)
+@given(st.integers(0, 1), exponents, st.one_of(st.integers(0, (1 << 112) - 1), ties))
+@example(0, 0, 0)
+@example(1, 0, 1)
+@example(0, 17406, (1 << 112) - 1)
+@example(0, 15308, 0)
+@example(0, 15308, 1)
+@example(1, 0x7FFF, 0)
+@example(0, 0x7FFF, 1)
+def test_binary128_is_rounded_to_the_nearest_double(
+    sign: int, exponent: int, fraction: int
+) -> None:
+    raw = np.frombuffer(quad(sign, exponent, fraction), dtype="V16")
+    (value,) = Binary128().decode(raw)
+    expected = exact(sign, exponent, fraction)
+    if math.isnan(expected):
+        assert math.isnan(value)
+    else:
+        assert struct.pack("d", value) == struct.pack("d", expected)
+
+
+def test_complex_binary128_keeps_its_parts_apart() -> None:
+    numbers = [quad(0, 16383, 0), quad(1, 16384, 0), quad(0, 16385, 0), quad(0, 16382, 0)]
+    raw = np.frombuffer(b"".join(numbers), dtype="V32").reshape(2, 1)
+    assert Binary128(is_complex=True).decode(raw).tolist() == [[1 - 2j], [4 + 0.5j]]
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize(
+    ("signed", "values"),
+    [(True, [0, 1, -1, 2**63 - 1, -(2**63)]), (False, [0, 1, 2**63, 2**64 - 1])],
+)
+def test_16_byte_integers_that_fit_are_exact(big_endian, signed, values) -> None:
+    order = "big" if big_endian else "little"
+    raw = b"".join(value.to_bytes(16, order, signed=signed) for value in values)
+    decoded = Integer128(signed, big_endian).decode(np.frombuffer(raw, dtype="V16"))
+    assert decoded.tolist() == values
+    assert decoded.dtype == ("int64" if signed else "uint64")
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize(
+    ("signed", "value"), [(True, 2**63), (True, -(2**63) - 1), (False, 2**64), (False, 2**127)]
+)
+def test_16_byte_integers_that_do_not_fit_are_refused(big_endian, signed, value) -> None:
+    order = "big" if big_endian else "little"
+    count = (1 << 16) + 7  # past the first block of the decoder
+    raw = bytes(16 * (count - 1)) + value.to_bytes(16, order, signed=signed)
+    with pytest.raises(ElementError) as caught:
+        Integer128(signed, big_endian).decode(np.frombuffer(raw, dtype="V16"))
+    assert caught.value.position == count - 1
+    assert str(value) in caught.value.found
+
+
+def test_decoding_keeps_shape_of_strided_and_scalar_arrays() -> None:
+    raw = np.frombuffer(b"".join(quad(0, 16383 + i, 0) for i in range(12)), "V16").reshape(3, 4)
+    expected = 2.0 ** np.arange(12).reshape(3, 4)
+    assert np.array_equal(Binary128().decode(raw[::2, ::-1]), expected[::2, ::-1])
+    assert Binary128().decode(raw[1, 1]).shape == ()
