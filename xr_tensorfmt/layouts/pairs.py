@@ -16,7 +16,7 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts.base import Layout, values_of
 from xr_tensorfmt.layouts.orbits import Operation
-from xr_tensorfmt.layouts.pairtable import INDEX_BYTES, BlockIndex, PairTable
+from xr_tensorfmt.layouts.pairtable import INDEX_BYTES, BlockIndex, PairTable, within
 from xr_tensorfmt.once import Once
 from xr_tensorfmt.selection import Runs, Selection
 from xr_tensorfmt.sources.base import Source
@@ -129,13 +129,13 @@ class Pairs(Layout):
         """What the stored pairs say of the wanted elements by one operation, and of which."""
         values = np.zeros((wanted.size, self.components), dtype=self.dtype)
         reached = np.zeros(wanted.size, dtype=bool)
-        for first, stored, raw in self._found(source, index, runs_of(operation)):
+        for numbers, stored, raw in self._found(source, index, runs_of(operation)):
             positions = wanted.locate(operation.images(stored, self.lengths))
-            within = np.flatnonzero(positions >= 0)
-            positions = positions[within]
+            inside = np.flatnonzero(positions >= 0)
+            positions, numbers_inside = positions[inside], numbers[inside]
             if not index.ascending:
-                self._refuse_duplicates(source, reached, positions, first + within, stored[within])
-            decoded = self._decoded(source, raw[within], first + within)
+                self._refuse_duplicates(source, reached, positions, numbers_inside, stored[inside])
+            decoded = self._decoded(source, raw[inside], numbers_inside)
             values[positions] = decoded if operation.sign > 0 else -decoded
             reached[positions] = True
         return values, reached
@@ -168,17 +168,13 @@ class Pairs(Layout):
 
     def _found(
         self, source: Source, index: BlockIndex, runs: Runs
-    ) -> Iterator[tuple[int, Integers, Array]]:
-        """Number of the first pair, indices and raw values of pairs near the runs."""
-        low, high = runs.bounds
-        for block, stop in index.candidates(runs):
-            first, pairs = block, self.table.read(source, block, min(stop, self.count))
-            if index.ascending:
-                # The keys must be uint64: any other type makes numpy convert the whole column.
-                keys = np.array([low, high], dtype=np.uint64)
-                lower, upper = np.searchsorted(pairs["index"], keys)
-                first, pairs = block + int(lower), pairs[lower:upper]
-            yield first, pairs["index"].astype(np.int64), pairs["value"]
+    ) -> Iterator[tuple[Integers, Integers, Array]]:
+        """Numbers, indices and raw values of the pairs that can fall in the runs."""
+        for first, stop in index.candidates(runs):
+            pairs = self.table.read(source, first, min(stop, self.count))
+            chosen = within(pairs["index"], runs) if index.ascending else np.arange(pairs.size)
+            index_column, value_column = pairs["index"], pairs["value"]
+            yield first + chosen, index_column[chosen].astype(np.int64), value_column[chosen]
 
     def _decoded(self, source: Source, raw: Array, numbers: Integers) -> Array:
         def offset_of(position: int) -> int:

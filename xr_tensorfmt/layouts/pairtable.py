@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Extents
+from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.selection import Runs
 from xr_tensorfmt.sources.base import Source
 
@@ -19,6 +19,8 @@ BLOCK = 1 << 16
 """Pairs a block."""
 
 _BLOCKS_AT_ONCE = 16
+# Two binary searches cost about as much as looking at this many pairs.
+_SEARCHES_A_SCAN = 16
 INDEX_BYTES = 8
 
 
@@ -162,3 +164,31 @@ class BlockIndex:
             for first in range(0, group.size, _BLOCKS_AT_ONCE):
                 part = group[first : first + _BLOCKS_AT_ONCE]
                 yield int(part[0]) * BLOCK, (int(part[-1]) + 1) * BLOCK
+
+
+def within(index: NDArray[np.uint64], runs: Runs) -> Integers:
+    """Positions of an ascending column whose indices lie in some ranges.
+
+    Parameters
+    ----------
+    index : ndarray of uint64
+        The column; of a mapped one, only the pages are touched that the search comes to.
+    runs : Runs
+        The ranges.
+
+    Returns
+    -------
+    ndarray of int64
+        The positions, ascending. Where there are many ranges, those between them are included.
+    """
+    ends = runs.starts + runs.length
+    first = np.searchsorted(ends, index[0], side="right")
+    last = np.searchsorted(runs.starts, index[-1], side="right")
+    starts, ends = runs.starts[first:last], ends[first:last]
+    if starts.size * _SEARCHES_A_SCAN > index.size:
+        starts, ends = starts[:1], ends[-1:]
+    # The keys must be uint64: any other type makes numpy convert the whole column.
+    lower = np.searchsorted(index, starts.astype(np.uint64))
+    counts = np.searchsorted(index, ends.astype(np.uint64)) - lower
+    before = np.cumsum(counts) - counts
+    return np.repeat(lower - before, counts) + np.arange(counts.sum())
