@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 
+import numpy as np
+
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
@@ -69,8 +71,8 @@ class LocalFile(Source):
                 raise SourceChangedError(
                     self.path,
                     "the file",
-                    f"{status.st_size} bytes modified at {_seconds(status.st_mtime_ns)}",
-                    f"{self.size} bytes modified at {_seconds(self.mtime_ns)}",
+                    f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}",
+                    f"{self.size} bytes modified at {_time(self.mtime_ns)}",
                     "it has changed since it was opened; open it again",
                 )
             yield file
@@ -103,5 +105,5 @@ class LocalFile(Source):
         return window if len(extents) == 1 else extents.gather(window, start)
 
 
-def _seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds // 10**9}.{nanoseconds % 10**9:09d} s"
+def _time(nanoseconds: int) -> str:
+    return f"{np.datetime64(nanoseconds, 'ns')}Z"

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.recording import RecordingSource
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.layouts import Dense, Transposed, column_major, transposed
+from xr_tensorfmt.selection import Selection
+
+DOUBLE = Plain(np.dtype("<f8"))
+
+
+@given(st.permutations(range(4)), st.permutations(range(4)))
+def test_a_view_of_a_view_is_one_view_or_none(first: list[int], second: list[int]) -> None:
+    dense = Dense((2, 3, 4, 5), DOUBLE, 0)
+    twice = transposed(transposed(dense, first), second)
+    expected = np.empty(dense.shape).transpose(first).transpose(second).shape
+    assert twice.shape == expected
+    if isinstance(twice, Transposed):
+        assert twice.inner is dense
+    else:
+        assert twice is dense
+
+
+def test_column_major_leaves_trailing_axes_and_vectors_alone() -> None:
+    dense = Dense((4, 3, 2), DOUBLE, 0)
+    assert column_major(dense).shape == (2, 3, 4)
+    assert column_major(dense, trailing=1).shape == (3, 4, 2)
+    assert column_major(Dense((4,), DOUBLE, 0)) == Dense((4,), DOUBLE, 0)
+
+
+def test_extents_are_known_without_reading() -> None:
+    layout = column_major(Dense((4, 3, 2), DOUBLE, 100))
+    selection = Selection((2, 3, 4), (slice(0, 2, 1), slice(1, 2, 1), slice(0, 4, 3)))
+    extents = layout.extents(selection)
+    assert list(zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True)) == [
+        (100 + 2 * 8, 16),
+        (100 + 2 * 8 + 3 * 48, 16),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8"])
+def test_layouts_compare_and_hash_by_value(dtype: str) -> None:
+    assert Dense((2,), Plain(np.dtype(dtype)), 5) == Dense((2,), Plain(np.dtype(dtype)), 5)
+    assert len({Dense((2,), Plain(np.dtype(dtype)), 5) for _ in range(2)}) == 1
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8"])
+def test_values_at_odd_addresses_are_moved(dtype: str) -> None:
+    raw = np.arange(33, dtype=np.uint8)[1:].view(dtype)
+    assert not raw.flags.aligned
+    adopted = Plain(np.dtype(dtype)).adopt(raw)
+    assert adopted.flags.aligned
+    assert adopted.tobytes() == raw.astype("<f8").tobytes()
+
+
+def test_chunks_of_a_view_are_those_of_the_file() -> None:
+    dense = Dense((100, 64, 64), DOUBLE, 0)
+    assert dense.chunk_shape(1 << 20) == (25, 64, 64)
+    assert column_major(dense).chunk_shape(1 << 20) == (64, 64, 25)
+
+
+def test_a_gathering_read_asks_for_the_runs_alone() -> None:
+    content = np.arange(1 << 17, dtype="<f8").tobytes()
+    source = RecordingSource(content)
+    layout = Dense((64, 2048), DOUBLE, 0)
+    selection = Selection((64, 2048), (np.array([0, 5, 63]), slice(10, 20, 1)))
+    values = layout.read(source, selection)
+    assert values[:, 0].tolist() == [10.0, 5 * 2048 + 10.0, 63 * 2048 + 10.0]
+    assert source.requests == [(80, 80), ((5 * 2048 + 10) * 8, 80), ((63 * 2048 + 10) * 8, 80)]
