@@ -1,0 +1,23 @@
+"""Print pip constraints for the lowest versions that pyproject.toml admits.
+
+Of the core dependencies and the extra ``test``; only the standard library is needed.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+
+def lowest(requirement: str) -> str:
+    """``"numpy>=2.0.0"`` as ``"numpy==2.0.0"``."""
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)>=([0-9.]+)", requirement)
+    if match is None:
+        raise SystemExit(f"{requirement!r} is not of the form name>=version")
+    name, version = match.groups()
+    return f"{name}=={version}"
+
+
+project = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["project"]
+for each in (*project["dependencies"], *project["optional-dependencies"]["test"]):
+    print(lowest(each))
