@@ -72,7 +72,9 @@ def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     content = tf.version_0_9(numbers())
     source = RecordingSource(content)
     monkeypatch.setattr(backend, "open_source", lambda *_: source)
-    tensor = xr.open_dataset("x", engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
+    tensor = xr.open_dataset(
+        io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
+    ).tensor
     source.requests.clear()
     with dask.config.set(scheduler="synchronous"):
         tensor.sum().compute()

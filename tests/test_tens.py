@@ -148,8 +148,10 @@ def test_sparse_dimensions_are_told_in_version_1_0() -> None:
 def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
     values = values_of((3, 5), "<f8")
     content = tf.version_0_9(values, version=tf.V1_0)
-    with pytest.warns(TensorFormatWarning, match="demands a chunk 'DENSDATA' at byte 48"):
-        dataset = open_tens(content)
+    words = "demands a chunk 'DENSDATA' at byte 48"
+    with pytest.warns(TensorFormatWarning, match=words) as caught:
+        dataset = xr.open_dataset(content, engine="tensorfmt")
+    assert caught[0].filename == __file__
     assert_holds(dataset, values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +11,7 @@ from xarray import Coordinates, Dataset, Variable, conventions
 from xarray.backends import BackendEntrypoint
 
 from xr_tensorfmt import chunks, formats
+from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.formats import OpenOptions, Sparse
 from xr_tensorfmt.lazyarray import lazy_array
 from xr_tensorfmt.sources import InputOutput, Source, is_url, open_source
@@ -65,10 +67,12 @@ class TensorFormatBackend(BackendEntrypoint):
         ----------
         filename_or_obj : str, PathLike, file object, bytes or memoryview
             The file. Of a file object the position is used, so it must stay open and untouched.
-        mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
+        mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
             As in `xarray.open_dataset`; they act on attributes that the file itself has.
         drop_variables : str or iterable of str, optional
             Variables to leave out.
+        use_cftime, decode_timedelta : bool, mapping or coder, optional
+            As in `xarray.open_dataset`.
         format : {"tens"}, optional
             The format; by default the content decides.
         name : str
@@ -102,6 +106,9 @@ class TensorFormatBackend(BackendEntrypoint):
             raise ValueError(f"chunk_bytes={chunk_bytes} is not a positive number of bytes")
         source = open_source(filename_or_obj, io)
         container = formats.parse(source, OpenOptions(name, dims, sparse), format)
+        for message in container.warnings:
+            # Two frames up, past xarray's own function, is the line of the user.
+            warnings.warn(message, TensorFormatWarning, stacklevel=3)
         variables, attrs, coordinates = conventions.decode_cf_variables(
             _variables(container, source, chunk_bytes),
             dict(container.attrs),

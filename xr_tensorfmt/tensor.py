@@ -48,12 +48,15 @@ class Container:
         The variables that label others.
     attrs : mapping
         Facts about the whole file.
+    warnings : tuple of str
+        Rules of the format that the file breaks in a way that leaves no doubt about its values.
     """
 
     format: str
     tensors: tuple[Tensor, ...]
     coordinates: tuple[Tensor, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def named_dims(

@@ -66,6 +66,15 @@ class PairTable:
     def scan(self, source: Source) -> BlockIndex:
         """Find the smallest and the largest index of each block, in one pass over the file.
 
+        Parameters
+        ----------
+        source : Source
+            The file.
+
+        Returns
+        -------
+        BlockIndex
+
         Raises
         ------
         TensorFormatError

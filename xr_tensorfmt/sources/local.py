@@ -47,6 +47,17 @@ class LocalFile(Source):
     def at(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
         """Take note of the file at `path` (``~`` is the home folder).
 
+        Parameters
+        ----------
+        path : str or PathLike
+            The file.
+        mapped : bool
+            As for the class.
+
+        Returns
+        -------
+        LocalFile
+
         Raises
         ------
         OSError

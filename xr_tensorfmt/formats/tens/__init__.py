@@ -72,7 +72,8 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
         in_file_order = _filled(source, header, storage, options)
     layout = column_major(in_file_order, trailing=int(storage.components > 1))
     attrs, encoding = _attrs(header, storage), _encoding(header, storage)
-    return Container("tens", (Tensor(options.name, names, layout, attrs, encoding),))
+    tensor = Tensor(options.name, names, layout, attrs, encoding)
+    return Container("tens", (tensor,), warnings=storage.warnings)
 
 
 def _dense(header: Header, storage: Storage) -> Layout:

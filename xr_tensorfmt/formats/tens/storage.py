@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from xr_tensorfmt.elements import Element
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.tens.header import VERSION_0_9, VERSION_1_0, Header
 from xr_tensorfmt.formats.tens.numbers import element_of
@@ -42,6 +41,8 @@ class Storage:
         What the file says of them.
     skipped : tuple of str
         Magics of the chunks that nobody has defined.
+    warnings : tuple of str
+        Rules of the format that the file breaks without harm.
     """
 
     element: Element
@@ -50,6 +51,7 @@ class Storage:
     pairs: int | None = None
     symmetries: tuple[Symmetry, ...] = ()
     skipped: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def element_bytes(self) -> int:
@@ -203,13 +205,11 @@ def _unpacked(reader: HeaderReader, symmetries: list[Symmetry]) -> tuple[Symmetr
 def _without_chunk(reader: HeaderReader, header: Header, storage: Storage, end: int) -> Storage:
     remaining = reader.source.size - end
     if end == header.stop and remaining == header.total * storage.element_bytes:
-        warnings.warn(
+        warning = (
             f"{reader.source.name}: version 1.0 demands a chunk 'DENSDATA' at byte {end}, but "
-            "values of exactly the right size follow at once; they are read as in version 0.9",
-            TensorFormatWarning,
-            stacklevel=2,
+            "values of exactly the right size follow at once; they are read as in version 0.9"
         )
-        return storage
+        return replace(storage, warnings=(warning,))
     raise TensorFormatError(
         reader.source.name,
         "the data",
