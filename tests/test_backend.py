@@ -149,7 +149,9 @@ def test_guessing_never_touches_the_network(monkeypatch) -> None:
 def test_an_unknown_file_says_so(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"GIF89a" + bytes(100))
-    with pytest.raises(TensorFormatError, match=r"magic number at byte 0 is b'GIF89a.*format="):
+    with pytest.raises(
+        TensorFormatError, match=r"magic number at byte 0: b'GIF89a.*leave out engine="
+    ):
         xr.open_dataset(file, engine="tensorfmt")
 
 
@@ -158,8 +160,6 @@ def test_dims_and_name_are_chosen_by_the_user(path: Path) -> None:
     assert dataset.vertex.dims == ("F", "q", "r")
     dataset = xr.open_dataset(path, engine="tensorfmt", dims={"tensor": ["F", "q", "r"]})
     assert dataset.tensor.dims == ("F", "q", "r")
-    dataset = xr.open_dataset(path, engine="tensorfmt", dims={"other": ["F"]})
-    assert dataset.tensor.dims == ("a", "b", "c")
 
 
 def test_names_of_stored_pairs_follow_dims() -> None:
@@ -172,13 +172,17 @@ def test_names_of_stored_pairs_follow_dims() -> None:
     ("options", "words"),
     [
         ({"dims": ("F", "q")}, r"cannot name the 3 dimensions \('a', 'b', 'c'\) of 'tensor'"),
-        ({"dims": "abc"}, "give a sequence of 3 names"),
+        (
+            {"dims": {"a": ["F"]}},
+            r"names dimensions of 'a', but the variables are 'tensor'.*ds.rename",
+        ),
         ({"dims": ("q", "q", "r")}, "names two dimensions of 'tensor' alike"),
         ({"name": "a"}, "'a' would be both the variable and one of its dimensions"),
         ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),
         ({"io": "fast"}, "io='fast' is not one of"),
         ({"format": "hdf"}, "format='hdf' is not one of 'tens'"),
         ({"chunk_bytes": 0}, "chunk_bytes=0 is not a positive number"),
+        ({"chunk_bytes": "many"}, "Could not interpret 'many'"),
         ({"sparse": "stored"}, "stores every element"),
     ],
 )
@@ -187,10 +191,59 @@ def test_keywords_that_do_not_fit_are_refused(path: Path, options: dict, words: 
         xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-def test_the_dimension_of_stored_pairs_is_reserved() -> None:
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dims": "abc"}, "dims='abc' is not a sequence of names for 'tensor'"),
+        ({"dims": {"F", "q", "r"}}, "is not a sequence of names"),
+        ({"dims": 3}, "dims=3 is not a sequence of names"),
+        ({"dims": b"abc"}, "is not a sequence of names"),
+        ({"dims": ("F", None, "r")}, "has names that are not texts, or empty"),
+        ({"dims": ("F", "", "r")}, "has names that are not texts, or empty"),
+        ({"name": None}, "name=None is not a text"),
+        ({"name": ""}, "name='' is not a text"),
+        ({"chunk_bytes": None}, "chunk_bytes=None is neither an int nor a text"),
+        ({"chunk_bytes": True}, "chunk_bytes=True is neither"),
+        ({"chunk_bytes": 1.5}, "chunk_bytes=1.5 is neither"),
+    ],
+)
+def test_keywords_of_other_types_are_refused(path: Path, options: dict, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+def test_chunk_bytes_may_be_a_text() -> None:
+    content = memoryview(tf.version_0_9(np.zeros((512, 512))))
+    tensor = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes="1MiB").tensor
+    assert tensor.chunks == ((512,), (256, 256))
+
+
+@pytest.mark.parametrize("word", ["entry", "component"])
+def test_dimensions_of_the_engine_are_reserved(word: str) -> None:
     content = tf.index_value((3, 4), [5], np.ones(1))
-    with pytest.raises(ValueError, match="'entry' is the dimension of stored pairs"):
-        xr.open_dataset(content, engine="tensorfmt", sparse="stored", dims=("entry", "j"))
+    with pytest.raises(ValueError, match=f"'{word}' is a dimension that TENS files can have"):
+        xr.open_dataset(content, engine="tensorfmt", dims=(word, "j"))
+
+
+def test_an_empty_file_says_so() -> None:
+    with pytest.raises(
+        TensorFormatError, match="magic number at byte 0: nothing, as the file is empty"
+    ):
+        xr.open_dataset(b"", engine="tensorfmt")
+
+
+def test_a_closed_file_object_says_what_to_do(path: Path) -> None:
+    with path.open("rb") as file:
+        dataset = xr.open_dataset(file, engine="tensorfmt")
+    with pytest.raises(ValueError, match="is closed, but lazy values are still in it"):
+        dataset.load()
+
+
+def test_an_open_file_that_cannot_travel_says_so(path: Path) -> None:
+    with path.open("rb") as file:
+        dataset = xr.open_dataset(file, engine="tensorfmt")
+        with pytest.raises(TypeError, match="cannot travel to other processes; open it by path"):
+            pickle.dumps(dataset)
 
 
 def test_decoders_of_xarray_are_accepted(path: Path) -> None:

@@ -74,5 +74,5 @@ def test_near_ranges_are_one_request_and_far_ones_are_not() -> None:
 
 
 def test_reading_past_the_end_names_where_the_file_ends() -> None:
-    with pytest.raises(TensorFormatError, match=r"<recording>: the file's end at byte 10 is 10"):
+    with pytest.raises(TensorFormatError, match=r"<recording>: the file's end at byte 10: 10"):
         RecordingSource(bytes(10)).read(extents((4, 20)))

@@ -161,7 +161,7 @@ def test_pairs_may_follow_chunks() -> None:
     )
     tensor = open_tens(content).tensor
     assert tensor.values.tolist() == [[0, 0], [1, 0]]
-    assert tensor.attrs == {"symmetries": ["x ba"], "skipped_chunks": ["COMMENT "]}
+    assert tensor.attrs == {"symmetries": "x ba", "skipped_chunks": "COMMENT "}
 
 
 @pytest.mark.parametrize("as_stored", [False, True])

@@ -138,7 +138,9 @@ def test_a_grown_or_cut_file_is_noticed(path: Path, mapped: bool) -> None:
     source = LocalFile.at(path, mapped=mapped)
     os.truncate(path, 1000)
     os.utime(path, ns=(source.mtime_ns, source.mtime_ns))
-    with pytest.raises(SourceChangedError, match=r"is 1000 bytes modified at .* open it again"):
+    with pytest.raises(
+        SourceChangedError, match=r"the file: 1000 bytes modified at .* open it again"
+    ):
         source.read(Extents.single(0, 1 << 20))
 
 
@@ -216,7 +218,7 @@ def test_text_and_pipes_are_refused(path: Path) -> None:
     [
         ("s3://bucket/vertex.bin", ValueError, "fsspec.open"),
         ("simplecache::https://host/x", ValueError, "is a URL"),
-        (42, TypeError, "cannot open a int"),
+        (42, TypeError, "cannot open an object of type int"),
         ("/no/such/file", FileNotFoundError, "/no/such/file"),
     ],
 )

@@ -103,6 +103,8 @@ def test_elements_of_several_numbers_get_a_component_axis(numbers, dtype) -> Non
     )
     dataset = open_tens(head + tf.chunk(b"DENSDATA", tf.raw(stored)))
     assert dataset.tensor.dims == ("a", "b", "component")
+    renamed = open_tens(head + tf.chunk(b"DENSDATA", tf.raw(stored)), dims=("i", "j"))
+    assert renamed.tensor.dims == ("i", "j", "component")
     assert_holds(dataset, np.moveaxis(stored, 0, -1))
 
 
@@ -135,14 +137,15 @@ def test_other_chunks_are_skipped_and_named_and_what_follows_the_data_is_ignored
     dataset = open_tens(content + b"whatever")
     assert_holds(dataset, values)
     assert dataset.tensor.attrs == {
-        "symmetries": ["conj(x) ba", "x ba"],
-        "skipped_chunks": ["COMMENT "],
+        "symmetries": "conj(x) ba, x ba",
+        "skipped_chunks": "COMMENT ",
     }
 
 
 def test_sparse_dimensions_are_told_in_version_1_0() -> None:
     content = tf.version_1_0(values_of((2, 3), "<f8"), tails=b"\x01\0\0")
-    assert open_tens(content).tensor.attrs == {"sparse_dims": ["a", "b"]}
+    assert open_tens(content).tensor.attrs == {"sparse_dims": "a, b"}
+    assert open_tens(content, dims=("i", "j")).tensor.attrs == {"sparse_dims": "i, j"}
 
 
 def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
@@ -180,6 +183,7 @@ def test_facts_of_the_file_are_in_the_encoding() -> None:
     assert dataset.tensor.encoding["tensorfmt"] == {
         "format": "tens",
         "version": "1.0",
+        "shape": (3, 5),
         "storage": "dense",
         "offset": 32 + 16 + 16 + 16,
         "order": "F",

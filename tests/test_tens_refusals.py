@@ -45,112 +45,112 @@ def pairs(indices, count: int | None = None, *before: bytes, **fields: object) -
 
 
 REFUSED = {
-    "31 bytes": (tf.header(())[:31], r"the TENS header at byte 0 is cut off"),
-    "empty file": (b"", r"the TENS header at byte 0 is cut off by the end of the file at byte 0"),
-    "magic": (tf.version_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0 is b'TENZ'"),
-    "version 2": (tf.version_1_0(VALUES, version=0x20000), r"version at byte 4 is 0x00020000"),
+    "31 bytes": (tf.header(())[:31], r"the TENS header at byte 0: cut off"),
+    "empty file": (b"", r"the TENS header at byte 0: cut off by the end of the file at byte 0"),
+    "magic": (tf.version_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0: b'TENZ'"),
+    "version 2": (tf.version_1_0(VALUES, version=0x20000), r"version at byte 4: 0x00020000"),
     "big-endian header": (
         tf.version_0_9(VALUES, version=0x00900000),
-        r"version at byte 4 is 0x00900000, .*big-endian",
+        r"version at byte 4: 0x00900000, .*big-endian",
     ),
     "unknown version, other size": (
         tf.version_0_9(VALUES, version=0x8000)[:-1],
-        r"version at byte 4 is 0x00008000, .*does not fit",
+        r"version at byte 4: 0x00008000, .*does not fit",
     ),
-    "number type": (tf.version_0_9(VALUES, kind=b"ieee"), r"number type at byte 8 is b'ieee'"),
-    "mixed case": (tf.version_0_9(VALUES, kind=b"Sint"), r"number type at byte 8 is b'Sint'"),
-    "bytes per number": (tf.version_1_0(VALUES, size=3), r"bytes per number at byte 12 is 3"),
-    "one-byte float": (tf.version_1_0(VALUES, size=1), r"is 1, expected one of 4, 8, 16"),
+    "number type": (tf.version_0_9(VALUES, kind=b"ieee"), r"number type at byte 8: b'ieee'"),
+    "mixed case": (tf.version_0_9(VALUES, kind=b"Sint"), r"number type at byte 8: b'Sint'"),
+    "bytes per number": (tf.version_1_0(VALUES, size=3), r"bytes per number at byte 12: 3"),
+    "one-byte float": (tf.version_1_0(VALUES, size=1), r": 1, expected one of 4, 8, 16"),
     "32-byte complex in 1.0": (
         tf.version_1_0(VALUES, size=32, numbers=2),
-        r"bytes per number at byte 12 is 32",
+        r"bytes per number at byte 12: 32",
     ),
     "numbers per element": (
         tf.version_1_0(VALUES, numbers=3),
-        r"numbers per element at byte 16 is 3, expected 1, 2, 4 or 8",
+        r"numbers per element at byte 16: 3, expected 1, 2, 4 or 8",
     ),
-    "order": (tf.header((1,) * 33), r"order at byte 20 is 33, expected at most 32"),
-    "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32 is cut off"),
-    "reserved flag": (dense(flags=2), r"tensor flags at byte 24 is 0x00000002"),
+    "order": (tf.header((1,) * 33), r"order at byte 20: 33, expected at most 32"),
+    "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: cut off"),
+    "reserved flag": (dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
     "flags in 0.9": (
         tf.version_0_9(VALUES, flags=1),
-        r"tensor flags at byte 24 is 0x00000001, expected 0 in a version below 1.0",
+        r"tensor flags at byte 24: 0x00000001, expected 0 in a version below 1.0",
     ),
-    "0.9 short by one": (tf.version_0_9(VALUES)[:-1], r"is 119 bytes, expected 120 bytes"),
-    "0.9 long by one": (tf.version_0_9(VALUES) + b"\0", r"is 121 bytes, expected 120 bytes"),
+    "0.9 short by one": (tf.version_0_9(VALUES)[:-1], r": 119 bytes, expected 120 bytes"),
+    "0.9 long by one": (tf.version_0_9(VALUES) + b"\0", r": 121 bytes, expected 120 bytes"),
     "complex of neither size": (
         tf.header((3,), size=16, numbers=2) + bytes(72),
-        r"is 72 bytes, expected 48 bytes or 96 bytes",
+        r": 72 bytes, expected 48 bytes or 96 bytes",
     ),
-    "no data": (tf.header((3, 5), version=tf.V1_0), r"data at byte 48 is missing \(0 bytes"),
+    "no data": (tf.header((3, 5), version=tf.V1_0), r"data at byte 48: missing \(0 bytes"),
     "no data after chunks": (
         tf.header((3, 5), version=tf.V1_0) + tf.chunk(b"COMMENT ", b"hello"),
-        r"data at byte 72 is missing",
+        r"data at byte 72: missing",
     ),
     "dense size too small": (
         dense(128),
-        r"size of chunk 'DENSDATA' at byte 56 is 128, expected 136",
+        r"size of chunk 'DENSDATA' at byte 56: 128, expected 136",
     ),
     "dense size too large": (
         dense(144),
-        r"size of chunk 'DENSDATA' at byte 56 is 144, expected 136",
+        r"size of chunk 'DENSDATA' at byte 56: 144, expected 136",
     ),
-    "dense size 0": (dense(0), r"size of chunk 'DENSDATA' at byte 56 is 0"),
-    "dense size 2^63": (dense(1 << 63), r"is 9223372036854775808, expected 136"),
-    "dense cut off": (dense()[:-1], r"the data at byte 48 is cut off by the end"),
+    "dense size 0": (dense(0), r"size of chunk 'DENSDATA' at byte 56: 0"),
+    "dense size 2^63": (dense(1 << 63), r": 9223372036854775808, expected 136"),
+    "dense cut off": (dense()[:-1], r"the data at byte 48: cut off by the end"),
     "dense and index-value": (dense(flags=1), r"in a file whose flags say index-value storage"),
     "packed dense": (
         dense(None, tf.symmetry("x", "ab", packed=True)),
-        r"symmetry 'x ab' at byte 48 is packed in a file of sequential values",
+        r"symmetry 'x ab' at byte 48: packed in a file of sequential values",
     ),
     "symmetry of other names": (
         dense(None, tf.symmetry("x", "ac")),
-        r"index map of a symmetry at byte 67 is 'ac', expected a permutation of .* 'ab'",
+        r"index map of a symmetry at byte 67: 'ac', expected a permutation of .* 'ab'",
     ),
     "symmetry too short": (
         dense(None, b"SYMMETRY" + struct.pack("<Q", 24) + b"\0\x63x" + bytes(5)),
-        r"size of chunk 'SYMMETRY' at byte 56 is 24, expected at least 119",
+        r"size of chunk 'SYMMETRY' at byte 56: 24, expected at least 119",
     ),
     "too many chunks": (
         dense(None, *[tf.chunk(b"COMMENT ", b"")] * 4096),
-        r"number of chunks before the data at byte 48 is more than 4096",
+        r"number of chunks before the data at byte 48: more than 4096",
     ),
     **{
         f"chunk size {size}": (
             other_chunk(size),
-            rf"size of chunk 'COMMENT ' at byte 56 is {size}, expected a multiple of 8",
+            rf"size of chunk 'COMMENT ' at byte 56: {size}, expected a multiple of 8",
         )
         for size in (0, 8, 17, 4096, 1 << 63, (1 << 64) - 8)
     },
     "product over the file": (
         tf.header((2**32 - 1, 2**32 - 1)) + bytes(80),
-        r"is 80 bytes, expected \d{21} bytes",
+        r": 80 bytes, expected \d{21} bytes",
     ),
     "product over 2^64 in 1.0": (
         tf.header((2**32 - 1,) * 3, version=tf.V1_0) + tf.chunk(b"DENSDATA", bytes(64)),
-        r"size of chunk 'DENSDATA' at byte 64 is 80",
+        r"size of chunk 'DENSDATA' at byte 64: 80",
     ),
     "product over 2^62 of pairs": (
         tf.index_value((2**32 - 1,) * 2, [0], np.ones(1)),
-        r"tensor's size at byte 32 is 18446744065119617025 elements",
+        r"tensor's size at byte 32: 18446744065119617025 elements",
     ),
     "no pair count": (
         tf.header((3, 4), version=tf.V1_0, flags=1) + bytes(7),
-        r"number of pairs at byte 48 is cut off",
+        r"number of pairs at byte 48: cut off",
     ),
-    "more pairs than room": (pairs([1, 2], 3), r"is 3, expected at most the 2 pairs"),
-    "count of 2^63": (pairs([1, 2], 1 << 63), r"is 9223372036854775808, expected"),
+    "more pairs than room": (pairs([1, 2], 3), r": 3, expected at most the 2 pairs"),
+    "count of 2^63": (pairs([1, 2], 1 << 63), r": 9223372036854775808, expected"),
     "more pairs than elements": (
         tf.index_value((2,), [0, 1, 0], np.ones(3)),
-        r"number of pairs at byte 40 is 3, expected at most the 2 elements",
+        r"number of pairs at byte 40: 3, expected at most the 2 elements",
     ),
     "index out of range": (
         pairs([1, 12]),
-        r"index of pair 1 at byte 72 is 12, expected .* below 12",
+        r"index of pair 1 at byte 72: 12, expected .* below 12",
     ),
-    "index 2^64 - 1": (pairs([2**64 - 1]), r"index of pair 0 at byte 56 is 18446744073709551615"),
-    "neighbours twice": (pairs([1, 5, 5]), r"index of pair 2 at byte 88 is 5, as in another pair"),
-    "far twice": (pairs([5, 1, 5]), r"index of pair 2 at byte 88 is 5, as in another pair"),
+    "index 2^64 - 1": (pairs([2**64 - 1]), r"index of pair 0 at byte 56: 18446744073709551615"),
+    "neighbours twice": (pairs([1, 5, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
+    "far twice": (pairs([5, 1, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
     "packed by an unknown operation": (
         tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("conj", "ba", packed=True)),
         r"packed by operation 'conj', expected 'x' or '-x'",
@@ -169,7 +169,7 @@ REFUSED = {
     ),
     "stored against the symmetry": (
         tf.index_value((3, 3), [1, 3], np.array([1.0, 2.0]), tf.symmetry("x", "ba", packed=True)),
-        r"element with global index [13] at byte \d+ is given two values",
+        r"element with global index [13] at byte \d+: given two values",
     ),
     "antisymmetric diagonal": (
         tf.index_value((3, 3), [4], np.array([1.0]), tf.symmetry("-x", "ba", packed=True)),
@@ -183,12 +183,12 @@ REFUSED = {
             tf.symmetry("x", "bcdefgha", packed=True),
             tf.symmetry("x", "bacdefgh", packed=True),
         ),
-        r"group of the packed symmetries at byte 96 is larger than 5040",
+        r"group of the packed symmetries at byte 96: larger than 5040",
     ),
     "wide integer": (
         tf.header((2,), version=tf.V1_0, kind=b"SINT", size=16)
         + tf.chunk(b"DENSDATA", bytes(16) + (2**63).to_bytes(16, "big")),
-        r"element at byte 72 is the 16-byte integer 9223372036854775808",
+        r"element at byte 72: the 16-byte integer 9223372036854775808",
     ),
     "wide integer of a pair": (
         tf.header((5,), version=tf.V1_0, kind=b"uint", size=16, flags=1)
@@ -196,7 +196,7 @@ REFUSED = {
         + bytes(16)
         + struct.pack("<Q", 3)
         + (2**64).to_bytes(16, "little"),
-        r"element at byte 80 is the 16-byte integer 18446744073709551616",
+        r"element at byte 80: the 16-byte integer 18446744073709551616",
     ),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from xarray import Coordinates, Dataset, Variable, conventions
@@ -15,7 +15,7 @@ from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.formats import OpenOptions, Sparse
 from xr_tensorfmt.lazyarray import lazy_array
 from xr_tensorfmt.sources import InputOutput, Source, is_url, open_source
-from xr_tensorfmt.tensor import Container, Tensor
+from xr_tensorfmt.tensor import Container, Names, Tensor
 
 
 class TensorFormatBackend(BackendEntrypoint):
@@ -56,17 +56,18 @@ class TensorFormatBackend(BackendEntrypoint):
         decode_timedelta: Any = None,
         format: str | None = None,
         name: str = "tensor",
-        dims: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+        dims: Names = None,
         sparse: Sparse = "auto",
         io: InputOutput = "auto",
-        chunk_bytes: int = chunks.TARGET,
+        chunk_bytes: int | str = chunks.TARGET,
     ) -> Dataset:
         """Open a file; nothing but its header is read.
 
         Parameters
         ----------
-        filename_or_obj : str, PathLike, file object, bytes or memoryview
-            The file. Of a file object the position is used, so it must stay open and untouched.
+        filename_or_obj : str, PathLike, file object, bytes, bytearray or memoryview
+            The file; ``~`` is the home folder. A file object is read from its start, whatever its
+            position, which moves; it must stay open while values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
             As in `xarray.open_dataset`; they act on attributes that the file itself has.
         drop_variables : str or iterable of str, optional
@@ -78,16 +79,19 @@ class TensorFormatBackend(BackendEntrypoint):
         name : str
             Name of the variable.
         dims : sequence of str, or mapping of variable name to such, optional
-            Names for the dimensions in place of the file's own.
+            A name for each index in the order of the file, in place of the file's own names.
         sparse : {"auto", "dense", "stored"}
-            For a file of index-value pairs: a dense tensor with zeros where nothing is stored
-            (the first two), or the stored values over dim ``entry`` with a coordinate for each
-            dimension.
+            For a file of index-value pairs. ``"dense"`` is the full tensor, with zeros where
+            nothing is stored; ``"auto"`` is the same, but refuses tensors of more than 2**40
+            elements; ``"stored"`` is the stored values over dim ``entry``, with a coordinate for
+            each dimension, and refuses files that store every element.
         io : {"auto", "mmap", "read"}
-            How a local file is read: by windows mapped for each read (the first two), or into
-            memory of its own, which suits network file systems.
-        chunk_bytes : int
-            Most bytes of a chunk of ``chunks={}``; dask's ``array.chunk-size`` is a limit as well.
+            How a local file is read: by windows mapped for each read (``"auto"`` and ``"mmap"``
+            are the same today), or into memory of its own (``"read"``), which suits network file
+            systems. It means nothing for file objects and bytes.
+        chunk_bytes : int or str
+            Most bytes of a chunk of ``chunks={}``, 32 MiB by default; texts such as ``"64MiB"``
+            are understood. dask's ``array.chunk-size`` is a limit as well.
 
         Returns
         -------
@@ -101,16 +105,21 @@ class TensorFormatBackend(BackendEntrypoint):
             There is no such file, or it may not be read.
         ValueError, TypeError
             A keyword does not fit the file.
+
+        Examples
+        --------
+        >>> xr.open_dataset(
+        ...     "CoulombVertex.bin", engine="tensorfmt", dims=("F", "q", "r"), chunks={}
+        ... )  # doctest: +SKIP
         """
-        if chunk_bytes < 1:
-            raise ValueError(f"chunk_bytes={chunk_bytes} is not a positive number of bytes")
+        target = _chunk_target(chunk_bytes)
         source = open_source(filename_or_obj, io)
         container = formats.parse(source, OpenOptions(name, dims, sparse), format)
         for message in container.warnings:
             # Two frames up, past xarray's own function, is the line of the user.
             warnings.warn(message, TensorFormatWarning, stacklevel=3)
         variables, attrs, coordinates = conventions.decode_cf_variables(
-            _variables(container, source, chunk_bytes),
+            _variables(container, source, target),
             dict(container.attrs),
             concat_characters=concat_characters,
             mask_and_scale=mask_and_scale,
@@ -157,8 +166,7 @@ def _recognised(file: Any) -> bool:
         file.seek(position)
 
 
-def _variables(container: Container, source: Source, chunk_bytes: int) -> dict[str, Variable]:
-    target = min(chunk_bytes, _dask_chunk_bytes())
+def _variables(container: Container, source: Source, target: int) -> dict[str, Variable]:
     tensors = (*container.tensors, *container.coordinates)
     return {each.name: _variable(each, source, target) for each in tensors}
 
@@ -169,10 +177,15 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
     return Variable(tensor.dims, lazy_array(source, tensor.layout), dict(tensor.attrs), encoding)
 
 
-def _dask_chunk_bytes() -> int:
-    """Bytes above which dask would cut chunks along the fast axis, too."""
+def _chunk_target(chunk_bytes: int | str) -> int:
+    """Bytes of a chunk: what the user wants, but no more than dask would leave uncut."""
     # Not at the top: every user of xarray pays for what an entry point imports.
     import dask.config  # noqa: PLC0415
     from dask.utils import parse_bytes  # noqa: PLC0415
 
-    return int(parse_bytes(dask.config.get("array.chunk-size", "128MiB")))
+    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
+        raise TypeError(f"chunk_bytes={chunk_bytes!r} is neither an int nor a text such as '32MiB'")
+    wanted = parse_bytes(chunk_bytes)
+    if wanted < 1:
+        raise ValueError(f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes")
+    return min(wanted, int(parse_bytes(dask.config.get("array.chunk-size", "128MiB"))))

@@ -38,7 +38,7 @@ class TensorFormatError(ValueError):
         """One sentence: where, what is there, what should be, what to do."""
         place = "" if self.offset is None else f" at byte {self.offset}"
         return (
-            f"{self.path}: {self.field}{place} is {self.found}, "
+            f"{self.path}: {self.field}{place}: {self.found}, "
             f"expected {self.expected}; {self.hint}."
         )
 

@@ -59,11 +59,11 @@ class Container:
     warnings: tuple[str, ...] = ()
 
 
-def named_dims(
-    requested: Mapping[str, Sequence[str]] | Sequence[str] | None,
-    variable: str,
-    default: tuple[str, ...],
-) -> tuple[str, ...]:
+Names = Mapping[str, Sequence[str]] | Sequence[str] | None
+"""Names for dimensions: by variable, or the names alone where a file has one variable."""
+
+
+def named_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Names for the axes of a variable: those that the user asked for, else those of the file.
 
     Parameters
@@ -81,22 +81,31 @@ def named_dims(
 
     Raises
     ------
+    TypeError
+        The names are not texts in an order.
     ValueError
         The names are too few, too many, repeated, or the variable's own name.
     """
-    if isinstance(requested, Mapping):
-        requested = requested.get(variable)
-    names = default if requested is None else tuple(requested)
-    if isinstance(requested, str) or len(names) != len(default):
+    names = requested.get(variable) if isinstance(requested, Mapping) else requested
+    if names is None:
+        names = default
+    if isinstance(names, str | bytes) or not isinstance(names, Sequence):
+        raise TypeError(
+            f"dims={requested!r} is not a sequence of names for {variable!r}; "
+            f"give one such as {default}"
+        )
+    if not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"dims={requested!r} has names that are not texts, or empty")
+    if len(names) != len(default):
         raise ValueError(
             f"dims={requested!r} cannot name the {len(default)} dimensions {default} "
-            f"of {variable!r}; give a sequence of {len(default)} names"
+            f"of {variable!r}; give {len(default)} names"
         )
     if len(set(names)) != len(names):
         raise ValueError(f"dims={requested!r} names two dimensions of {variable!r} alike")
     if variable in names:
         raise ValueError(
-            f"{variable!r} would be both the variable and one of its dimensions {names}, which "
-            "makes it an index; choose another with name= or dims="
+            f"{variable!r} would be both the variable and one of its dimensions {tuple(names)}, "
+            "which makes it an index; choose another with name= or dims="
         )
-    return names
+    return tuple(names)

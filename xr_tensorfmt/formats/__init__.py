@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
 from xr_tensorfmt.formats.header import HeaderReader
@@ -44,14 +46,27 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
     TensorFormatError
         The file is of no known format, or its header is wrong.
     ValueError
-        There is no format of that name.
+        There is no format of that name, or `dims` is for variables that the file has not.
     """
     known = {each.name: each for each in FORMATS}
     if name is not None and name not in known:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, known))}")
     reader = HeaderReader(source)
     chosen = known[name] if name is not None else _by_magic(reader)
-    return chosen.parse(reader, options)
+    container = chosen.parse(reader, options)
+    _check_named_variables(container, options)
+    return container
+
+
+def _check_named_variables(container: Container, options: OpenOptions) -> None:
+    if isinstance(options.dims, Mapping):
+        names = [each.name for each in container.tensors]
+        unknown = [name for name in options.dims if name not in names]
+        if unknown:
+            raise ValueError(
+                f"dims={options.dims!r} names dimensions of {unknown[0]!r}, but the variables are "
+                f"{', '.join(map(repr, names[:5]))}; to rename single dimensions use ds.rename"
+            )
 
 
 def _by_magic(reader: HeaderReader) -> Format:
@@ -62,8 +77,8 @@ def _by_magic(reader: HeaderReader) -> Format:
     raise TensorFormatError(
         reader.source.name,
         "the magic number",
-        repr(head[:8]),
+        repr(head[:8]) if head else "nothing, as the file is empty",
         " or ".join(repr(each.magic) for each in FORMATS),
-        "if you know what the file is, say so with format=",
+        "no format of this engine begins so; leave out engine= to let xarray look for another",
         offset=0,
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.tensor import Container
+from xr_tensorfmt.tensor import Container, Names
 
 Sparse = Literal["auto", "dense", "stored"]
 
@@ -27,11 +27,13 @@ class OpenOptions:
     """
 
     name: str = "tensor"
-    dims: Mapping[str, Sequence[str]] | Sequence[str] | None = None
+    dims: Names = None
     sparse: Sparse = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse words that no format knows."""
+        """Refuse words that no format knows, and names that are none."""
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name={self.name!r} is not a text such as 'tensor'")
         if self.sparse not in get_args(Sparse):
             words = ", ".join(map(repr, get_args(Sparse)))
             raise ValueError(f"sparse={self.sparse!r} is not one of {words}")

@@ -57,5 +57,6 @@ def open_source(file: Any, io: InputOutput = "auto") -> Source:
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
     raise TypeError(
-        f"cannot open a {type(file).__name__}; pass a path, a binary file object or bytes"
+        f"cannot open an object of type {type(file).__name__}; pass a path, a binary file object "
+        "(of fsspec.open(url) call .open() first) or bytes"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -56,7 +57,8 @@ class FileObject(Source):
     @property
     def name(self) -> str:
         """The file's own name where it has one."""
-        return str(getattr(self._file, "name", None) or f"<{type(self._file).__name__}>")
+        name = getattr(self._file, "name", None)
+        return name if isinstance(name, str) and name else f"<{type(self._file).__name__}>"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -68,9 +70,21 @@ class FileObject(Source):
             buffer[: len(piece)] = piece
             return len(piece)
 
+        if getattr(self._file, "closed", False):
+            raise ValueError(
+                f"{self.name} is closed, but lazy values are still in it; keep it open, load "
+                "before closing it, or open it by path"
+            )
         with self._lock:
             yield fill
 
     def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryReader]]:
         """Travel as the file object itself, if that can; the lock is made anew."""
+        try:
+            self._file.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name} is an open file, which cannot travel to other processes; "
+                "open it by path"
+            ) from error
         return FileObject, (self._file,)

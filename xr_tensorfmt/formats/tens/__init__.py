@@ -62,8 +62,8 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
             "no computer can address it; the header is damaged",
             offset=32,
         )
-    dims = (*header.names, COMPONENT) if storage.components > 1 else header.names
-    names = named_dims(options.dims, options.name, dims)
+    names = named_dims(options.dims, options.name, header.names)
+    _check_reserved(options, names)
     if options.sparse == "stored":
         return _stored(source, header, storage, options.name, names)
     if storage.pairs is None:
@@ -71,9 +71,16 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     else:
         in_file_order = _filled(source, header, storage, options)
     layout = column_major(in_file_order, trailing=int(storage.components > 1))
-    attrs, encoding = _attrs(header, storage), _encoding(header, storage)
-    tensor = Tensor(options.name, names, layout, attrs, encoding)
+    dims = (*names, COMPONENT) if storage.components > 1 else names
+    attrs, encoding = _attrs(header, storage, names), _encoding(header, storage)
+    tensor = Tensor(options.name, dims, layout, attrs, encoding)
     return Container("tens", (tensor,), warnings=storage.warnings)
+
+
+def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
+    for word in (COMPONENT, ENTRY):
+        if word in (options.name, *names):
+            raise ValueError(f"{word!r} is a dimension that TENS files can have; choose another")
 
 
 def _dense(header: Header, storage: Storage) -> Layout:
@@ -117,36 +124,35 @@ def _stored(
             f"{source.name} stores every element, so that sparse='stored' has nothing to leave "
             "out; open it without"
         )
-    if ENTRY in (name, *names):
-        raise ValueError(f"{ENTRY!r} is the dimension of stored pairs; choose other names")
     stride = INDEX_BYTES + storage.element_bytes
     layout = Records(
         storage.pairs, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
     )
-    dims = (ENTRY, *names[len(header.lengths) :])
+    dims = (ENTRY, COMPONENT) if storage.components > 1 else (ENTRY,)
     encoding = _encoding(header, storage)
-    tensor = Tensor(name, dims, layout, _attrs(header, storage), encoding)
+    tensor = Tensor(name, dims, layout, _attrs(header, storage, names), encoding)
     coordinates = []
-    for axis, (label, length) in enumerate(zip(names, header.lengths, strict=False)):
+    for axis, (label, length) in enumerate(zip(names, header.lengths, strict=True)):
         element = IndexAlong(prod(header.lengths[:axis]), length, header.total)
         index = Records(storage.pairs, 1, element, storage.offset, stride)
         coordinates.append(Tensor(label, (ENTRY,), index))
     return Container("tens", (tensor,), tuple(coordinates))
 
 
-def _attrs(header: Header, storage: Storage) -> dict[str, Any]:
+def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
+    # Texts rather than lists, which netCDF 3 cannot hold and netCDF 4 does not keep.
     attrs: dict[str, Any] = {}
     if storage.symmetries:
-        attrs["symmetries"] = [str(each) for each in storage.symmetries]
+        attrs["symmetries"] = ", ".join(map(str, storage.symmetries))
     if storage.skipped:
-        attrs["skipped_chunks"] = list(storage.skipped)
+        attrs["skipped_chunks"] = ", ".join(storage.skipped)
     sparse = [
         name
-        for name, each in zip(header.names, header.dimensions, strict=True)
+        for name, each in zip(names, header.dimensions, strict=True)
         if each.is_sparse and not header.is_before_1_0
     ]
     if sparse:
-        attrs["sparse_dims"] = sparse
+        attrs["sparse_dims"] = ", ".join(sparse)
     return attrs
 
 
@@ -154,6 +160,7 @@ def _encoding(header: Header, storage: Storage) -> dict[str, Any]:
     facts = {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
+        "shape": header.lengths,
         "storage": "dense" if storage.pairs is None else "pairs",
         "offset": storage.offset,
         "order": "F",

@@ -110,7 +110,9 @@ def _raw(reader: HeaderReader, header: Header) -> Storage:
         f"the data of a tensor of shape {header.lengths}",
         f"{remaining} bytes",
         " or ".join(f"{size} bytes" for size in dict.fromkeys(sizes)),
-        "the file was cut off or never written completely, or its header is damaged",
+        "something follows the values, or the header is damaged"
+        if remaining > max(sizes)
+        else "the file was cut off or never written completely, or its header is damaged",
         offset=offset,
     )
 
