@@ -74,6 +74,10 @@ def test_many_files_are_one_dataset(tmp_path: Path) -> None:
     )
     assert dataset.tensor.dims == ("geometry", "a", "b", "c")
     assert dataset.tensor.chunks is not None
+    with xr.open_mfdataset(
+        sorted(tmp_path.glob("*.bin")), engine="tensorfmt", combine="nested", concat_dim="geometry"
+    ) as again:
+        xr.testing.assert_identical(again.load(), dataset.load())
     np.testing.assert_array_equal(dataset.tensor, [VALUES, VALUES + 1, VALUES + 2])
 
 

@@ -68,7 +68,8 @@ def test_chunks_are_about_equal(rows: int, most: int) -> None:
     ("shape", "item", "target", "chunk"),
     [
         pytest.param((), 8, 100, (), id="scalar"),
-        pytest.param((0, 5), 8, 100, (1, 5), id="empty"),
+        pytest.param((0, 5), 8, 10, (1, 5), id="empty"),
+        pytest.param((1 << 40, 0), 8, 100, (1 << 40, 1), id="empty-and-huge"),
         pytest.param((1237, 1237, 2000), 16, 32 << 20, (1, 624, 2000), id="coulomb-vertex"),
         pytest.param((1024, 1024), 8, 1 << 20, (128, 1024), id="aligned-rows"),
         pytest.param((10, 1 << 20), 8, 1 << 20, (1, 1 << 17), id="one-long-row-is-cut"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xarray.core.indexing import BasicIndexer, OuterIndexer, VectorizedIndexer
 
-from tests.recording import HollowSource, RecordingSource
-from tests.tensfiles import header
 from xr_tensorfmt import vectorized
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.layouts import Dense, Layout, column_major
@@ -77,7 +74,7 @@ def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MOST_POINTS", 5)
     monkeypatch.setattr("xr_tensorfmt.layouts.dense.MOST_RUNS", 4)
-    monkeypatch.setattr("xr_tensorfmt.selection.MOST_RUNS", 4)
+    monkeypatch.setattr("xr_tensorfmt.layouts.dense.LARGEST_WINDOW", 300)
     return
 
 
@@ -228,55 +225,3 @@ def test_keys_outside_of_an_axis_are_index_errors(key: dict) -> None:
     }
     with pytest.raises(IndexError):
         lazy.isel(key).load()
-
-
-@pytest.mark.parametrize("axes", list(itertools.permutations("abc")))
-def test_a_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, ...]) -> None:
-    values = numbers((40, 30, 50), "<f8")
-    content, layout = stored(values, "F", 96)
-    source = RecordingSource(content)
-    lazy, eager = pair_of(source, layout, values)
-    assert_same(lazy.transpose(*axes), eager.transpose(*axes))
-    assert source.requests == [(96, values.nbytes)]
-
-
-def test_an_outer_product_in_disguise_is_read_as_one() -> None:
-    values = numbers((40, 30, 50), "<f8")
-    content, layout = stored(values, "C", 0)
-    source = RecordingSource(content)
-    lazy, eager = pair_of(source, layout, values)
-    key = {
-        "a": xr.DataArray(np.arange(40), dims="x"),
-        "b": xr.DataArray(np.arange(30), dims="y"),
-        "c": xr.DataArray(np.arange(50), dims="z"),
-    }
-    assert_same(lazy.isel(key).transpose("z", "x", "y"), eager.isel(key).transpose("z", "x", "y"))
-    assert source.requests == [(0, values.nbytes)]
-
-
-def test_points_of_a_large_tensor_are_fetched_alone() -> None:
-    lengths = (8192, 4096)  # 256 MiB
-    source = HollowSource(header(lengths), 48 + 8192 * 4096 * 8)
-    lazy = xr.DataArray(
-        xr.Variable(
-            ("a", "b"),
-            lazy_array(source, column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))),
-        )
-    )
-    points = {
-        "a": xr.DataArray([0, 5000, 8191], dims="p"),
-        "b": xr.DataArray([0, 77, 4095], dims="p"),
-    }
-    assert lazy.isel(points).values.tolist() == [0.0, 0.0, 0.0]
-    assert source.fetched == 3 * 8
-
-
-def test_nothing_is_read_before_values_are_asked_for() -> None:
-    values = numbers((40, 30), "<f8")
-    content, layout = stored(values, "C", 0)
-    source = RecordingSource(content)
-    lazy, _ = pair_of(source, layout, values)
-    chosen = lazy.isel(a=slice(3, 9)).T.isel(b=[1, 5])
-    repr(chosen)
-    assert source.requests == []
-    assert chosen.shape == (2, 6)

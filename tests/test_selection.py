@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xr_tensorfmt import selection as module
 from xr_tensorfmt.selection import Runs, Selection, entry_indices
 
 
@@ -42,16 +40,15 @@ def test_runs_are_the_selected_elements_in_order(selection: Selection) -> None:
     assert runs.starts.size == selection.run_count
 
 
-@given(selections(), st.integers(1, 20))
+@given(selections(), st.integers(1, 20), st.integers(1, 200))
 def test_batches_are_the_selection_in_order_with_few_runs_each(
-    selection: Selection, most: int
+    selection: Selection, most: int, span: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_RUNS", most)
-        batches = list(selection.batches())
+    batches = list(selection.batches(runs=most, span=span))
     together = np.concatenate([flat_indices(batch) for batch in batches])
     assert np.array_equal(together, flat_indices(selection))
-    assert all(batch.run_count <= most for batch in batches)
+    for batch in batches:
+        assert batch.size == 1 or (batch.run_count <= most and batch.span <= span)
 
 
 @given(selections(), st.data())
@@ -68,6 +65,12 @@ def test_runs_find_their_elements_and_no_others(selection: Selection) -> None:
     wanted = {int(index): position for position, index in enumerate(flat_indices(selection))}
     expected = [wanted.get(int(index), -1) for index in everything]
     assert selection.runs().locate(everything).tolist() == expected
+
+
+@given(selections())
+def test_the_span_reaches_from_the_first_to_the_last_element(selection: Selection) -> None:
+    flat = flat_indices(selection)
+    assert selection.span == flat[-1] - flat[0] + 1
 
 
 def test_everything_is_one_run() -> None:

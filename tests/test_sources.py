@@ -18,8 +18,7 @@ from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source, windows
-from xr_tensorfmt.sources import local as local_module
+from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
 
@@ -102,7 +101,7 @@ def test_a_window_is_unmapped_with_its_array(path: Path) -> None:
 
 
 def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(windows, "MOST_WINDOWS_WITH_DESCRIPTOR", 20)
+    monkeypatch.setattr(os, "sysconf", {"SC_OPEN_MAX": 80}.get)
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     source = LocalFile.at(path)
@@ -213,6 +212,18 @@ def test_text_and_pipes_are_refused(path: Path) -> None:
     os.close(writing)
 
 
+def test_pipes_and_devices_are_refused_and_do_not_hang(path: Path, tmp_path: Path) -> None:
+    source = LocalFile.at(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(OSError, match="is a pipe or a device; only regular files"):
+            LocalFile.at(name)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SourceChangedError):
+        source.read(Extents.single(0, 1 << 20))
+
+
 @pytest.mark.parametrize(
     ("file", "error", "words"),
     [
@@ -240,8 +251,7 @@ def test_a_file_cut_while_it_is_read_is_an_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults as Linux does")
-def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(local_module, "_SMALLEST_WINDOW", 1)
+def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "hole"
     with path.open("wb") as file:
         file.truncate(256 << 20)

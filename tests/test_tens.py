@@ -158,6 +158,18 @@ def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
     assert_holds(dataset, values)
 
 
+def test_values_of_1_0_that_look_like_text_are_still_values() -> None:
+    content = tf.header((24,), kind=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
+    with pytest.warns(TensorFormatWarning, match="demands a chunk"):
+        tensor = open_tens(content).tensor
+    assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
+
+
+def test_a_chunk_in_a_0_9_file_that_counts_16_bytes_a_number_is_no_quadruple() -> None:
+    values = np.array([1 + 2j])
+    assert_holds(open_tens(tf.version_1_0(values, size=16, version=tf.V0_9)), values)
+
+
 def test_version_0_9_with_a_chunk_is_read() -> None:
     values = values_of((3, 5), "<f8")
     assert_holds(open_tens(tf.version_1_0(values, version=tf.V0_9)), values)

@@ -51,7 +51,15 @@ REFUSED = {
     "version 2": (tf.version_1_0(VALUES, version=0x20000), r"version at byte 4: 0x00020000"),
     "big-endian header": (
         tf.version_0_9(VALUES, version=0x00900000),
-        r"version at byte 4: 0x00900000, .*big-endian",
+        r"version at byte 4: 0x00900000, .*the integers of the header are big-endian",
+    ),
+    "big-endian header of 1.0": (
+        tf.version_0_9(VALUES, version=0x00000100),
+        r"version at byte 4: 0x00000100, .*the integers of the header are big-endian",
+    ),
+    "lengths beside a length of 0": (
+        tf.header((2**32 - 1, 2**32 - 1, 0)),
+        r"tensor's size at byte 32: 18446744065119617025 elements",
     ),
     "unknown version, other size": (
         tf.version_0_9(VALUES, version=0x8000)[:-1],
@@ -69,7 +77,7 @@ REFUSED = {
         tf.version_1_0(VALUES, numbers=3),
         r"numbers per element at byte 16: 3, expected 1, 2, 4 or 8",
     ),
-    "order": (tf.header((1,) * 33), r"order at byte 20: 33, expected at most 32"),
+    "order": (tf.header((1,) * 32), r"order at byte 20: 32, expected at most 31"),
     "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: cut off"),
     "reserved flag": (dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
     "flags in 0.9": (
@@ -169,11 +177,15 @@ REFUSED = {
     ),
     "stored against the symmetry": (
         tf.index_value((3, 3), [1, 3], np.array([1.0, 2.0]), tf.symmetry("x", "ba", packed=True)),
-        r"element with global index [13] at byte \d+: given two values",
+        r"pair [01] at byte \d+: another value for an element",
     ),
     "antisymmetric diagonal": (
         tf.index_value((3, 3), [4], np.array([1.0]), tf.symmetry("-x", "ba", packed=True)),
-        r"element with global index 4",
+        r"pair 0 at byte \d+: another value for an element",
+    ),
+    "antisymmetric smallest integer": (
+        tf.index_value((3, 3), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)),
+        r"value of pair 0 at byte 88: -128, expected a number whose negative fits int8",
     ),
     "group too large": (
         tf.index_value(

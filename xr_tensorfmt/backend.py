@@ -133,7 +133,9 @@ class TensorFormatBackend(BackendEntrypoint):
         coords = {key: value for key, value in variables.items() if key in names}
         data = {key: value for key, value in variables.items() if key not in names}
         # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
-        return Dataset(data, Coordinates(coords, indexes={}), attrs)
+        dataset = Dataset(data, Coordinates(coords, indexes={}), attrs)
+        dataset.set_close(_nothing_to_close)
+        return dataset
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether a local file, or bytes, can only be of one of the formats.
@@ -154,6 +156,10 @@ class TensorFormatBackend(BackendEntrypoint):
             return _recognised(filename_or_obj)
         except Exception:  # noqa: BLE001  # no fault of any file is ours to report here
             return False
+
+
+def _nothing_to_close() -> None:
+    """Reads leave nothing open; `xarray.open_mfdataset` wants something to call all the same."""
 
 
 def _recognised(file: Any) -> bool:

@@ -31,10 +31,12 @@ def contiguous_chunk(shape: Sequence[int], item: int, target: int) -> tuple[int,
     -------
     tuple of int
         ``(1, ..., 1, k, full, ..., full)``. The chunks are as equal as can be, and those of ``k``
-        rows have a multiple of 4096 bytes if any ``k`` within `target` has. Axes of length 0 count
-        as if they had length 1.
+        rows have a multiple of 4096 bytes if any ``k`` within `target` has. Where there is no
+        element, there is one chunk.
     """
     lengths = [max(1, length) for length in shape]
+    if 0 in shape:
+        return tuple(lengths)
     for axis in range(len(lengths)):
         row = item * prod(lengths[axis + 1 :])
         if row <= target or axis == len(lengths) - 1:

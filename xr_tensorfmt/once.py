@@ -27,6 +27,10 @@ class Once(Generic[Value]):
                     self._value = compute()
         return self._value
 
+    def __dask_tokenize__(self) -> str:
+        """Names in dask do not depend on whether the value is there yet."""
+        return type(self).__name__
+
     def __reduce__(self) -> tuple[type[Once[Value]], tuple[Value | None]]:
         """A lock cannot travel."""
         return Once, (self._value,)

@@ -92,18 +92,41 @@ class Selection:
         """Number of ranges that `runs` would give."""
         return prod(self.shape[: self._last_cut_axis() + 1])
 
-    def batches(self) -> Iterator[Selection]:
-        """Split along the slowest axes into selections of few enough runs to plan at once."""
+    @property
+    def span(self) -> int:
+        """Elements of the whole tensor from the first selected one to the last, both included."""
+        span, stride = 1, 1
+        for entry, length in zip(reversed(self.entries), reversed(self.extent), strict=True):
+            first, last = _ends(entry)
+            span += (last - first) * stride
+            stride *= length
+        return span
+
+    def batches(self, *, runs: int, span: int) -> Iterator[Selection]:
+        """Split along the slowest axes.
+
+        Parameters
+        ----------
+        runs : int
+            Most runs of a batch, which bounds the memory of its plan.
+        span : int
+            Most elements that a batch spans, which bounds the memory of its window.
+
+        Yields
+        ------
+        Selection
+            The batches, in C order.
+        """
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
-        runs = self.run_count
-        if runs <= MOST_RUNS or axis is None:
+        excess = max(self.run_count / runs, self.span / span)
+        if excess <= 1 or axis is None:
             yield self
             return
-        step = max(1, MOST_RUNS * self.shape[axis] // runs)
+        step = max(1, int(self.shape[axis] / excess))
         for first in range(0, self.shape[axis], step):
             part = entry_part(self.entries[axis], first, step)
             entries = (*self.entries[:axis], part, *self.entries[axis + 1 :])
-            yield from Selection(self.extent, entries).batches()
+            yield from Selection(self.extent, entries).batches(runs=runs, span=span)
 
     def _last_cut_axis(self) -> int:
         axis = len(self.extent) - 1
@@ -151,6 +174,12 @@ def entry_length(entry: Entry) -> int:
     if isinstance(entry, slice):
         return len(range(entry.start, entry.stop, entry.step))
     return entry.size
+
+
+def _ends(entry: Entry) -> tuple[int, int]:
+    if isinstance(entry, slice):
+        return entry.start, entry.stop - 1
+    return int(entry[0]), int(entry[-1])
 
 
 def entry_part(entry: Entry, first: int, count: int) -> Entry:

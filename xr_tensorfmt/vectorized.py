@@ -55,7 +55,8 @@ class PointPlan:
     def read(self, layout: Layout, source: Source) -> Array:
         """Read each point, alone or with the outer product that belongs to it."""
         outer = prod(_picked(each).size for each in self.picks.values())
-        read = self._read_each if outer >= _LARGE_POINT else self._read_all
+        singly = outer >= _LARGE_POINT and not layout.prefers_points
+        read = self._read_each if singly else self._read_all
         return arrange(read(layout, source), self.spread, self.shape)
 
     @property

@@ -76,6 +76,11 @@ class Layout(ABC):
             One-dimensional, an element a point.
         """
 
+    @property
+    def prefers_points(self) -> bool:
+        """Whether one read of many points costs less than many reads of small selections."""
+        return False
+
     @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Shape of chunks that read well: one range of bytes each, at most `target` bytes."""

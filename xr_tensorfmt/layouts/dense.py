@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.chunks import contiguous_chunk
+from xr_tensorfmt.chunks import PAGE, contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts.base import Layout, values_of
 from xr_tensorfmt.selection import MOST_RUNS, Runs, Selection
 from xr_tensorfmt.sources.base import Source
+from xr_tensorfmt.sources.windows import LARGEST_WINDOW
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,11 @@ class Dense(Layout):
         """Hand out a window where nothing needs to be copied, a copy elsewhere."""
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
-        values = self._read_window(source, selection) if selection.sliced else None
-        return self._read_copy(source, selection) if values is None else values
+        if self.element.is_native and selection.sliced and 2 * selection.size >= selection.span:
+            view = self._view(source, selection)
+            if view is not None and view.flags.aligned:
+                return view
+        return self._copy(source, selection)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch each point once, in the order of the file."""
@@ -85,34 +89,38 @@ class Dense(Layout):
 
         return values_of(self.element.adopt, raw, source.name, offset_of)[inverse]
 
-    def _read_window(self, source: Source, selection: Selection) -> Array | None:
+    def _view(self, source: Source, selection: Selection) -> Array | None:
+        """Sliced elements as a view of one window."""
         slices = [entry for entry in selection.entries if isinstance(entry, slice)]
         start = self._offset_of(tuple(entry.start for entry in slices))
-        stop = self._offset_of(tuple(entry.stop - 1 for entry in slices)) + self._item
-        window = source.window(start, stop, pieces=selection.run_count)
+        window = source.window(start, start + selection.span * self._item)
         if window is None:
             return None
         steps = [e.step * stride for e, stride in zip(slices, self._strides, strict=True)]
-        raw: Array = np.ndarray(selection.shape, self.element.stored, window, strides=steps)
-        # A view keeps the pages of its window in memory; one with large holes is better copied.
-        if self.element.is_native and raw.flags.aligned and 2 * raw.nbytes >= window.nbytes:
-            return raw
-        return values_of(
-            self.element.decode, raw, source.name, lambda i: self._offset_of(selection.index_of(i))
-        )
+        return np.ndarray(selection.shape, self.element.stored, window, strides=steps)
 
-    def _read_copy(self, source: Source, selection: Selection) -> Array:
-        if selection.run_count <= MOST_RUNS:
-            return self._read_batch(source, selection).reshape(selection.shape)
+    def _copy(self, source: Source, selection: Selection) -> Array:
+        """Copy in batches, whose plans and windows are small."""
+        span = LARGEST_WINDOW // self._item
+        batches = list(selection.batches(runs=MOST_RUNS, span=span))
+        if len(batches) == 1:
+            return self._copy_batch(source, selection).reshape(selection.shape)
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
-        for batch in selection.batches():
-            values[position : position + batch.size] = self._read_batch(source, batch)
+        for batch in batches:
+            values[position : position + batch.size] = self._copy_batch(source, batch).ravel()
             position += batch.size
         return values.reshape(selection.shape)
 
-    def _read_batch(self, source: Source, batch: Selection) -> Array:
+    def _copy_batch(self, source: Source, batch: Selection) -> Array:
+        def offset_of(position: int) -> int:
+            return self._offset_of(batch.index_of(position))
+
+        # Where about every page is needed for some piece, a window touches none in vain.
+        needed = batch.size * self._item + batch.run_count * PAGE
+        if batch.sliced and needed >= batch.span * self._item:
+            view = self._view(source, batch)
+            if view is not None:
+                return values_of(self.element.decode, view, source.name, offset_of)
         raw = source.read(self.extents(batch)).view(self.element.stored)
-        return values_of(
-            self.element.adopt, raw, source.name, lambda i: self._offset_of(batch.index_of(i))
-        )
+        return values_of(self.element.adopt, raw, source.name, offset_of)

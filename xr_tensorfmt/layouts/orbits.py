@@ -56,14 +56,20 @@ def generated(operations: Iterable[Operation], rank: int) -> tuple[Operation, ..
     tuple of Operation or None
         The group; None if it has more than 5040 operations.
     """
-    generators = tuple(operations)
-    identity = Operation(tuple(range(rank)), 1)
-    group = {identity: None}
-    fresh = [identity]
-    while fresh:
-        products = [made.after(each) for made in fresh for each in generators]
-        fresh = [each for each in dict.fromkeys(products) if each not in group]
-        group.update(dict.fromkeys(fresh))
-        if len(group) > MOST_OPERATIONS:
-            return None
+    group = {Operation(tuple(range(rank)), 1): None}
+    generators: list[Operation] = []
+    for operation in operations:
+        # One that the others generate adds nothing; any other at least doubles the group.
+        if operation in group:
+            continue
+        generators.append(operation)
+        fresh = list(group)
+        while fresh:
+            made, fresh = fresh, []
+            for product in (each.after(other) for each in made for other in generators):
+                if product not in group:
+                    group[product] = None
+                    fresh.append(product)
+                    if len(group) > MOST_OPERATIONS:
+                        return None
     return tuple(group)

@@ -8,13 +8,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.chunks import contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts.base import Layout, values_of
+from xr_tensorfmt.layouts.filling import Filling
 from xr_tensorfmt.layouts.orbits import Operation
 from xr_tensorfmt.layouts.pairtable import INDEX_BYTES, BlockIndex, PairTable, within
 from xr_tensorfmt.once import Once
@@ -83,7 +83,12 @@ class Pairs(Layout):
             return np.empty(selection.shape, dtype=self.dtype)
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.entries[:rank])
-        filled = self._filled(source, lambda operation: outer.permuted(operation.axes).runs())
+
+        def runs_of(operation: Operation) -> Runs:
+            stored = outer.permuted(operation.axes)
+            return stored.runs() if stored.run_count <= self.count else self._all
+
+        filled = self._filled(source, outer.runs(), runs_of)
         if self.components == 1:
             return filled.reshape(outer.shape)
         values = filled.reshape(*outer.shape, self.components)
@@ -93,77 +98,77 @@ class Pairs(Layout):
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Look points up, as ranges of one element each."""
         rank = len(self.lengths)
-        unique, inverse = np.unique(
-            np.ravel_multi_index(points[:rank], self.lengths) if rank else np.zeros_like(points[0]),
-            return_inverse=True,
-        )
+        flat = np.ravel_multi_index(points[:rank], self.lengths) if rank else 0 * points[0]
+        unique, inverse = np.unique(flat, return_inverse=True)
 
         def runs_of(operation: Operation) -> Runs:
+            if not rank or unique.size > self.count:
+                return self._all
             wanted = np.unravel_index(unique, self.lengths)
             stored = tuple(wanted[axis] for axis in operation.axes)
             return Runs(np.sort(np.ravel_multi_index(stored, self.lengths)), 1)
 
-        values = self._filled(source, runs_of if rank else lambda _: Runs(unique, 1))
+        values = self._filled(source, Runs(unique, 1), runs_of)
         component = points[rank] if self.components > 1 else 0
         picked: Array = values[inverse, component]
         return picked
 
-    def _filled(self, source: Source, runs_of: RunsOf) -> Array:
+    @property
+    def prefers_points(self) -> bool:
+        """Whether many points at once are better: each read may pass over many pairs."""
+        return True
+
+    @property
+    def _all(self) -> Runs:
+        return Runs(np.zeros(1, dtype=np.int64), prod(self.lengths))
+
+    def _filled(self, source: Source, wanted: Runs, runs_of: RunsOf) -> Array:
         """The wanted elements, flat, each with its components."""
         index = self._index.get(lambda: self.table.scan(source))
-        wanted = runs_of(self.orbit[0])
-        values, known = self._stored(source, index, self.orbit[0], runs_of, wanted)
-        for operation in self.orbit[1:]:
-            image, reached = self._stored(source, index, operation, runs_of, wanted)
-            both = np.flatnonzero(known & reached)
-            unequal = ~_equal(values[both], image[both])
-            if unequal.any():
-                self._refuse_conflict(source, wanted, int(both[np.argmax(unequal)]))
-            values[reached] = image[reached]
-            known |= reached
-        return values
+        filling = Filling(wanted.size, self.components, self.dtype)
+        for operation in self.orbit:
+            is_identity = operation == self.orbit[0]
+            for numbers, stored, raw in self._found(source, index, runs_of(operation)):
+                positions = wanted.locate(operation.images(stored, self.lengths))
+                inside = np.flatnonzero(positions >= 0)
+                positions, pairs = positions[inside], numbers[inside]
+                if is_identity and not index.ascending:
+                    again = filling.repeated(positions)
+                    if again is not None:
+                        raise self.table.duplicate(
+                            source, int(pairs[again]), int(stored[inside][again])
+                        )
+                values = self._decoded(source, raw[inside], pairs)
+                if operation.sign < 0:
+                    values = self._negated(source, values, pairs)
+                conflict = filling.put(positions, values)
+                if conflict is not None:
+                    self._refuse_conflict(source, int(pairs[conflict]))
+        return filling.values
 
-    def _stored(
-        self, source: Source, index: BlockIndex, operation: Operation, runs_of: RunsOf, wanted: Runs
-    ) -> tuple[Array, NDArray[np.bool_]]:
-        """What the stored pairs say of the wanted elements by one operation, and of which."""
-        values = np.zeros((wanted.size, self.components), dtype=self.dtype)
-        reached = np.zeros(wanted.size, dtype=bool)
-        for numbers, stored, raw in self._found(source, index, runs_of(operation)):
-            positions = wanted.locate(operation.images(stored, self.lengths))
-            inside = np.flatnonzero(positions >= 0)
-            positions, numbers_inside = positions[inside], numbers[inside]
-            if not index.ascending:
-                self._refuse_duplicates(source, reached, positions, numbers_inside, stored[inside])
-            decoded = self._decoded(source, raw[inside], numbers_inside)
-            values[positions] = decoded if operation.sign > 0 else -decoded
-            reached[positions] = True
-        return values, reached
+    def _negated(self, source: Source, values: Array, pairs: Integers) -> Array:
+        if self.dtype.kind == "i":
+            lowest = (values == np.iinfo(self.dtype).min).any(axis=-1)
+            if lowest.any():
+                pair = int(pairs[np.argmax(lowest)])
+                raise TensorFormatError(
+                    source.name,
+                    f"the value of pair {pair}",
+                    np.iinfo(self.dtype).min,
+                    f"a number whose negative fits {self.dtype}",
+                    "the antisymmetry cannot be filled in; open with sparse='stored'",
+                    offset=self.offset + pair * self.table.stride + INDEX_BYTES,
+                )
+        return -values
 
-    def _refuse_duplicates(
-        self,
-        source: Source,
-        reached: NDArray[np.bool_],
-        positions: Integers,
-        numbers: Integers,
-        stored: Integers,
-    ) -> None:
-        repeated = reached[positions]
-        order = np.argsort(positions, kind="stable")
-        repeated[order[1:]] |= positions[order[1:]] == positions[order[:-1]]
-        if repeated.any():
-            which = int(np.argmax(repeated))
-            raise self.table.duplicate(source, int(numbers[which]), int(stored[which]))
-
-    def _refuse_conflict(self, source: Source, wanted: Runs, position: int) -> None:
-        run, within = divmod(position, wanted.length)
+    def _refuse_conflict(self, source: Source, pair: int) -> None:
         raise TensorFormatError(
             source.name,
-            f"the element with global index {int(wanted.starts[run]) + within}",
-            "given two values by pairs that the packed symmetries relate",
-            "one value",
-            "the stored pairs contradict the symmetries; open with sparse='stored' to see them",
-            offset=self.offset,
+            f"pair {pair}",
+            "another value for an element than a related pair gives",
+            "one value for each element under the packed symmetries",
+            "the pairs contradict the symmetries; open with sparse='stored' to see them",
+            offset=self.offset + pair * self.table.stride,
         )
 
     def _found(
@@ -184,9 +189,3 @@ class Pairs(Layout):
 
         stored = raw.view(self.element.stored).reshape(-1, self.components)
         return values_of(self.element.adopt, stored, source.name, offset_of)
-
-
-def _equal(left: Array, right: Array) -> NDArray[np.bool_]:
-    """Elements all of whose components are the same; NaN is the same as NaN."""
-    same = (left == right) | ((left != left) & (right != right))
-    return np.asarray(same.all(axis=-1))

@@ -59,6 +59,11 @@ class Transposed(Layout):
         """Read the inner layout's points."""
         return self.inner.read_points(source, tuple(points[axis] for axis in self._inverse))
 
+    @property
+    def prefers_points(self) -> bool:
+        """As the inner layout does."""
+        return self.inner.prefers_points
+
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout, reordered."""
         inner = self.inner.chunk_shape(target)

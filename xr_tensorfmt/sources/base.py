@@ -16,7 +16,7 @@ Fill = Callable[[int, memoryview], int]
 
 # A request costs about as much as moving this many bytes, so that smaller gaps are read over.
 _GAP = 16 << 10
-# Merged requests are fetched into scratch memory of about this size.
+# Merged requests span about this much, which bounds the memory that they take.
 _SCRATCH = 8 << 20
 
 
@@ -37,15 +37,13 @@ class Source(ABC):
     def opened(self) -> AbstractContextManager[Fill]:
         """Make ready for a batch of requests."""
 
-    def window(self, start: int, stop: int, *, pieces: int = 1) -> Bytes | None:
+    def window(self, start: int, stop: int) -> Bytes | None:
         """Bytes that are fetched only where they are touched.
 
         Parameters
         ----------
         start, stop : int
             The range, in bytes from the start of the file.
-        pieces : int
-            About how many separate ranges of it will be touched.
 
         Returns
         -------
@@ -80,15 +78,18 @@ class Source(ABC):
         with self.opened() as fill:
             for group in extents.merged(gap=_GAP, limit=_SCRATCH):
                 piece = packed[position : position + group.nbytes]
-                first, last = group.bounds
-                if last - first == piece.size:
-                    self._fetch(fill, first, piece)
-                else:
-                    scratch = np.empty(last - first, dtype=np.uint8)
-                    self._fetch(fill, first, scratch)
-                    piece[:] = group.gather(scratch, first)
+                self._fetch_group(fill, group, piece)
                 position += piece.size
         return packed
+
+    def _fetch_group(self, fill: Fill, group: Extents, target: Bytes) -> None:
+        first, last = group.bounds
+        if last - first == target.size:
+            self._fetch(fill, first, target)
+            return
+        around = np.empty(last - first, dtype=np.uint8)
+        self._fetch(fill, first, around)
+        target[:] = group.gather(around, first)
 
     def _fetch(self, fill: Fill, start: int, target: Bytes) -> None:
         view = target.data

@@ -18,8 +18,8 @@ class BinaryReader(Protocol):
     def read(self, size: int, /) -> bytes:
         """Read at most `size` bytes from the current position on."""
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move the position and return it."""
+    def seek(self, offset: int, whence: int = 0, /) -> object:
+        """Move the position."""
 
     def tell(self) -> int:
         """Return the position."""
@@ -46,7 +46,8 @@ class FileObject(Source):
         self._file = file
         self._lock = Lock()
         try:
-            self.size = file.seek(0, os.SEEK_END)
+            file.seek(0, os.SEEK_END)
+            self.size = file.tell()
             file.seek(0)
             binary = isinstance(file.read(0), bytes)
         except (OSError, AttributeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ import numpy as np
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
-from xr_tensorfmt.sources.windows import map_window
+from xr_tensorfmt.sources.windows import LARGEST_WINDOW, map_window
 
 # Below this, a copy is quicker than a mapping and its page faults.
 _SMALLEST_WINDOW = 64 << 10
-# A page fault without read-ahead costs as much as reading this many bytes in sequence.
+# A page fault without read-ahead costs about as much as reading this many bytes in sequence.
 _FAR_APART = 64 << 10
 
 
@@ -64,9 +65,11 @@ class LocalFile(Source):
             There is no such file, or it may not be looked at.
         """
         absolute = os.path.abspath(os.path.expanduser(path))
-        if os.path.isdir(absolute):
-            raise IsADirectoryError(f"{absolute} is a folder; name the tensor file in it")
         status = os.stat(absolute)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(f"{absolute} is a folder; name the tensor file in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{absolute} is a pipe or a device; only regular files can be opened")
         return cls(absolute, status.st_size, status.st_mtime_ns, mapped)
 
     @property
@@ -76,7 +79,7 @@ class LocalFile(Source):
 
     @contextmanager
     def _open(self) -> Iterator[FileIO]:
-        with FileIO(self.path) as file:
+        with FileIO(self.path, opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
                 raise SourceChangedError(
@@ -99,21 +102,43 @@ class LocalFile(Source):
 
             yield fill
 
-    def window(self, start: int, stop: int, *, pieces: int = 1) -> Bytes | None:
+    def window(self, start: int, stop: int) -> Bytes | None:
         """Map the range, privately: what the caller writes there never reaches the file."""
+        return self._map(start, stop, scattered=False)
+
+    def _map(self, start: int, stop: int, *, scattered: bool) -> Bytes | None:
         if not self.mapped or stop - start < _SMALLEST_WINDOW:
             return None
         with self._open() as file:
-            far_apart = (stop - start) // pieces > _FAR_APART
-            return map_window(file.fileno(), start, stop, scattered=pieces > 1 and far_apart)
+            return map_window(file.fileno(), start, stop, scattered=scattered)
 
     def read(self, extents: Extents) -> Bytes:
-        """Fetch byte ranges: one range as a window, several copied out of one."""
-        start, stop = extents.bounds
-        window = self.window(start, stop, pieces=len(extents))
+        """Fetch byte ranges: one range as a window, several copied out of windows."""
+        packed: Bytes | None = None
+        position = 0
+        for group in extents.merged(gap=LARGEST_WINDOW, limit=LARGEST_WINDOW):
+            piece = self._read_group(group)
+            if piece.size == extents.nbytes:
+                return piece
+            if packed is None:
+                packed = np.empty(extents.nbytes, dtype=np.uint8)
+            packed[position : position + piece.size] = piece
+            position += piece.size
+        assert packed is not None, "there is at least one range"
+        return packed
+
+    def _read_group(self, group: Extents) -> Bytes:
+        start, stop = group.bounds
+        far_apart = (stop - start) // len(group) > _FAR_APART
+        window = self._map(start, stop, scattered=len(group) > 1 and far_apart)
         if window is None:
-            return super().read(extents)
-        return window if len(extents) == 1 else extents.gather(window, start)
+            return super().read(group)
+        return window if len(group) == 1 else group.gather(window, start)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open even a pipe that has taken the file's place, for which nobody may ever write."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _time(nanoseconds: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 from weakref import WeakSet
 
@@ -10,8 +11,14 @@ import numpy as np
 
 from xr_tensorfmt.extents import Bytes
 
-# Until Python 3.13 every mapping holds a file descriptor, of which a process often has 1024.
-MOST_WINDOWS_WITH_DESCRIPTOR = 256
+LARGEST_WINDOW = 64 << 20
+"""Bytes of the windows that values are copied out of.
+
+The pages of a window that were touched count as memory of the process while it is there.
+"""
+
+# Until Python 3.13 every mapping holds a file descriptor; most of those are left to others.
+_SHARE_OF_DESCRIPTORS = 4
 _with_descriptor: WeakSet[mmap.mmap] = WeakSet()
 
 # Python names this flag from 3.13 on; Linux has the same number on x86, ARM, RISC-V and s390.
@@ -56,7 +63,7 @@ def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
     flags = mmap.MAP_PRIVATE | _NO_RESERVE
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, length, flags, offset=origin, trackfd=False)
-    if len(_with_descriptor) >= MOST_WINDOWS_WITH_DESCRIPTOR:
+    if len(_with_descriptor) >= os.sysconf("SC_OPEN_MAX") // _SHARE_OF_DESCRIPTORS:
         return None
     mapping = mmap.mmap(descriptor, length, flags, offset=origin)
     _with_descriptor.add(mapping)

@@ -53,11 +53,13 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     source = reader.source
     header = read_header(reader)
     storage = find_storage(reader, header)
-    if header.total * storage.element_bytes > MOST_BYTES:
+    # A length of 0 does not excuse the others: numpy multiplies them all the same.
+    extent = prod(max(1, length) for length in header.lengths)
+    if extent * storage.element_bytes > MOST_BYTES:
         raise TensorFormatError(
             source.name,
             "the tensor's size",
-            f"{header.total} elements",
+            f"{extent} elements",
             f"at most {MOST_BYTES} bytes",
             "no computer can address it; the header is damaged",
             offset=32,

@@ -19,8 +19,8 @@ VERSION_1_0 = 0x10000
 NUMBER_TYPES = (b"uint", b"UINT", b"sint", b"SINT", b"IEEE")
 NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
 
-MOST_DIMENSIONS = 32
-"""Limit on the order of a tensor; real ones have up to 8."""
+MOST_DIMENSIONS = 31
+"""Limit on the order of a tensor, as numpy broadcasts up to 32 arrays; real ones have up to 8."""
 
 _INDEX_VALUE_FLAG = 1
 _SPARSE_FLAG = 1
@@ -185,13 +185,16 @@ def _check_magic(path: str, magic: bytes) -> None:
 
 
 def _check_version(path: str, version: int) -> None:
-    if version > VERSION_1_0:
+    swapped = int.from_bytes(version.to_bytes(4, "big"), "little")
+    if version > VERSION_1_0 or swapped in (VERSION_0_9, VERSION_1_0):
         raise TensorFormatError(
             path,
             "the version",
             f"0x{version:08x}",
             "0x00009000 (0.9) or 0x00010000 (1.0)",
-            "a newer or a big-endian TENS file cannot be read; write it as one of these",
+            "the integers of the header are big-endian, which TENS does not allow"
+            if swapped in (VERSION_0_9, VERSION_1_0)
+            else "it is of a newer version; write it as one of these",
             offset=4,
         )
 

@@ -72,17 +72,14 @@ def variable_chunks(reader: HeaderReader, start: int) -> Iterator[VariableChunk]
     """
     offset = start
     for _ in range(MOST_VARIABLE_CHUNKS):
-        if reader.source.size - offset < CHUNK_HEADER_BYTES:
+        chunk = _chunk_at(reader, offset)
+        if chunk is None:
             return
-        magic = reader.bytes_at(offset, 8, "a chunk's magic")
-        if not all(0x20 <= byte <= 0x7E for byte in magic):
-            return
-        chunk = VariableChunk(magic, offset, reader.unsigned(offset + 8, 8, "a chunk's size"))
-        if magic == DENSE_DATA:
-            yield chunk
-            return
-        _check_size(reader, chunk)
+        if chunk.magic != DENSE_DATA:
+            _check_size(reader, chunk)
         yield chunk
+        if chunk.magic == DENSE_DATA:
+            return
         offset = chunk.stop
     raise TensorFormatError(
         reader.source.name,
@@ -94,8 +91,44 @@ def variable_chunks(reader: HeaderReader, start: int) -> Iterator[VariableChunk]
     )
 
 
+def first_chunk(reader: HeaderReader, offset: int) -> VariableChunk | None:
+    """Look at what stands at a byte.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    offset : int
+        Where a chunk may begin.
+
+    Returns
+    -------
+    VariableChunk or None
+        The chunk; None if there is something else, such as values without a chunk.
+    """
+    chunk = _chunk_at(reader, offset)
+    if chunk is None or chunk.magic == DENSE_DATA:
+        return chunk
+    payload_alone = not _has_valid_size(reader, chunk)
+    return None if payload_alone else chunk
+
+
+def _chunk_at(reader: HeaderReader, offset: int) -> VariableChunk | None:
+    if reader.source.size - offset < CHUNK_HEADER_BYTES:
+        return None
+    magic = reader.bytes_at(offset, 8, "a chunk's magic")
+    if not all(0x20 <= byte <= 0x7E for byte in magic):
+        return None
+    return VariableChunk(magic, offset, reader.unsigned(offset + 8, 8, "a chunk's size"))
+
+
+def _has_valid_size(reader: HeaderReader, chunk: VariableChunk) -> bool:
+    fits = CHUNK_HEADER_BYTES <= chunk.size <= reader.source.size - chunk.offset
+    return fits and chunk.size % 8 == 0
+
+
 def _check_size(reader: HeaderReader, chunk: VariableChunk) -> None:
-    if chunk.size < CHUNK_HEADER_BYTES or chunk.size % 8 or chunk.stop > reader.source.size:
+    if not _has_valid_size(reader, chunk):
         raise TensorFormatError(
             reader.source.name,
             f"the size of chunk {chunk.magic.decode()!r}",

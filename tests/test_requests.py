@@ -1,0 +1,148 @@
+"""Which bytes keys make a Source fetch."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.recording import HollowSource, RecordingSource
+from tests.tensfiles import header
+from tests.test_keys import assert_same, numbers, pair_of, stored
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.layouts import Dense, column_major
+from xr_tensorfmt.lazyarray import lazy_array
+from xr_tensorfmt.sources import LocalFile
+
+MIB = 1 << 20
+
+counts_memory = pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
+
+
+@pytest.mark.parametrize("axes", list(itertools.permutations("abc")))
+def test_a_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, ...]) -> None:
+    values = numbers((40, 30, 50), "<f8")
+    content, layout = stored(values, "F", 96)
+    source = RecordingSource(content)
+    lazy, eager = pair_of(source, layout, values)
+    assert_same(lazy.transpose(*axes), eager.transpose(*axes))
+    assert source.requests == [(96, values.nbytes)]
+
+
+def test_an_outer_product_in_disguise_is_read_as_one() -> None:
+    values = numbers((40, 30, 50), "<f8")
+    content, layout = stored(values, "C", 0)
+    source = RecordingSource(content)
+    lazy, eager = pair_of(source, layout, values)
+    key = {
+        "a": xr.DataArray(np.arange(40), dims="x"),
+        "b": xr.DataArray(np.arange(30), dims="y"),
+        "c": xr.DataArray(np.arange(50), dims="z"),
+    }
+    assert_same(lazy.isel(key).transpose("z", "x", "y"), eager.isel(key).transpose("z", "x", "y"))
+    assert source.requests == [(0, values.nbytes)]
+
+
+def test_points_of_a_large_tensor_are_fetched_alone() -> None:
+    lengths = (8192, 4096)  # 256 MiB
+    source = HollowSource(header(lengths), 48 + 8192 * 4096 * 8)
+    lazy = xr.DataArray(
+        xr.Variable(
+            ("a", "b"),
+            lazy_array(source, column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))),
+        )
+    )
+    points = {
+        "a": xr.DataArray([0, 5000, 8191], dims="p"),
+        "b": xr.DataArray([0, 77, 4095], dims="p"),
+    }
+    assert lazy.isel(points).values.tolist() == [0.0, 0.0, 0.0]
+    assert source.fetched == 3 * 8
+
+
+def test_nothing_is_read_before_values_are_asked_for() -> None:
+    values = numbers((40, 30), "<f8")
+    content, layout = stored(values, "C", 0)
+    source = RecordingSource(content)
+    lazy, _ = pair_of(source, layout, values)
+    chosen = lazy.isel(a=slice(3, 9)).T.isel(b=[1, 5])
+    repr(chosen)
+    assert source.requests == []
+    assert chosen.shape == (2, 6)
+
+
+def hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.DataArray:
+    """A column-major tensor in a file that takes no room on the disk."""
+    element = Plain(np.dtype(dtype))
+    with path.open("wb") as file:
+        file.truncate(96 + int(np.prod(lengths, dtype=object)) * element.stored.itemsize)
+    layout = column_major(Dense(lengths[::-1], element, 96))
+    dims = tuple("abcdef"[: len(lengths)])
+    return xr.DataArray(xr.Variable(dims, lazy_array(LocalFile.at(path), layout)))
+
+
+def memory(what: str) -> int:
+    """Bytes of memory of this process, pages of files included: VmRSS now, VmHWM at most."""
+    (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(what))
+    return int(line.split()[1]) * 1024
+
+
+@contextlib.contextmanager
+def needs_less_than(limit: int) -> Iterator[None]:
+    """Fail if at any moment within this much more memory is used than before."""
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark is now what is used now
+    before = memory("VmRSS")
+    yield
+    assert memory("VmHWM") - before < limit
+
+
+@counts_memory
+def test_the_measure_of_memory_notices_what_is_used() -> None:
+    with pytest.raises(AssertionError), needs_less_than(50 * MIB):
+        np.ones(100 * MIB, dtype=np.uint8)
+    with needs_less_than(50 * MIB):
+        np.ones(10 * MIB, dtype=np.uint8)
+
+
+@counts_memory
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param({"a": 7}, id="one-index-of-the-fast-axis"),
+        pytest.param({"a": [1, 2500, 4999]}, id="a-few-indices-of-the-fast-axis"),
+        pytest.param({"a": slice(None, None, 2500)}, id="a-long-step"),
+        pytest.param({"b": slice(None, None, 100), "a": slice(0, 10)}, id="two-steps"),
+    ],
+)
+def test_scattered_keys_need_memory_for_their_result_alone(tmp_path: Path, key: dict) -> None:
+    tensor = hole(tmp_path / "hole", (5000, 1000, 100))  # 4 GB
+    with needs_less_than(150 * MIB):
+        values = tensor.isel(key).values
+    assert not values.any()
+
+
+@counts_memory
+def test_scattered_points_need_memory_for_their_result_alone(tmp_path: Path) -> None:
+    tensor = hole(tmp_path / "hole", (5000, 1000, 100))
+    rng = np.random.default_rng(0)
+    points = {
+        dim: xr.DataArray(rng.integers(0, size, 10_000), dims="p")
+        for dim, size in tensor.sizes.items()
+    }
+    with needs_less_than(150 * MIB):
+        values = tensor.isel(points).values
+    assert not values.any()
+
+
+@counts_memory
+def test_values_of_another_byte_order_need_memory_once(tmp_path: Path) -> None:
+    tensor = hole(tmp_path / "hole", (1 << 15, 1 << 10), ">f8")  # 256 MiB
+    with needs_less_than((256 + 150) * MIB):
+        values = tensor.values
+    assert values.shape == tensor.shape
