@@ -15,7 +15,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests.recording import HollowSource, RecordingSource
-from xr_tensorfmt import TensorFormatBackend, TensorFormatError, backend
+from xr_tensorfmt import TensorFormatBackend, TensorFormatError
 from xr_tensorfmt.sources import open_source
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
@@ -146,7 +146,7 @@ def test_guessing_never_raises(thing) -> None:
 
 
 def test_guessing_never_touches_the_network(monkeypatch) -> None:
-    monkeypatch.setattr(backend, "open_source", pytest.fail)
+    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", pytest.fail)
     assert not TensorFormatBackend().guess_can_open("s3://bucket/vertex.bin")
 
 
@@ -293,7 +293,7 @@ def test_variables_load_asynchronously(path: Path) -> None:
 def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
     lengths = (1000, 1000, 100)
     source = HollowSource(tf.header(lengths), 56 + 8 * 10**8)
-    monkeypatch.setattr(backend, "open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", lambda *_: source)
     dataset = xr.open_dataset("anything", engine="tensorfmt")
     repr(dataset.tensor.isel(a=5).T)
     repr(dataset)
@@ -305,7 +305,7 @@ def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
 def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
     content = tf.version_1_0(VALUES, *[tf.chunk(b"COMMENT ", bytes(1 << 20))] * 3)
     source = RecordingSource(content)
-    monkeypatch.setattr(backend, "open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", lambda *_: source)
     xr.open_dataset("anything", engine="tensorfmt")
     assert source.fetched <= 4096 + 3 * 4096
 

@@ -17,7 +17,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests.recording import RecordingSource
-from xr_tensorfmt import SourceChangedError, backend
+from xr_tensorfmt import SourceChangedError
 
 MIB = 1 << 20
 
@@ -71,7 +71,7 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     content = tf.version_0_9(numbers())
     source = RecordingSource(content)
-    monkeypatch.setattr(backend, "open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", lambda *_: source)
     tensor = xr.open_dataset(
         io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
     ).tensor

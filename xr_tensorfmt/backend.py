@@ -1,21 +1,24 @@
-"""The door: what xarray calls. No parsing, no bytes."""
+"""The door: what xarray calls. No parsing, no bytes.
+
+Every user of xarray on a machine imports the entry points of all engines, so that this module
+imports nothing of the house before a file is to be opened.
+"""
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from xarray import Coordinates, Dataset, Variable, conventions
 from xarray.backends import BackendEntrypoint
 
-from xr_tensorfmt import chunks, formats
-from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.formats import OpenOptions, Sparse
-from xr_tensorfmt.lazyarray import lazy_array
-from xr_tensorfmt.sources import InputOutput, Source, is_url, open_source
-from xr_tensorfmt.tensor import Container, Names, Tensor
+from xr_tensorfmt.chunks import TARGET
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+    from xr_tensorfmt.formats import Sparse
+    from xr_tensorfmt.sources import InputOutput
+    from xr_tensorfmt.tensor import Names
 
 
 class TensorFormatBackend(BackendEntrypoint):
@@ -59,7 +62,7 @@ class TensorFormatBackend(BackendEntrypoint):
         dims: Names = None,
         sparse: Sparse = "auto",
         io: InputOutput = "auto",
-        chunk_bytes: int | str = chunks.TARGET,
+        chunk_bytes: int | str = TARGET,
     ) -> Dataset:
         """Open a file; nothing but its header is read.
 
@@ -112,30 +115,26 @@ class TensorFormatBackend(BackendEntrypoint):
         ...     "CoulombVertex.bin", engine="tensorfmt", dims=("F", "q", "r"), chunks={}
         ... )  # doctest: +SKIP
         """
-        target = _chunk_target(chunk_bytes)
-        source = open_source(filename_or_obj, io)
-        container = formats.parse(source, OpenOptions(name, dims, sparse), format)
-        for message in container.warnings:
-            # Two frames up, past xarray's own function, is the line of the user.
-            warnings.warn(message, TensorFormatWarning, stacklevel=3)
-        variables, attrs, coordinates = conventions.decode_cf_variables(
-            _variables(container, source, target),
-            dict(container.attrs),
-            concat_characters=concat_characters,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            decode_coords=decode_coords,
-            drop_variables=drop_variables,
-            use_cftime=use_cftime,
-            decode_timedelta=decode_timedelta,
+        from xr_tensorfmt.dataset import open_file  # noqa: PLC0415
+
+        return open_file(
+            filename_or_obj,
+            format=format,
+            name=name,
+            dims=dims,
+            sparse=sparse,
+            io=io,
+            chunk_bytes=chunk_bytes,
+            decoders={
+                "mask_and_scale": mask_and_scale,
+                "decode_times": decode_times,
+                "concat_characters": concat_characters,
+                "decode_coords": decode_coords,
+                "drop_variables": drop_variables,
+                "use_cftime": use_cftime,
+                "decode_timedelta": decode_timedelta,
+            },
         )
-        names = {each.name for each in container.coordinates} | coordinates
-        coords = {key: value for key, value in variables.items() if key in names}
-        data = {key: value for key, value in variables.items() if key not in names}
-        # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
-        dataset = Dataset(data, Coordinates(coords, indexes={}), attrs)
-        dataset.set_close(_nothing_to_close)
-        return dataset
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether a local file, or bytes, can only be of one of the formats.
@@ -150,48 +149,9 @@ class TensorFormatBackend(BackendEntrypoint):
         bool
             False for URLs, which are never asked, and for all that cannot be read.
         """
-        if is_url(filename_or_obj):
-            return False
+        from xr_tensorfmt.dataset import recognised  # noqa: PLC0415
+
         try:
-            return _recognised(filename_or_obj)
+            return recognised(filename_or_obj)
         except Exception:  # noqa: BLE001  # no fault of any file is ours to report here
             return False
-
-
-def _nothing_to_close() -> None:
-    """Reads leave nothing open; `xarray.open_mfdataset` wants something to call all the same."""
-
-
-def _recognised(file: Any) -> bool:
-    if isinstance(file, str | os.PathLike | bytes | bytearray | memoryview):
-        return formats.recognised(open_source(file, "read"))
-    position = file.tell()
-    try:
-        return formats.recognised(open_source(file))
-    finally:
-        file.seek(position)
-
-
-def _variables(container: Container, source: Source, target: int) -> dict[str, Variable]:
-    tensors = (*container.tensors, *container.coordinates)
-    return {each.name: _variable(each, source, target) for each in tensors}
-
-
-def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
-    chunk = dict(zip(tensor.dims, tensor.layout.chunk_shape(target), strict=True))
-    encoding = {**tensor.encoding, "preferred_chunks": chunk}
-    return Variable(tensor.dims, lazy_array(source, tensor.layout), dict(tensor.attrs), encoding)
-
-
-def _chunk_target(chunk_bytes: int | str) -> int:
-    """Bytes of a chunk: what the user wants, but no more than dask would leave uncut."""
-    # Not at the top: every user of xarray pays for what an entry point imports.
-    import dask.config  # noqa: PLC0415
-    from dask.utils import parse_bytes  # noqa: PLC0415
-
-    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
-        raise TypeError(f"chunk_bytes={chunk_bytes!r} is neither an int nor a text such as '32MiB'")
-    wanted = parse_bytes(chunk_bytes)
-    if wanted < 1:
-        raise ValueError(f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes")
-    return min(wanted, int(parse_bytes(dask.config.get("array.chunk-size", "128MiB"))))
