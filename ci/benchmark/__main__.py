@@ -1,0 +1,83 @@
+"""``python -m benchmark``: measure, and write the page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+import dask
+
+from benchmark.case import Results, Section, Table
+from benchmark.machine import CORES, check_disk, fits_memory, load, versions
+from benchmark.page import page
+from benchmark.rounds import Say, measure
+from benchmark.sections import SECTIONS
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+FULL, QUICK = 2 << 30, 256 << 20
+
+
+def main() -> None:
+    """Run the sections one after the other, each with its files alone on the disk."""
+    options = _options()
+    size, rounds = (QUICK, 3) if options.quick else (FULL, 7)
+    sections = [SECTIONS[name] for name in options.section or SECTIONS]
+    needed = max(section.disk(size) for section in sections)
+    start, load_before = perf_counter(), load()
+
+    def say(line: str) -> None:
+        print(f"[{perf_counter() - start:4.0f} s] {line}", file=sys.stderr, flush=True)
+
+    dask.config.set(num_workers=CORES)
+    warnings.simplefilter("ignore")  # peers warn of their own affairs
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR")) as folder:
+        check_disk(Path(folder), needed)
+        if not fits_memory(needed):
+            say("not enough free memory to keep all files in the page cache: expect noise")
+        measured = [
+            _run(section, Path(folder) / section.name, size, rounds, say) for section in sections
+        ]
+    text = page(measured, versions())
+    if options.quick or options.section:
+        print(text)
+    else:
+        PAGE.write_text(text, encoding="utf-8")
+        say(f"wrote docs/{PAGE.name}")
+    say(f"load average {load_before:.2f} before, {load():.2f} after")
+
+
+def _run(
+    section: Section, folder: Path, size: int, rounds: int, say: Say
+) -> tuple[Section, Sequence[Table], Results]:
+    folder.mkdir()
+    say(f"{section.name}: writing files of {section.disk(size) / (1 << 30):.1f} GiB")
+    section.write(folder, size)
+    results = measure(section, folder, rounds, say)
+    tables = section.tables(folder)
+    shutil.rmtree(folder)
+    return section, tables, results
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="sh ci/bench",
+        description="Measure xr_tensorfmt beside its peers and write docs/benchmarks.md.",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="256 MiB and 3 rounds; prints the page only"
+    )
+    parser.add_argument(
+        "--section", action="append", choices=SECTIONS, help="only this one; prints the page only"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+"""The sections of the page, in its order; a family of files adds one."""
+
+from __future__ import annotations
+
+from benchmark.case import Section
+from benchmark.sections import dense, hole, imports, opening, pairs
+
+SECTIONS: dict[str, Section] = {
+    each.SECTION.name: each.SECTION for each in (dense, pairs, hole, opening, imports)
+}
