@@ -31,3 +31,13 @@ def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkey
 
 def test_the_readme_has_an_example() -> None:
     assert ">>>" in examples(PAGES[0])
+
+
+def test_the_reference_names_every_module_that_has_public_parts() -> None:
+    reference = (ROOT / "docs" / "api.md").read_text()
+    package = ROOT / "xr_tensorfmt"
+    for path in package.rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        # The parts of these two are listed one by one, under the name of the package.
+        if path.stem not in ("errors", "backend"):
+            assert name in reference
