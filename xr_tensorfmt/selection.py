@@ -163,6 +163,9 @@ class Runs:
 
     def locate(self, indices: Integers) -> Integers:
         """Position of each flat index among the elements of the ranges; -1 outside of them."""
+        if self.starts.size == 1:
+            within = indices - self.starts[0]
+            return np.where((within >= 0) & (within < self.length), within, -1)
         run = np.searchsorted(self.starts, indices, side="right") - 1
         within = indices - self.starts[run]
         inside = (run >= 0) & (within < self.length)

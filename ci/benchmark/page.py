@@ -88,9 +88,9 @@ def _lost(table: Table, results: Results) -> Iterator[str]:
         faster = [
             f"{other.name} ({mine / results[other.name].seconds:.2f} times as fast)"
             for other in table.cases
-            if other.role == "peer" and results[other.name].seconds < mine
+            if other.role != "ours" and results[other.name].seconds < mine
         ]
-        verdict = f"lost to {', '.join(faster)}" if faster else "no peer is faster"
+        verdict = f"lost to {', '.join(faster)}" if faster else "nothing is faster"
         yield f"- {case.name}: {verdict}."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -101,10 +102,13 @@ class Dense(Layout):
 
     def _copy(self, source: Source, selection: Selection) -> Array:
         """Copy in batches, whose plans and windows are small."""
+        # A single range that is read into memory anyway needs no second copy.
+        if selection.run_count == 1 and not source.mapped:
+            return self._adopted(source, selection)
         span = LARGEST_WINDOW // self._item
         batches = list(selection.batches(runs=MOST_RUNS, span=span))
         if len(batches) == 1:
-            return self._copy_batch(source, selection).reshape(selection.shape)
+            return self._copy_batch(source, selection)
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in batches:
@@ -113,14 +117,22 @@ class Dense(Layout):
         return values.reshape(selection.shape)
 
     def _copy_batch(self, source: Source, batch: Selection) -> Array:
-        def offset_of(position: int) -> int:
-            return self._offset_of(batch.index_of(position))
-
         # Where about every page is needed for some piece, a window touches none in vain.
         needed = batch.size * self._item + batch.run_count * PAGE
         if batch.sliced and needed >= batch.span * self._item:
             view = self._view(source, batch)
             if view is not None:
-                return values_of(self.element.decode, view, source.name, offset_of)
-        raw = source.read(self.extents(batch)).view(self.element.stored)
-        return values_of(self.element.adopt, raw, source.name, offset_of)
+                return self._values(source, batch, self.element.decode, view)
+        return self._adopted(source, batch)
+
+    def _adopted(self, source: Source, selection: Selection) -> Array:
+        raw = source.read(self.extents(selection)).view(self.element.stored)
+        return self._values(source, selection, self.element.adopt, raw.reshape(selection.shape))
+
+    def _values(
+        self, source: Source, selection: Selection, convert: Callable[[Array], Array], raw: Array
+    ) -> Array:
+        def offset_of(position: int) -> int:
+            return self._offset_of(selection.index_of(position))
+
+        return values_of(convert, raw, source.name, offset_of)

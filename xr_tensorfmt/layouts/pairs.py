@@ -126,6 +126,7 @@ class Pairs(Layout):
         """The wanted elements, flat, each with its components."""
         index = self._index.get(lambda: self.table.scan(source))
         filling = Filling(wanted.size, self.components, self.dtype)
+        unambiguous = index.ascending and len(self.orbit) == 1
         for operation in self.orbit:
             is_identity = operation == self.orbit[0]
             for numbers, stored, raw in self._found(source, index, runs_of(operation)):
@@ -141,6 +142,9 @@ class Pairs(Layout):
                 values = self._decoded(source, raw[inside], pairs)
                 if operation.sign < 0:
                     values = self._negated(source, values, pairs)
+                if unambiguous:
+                    filling.values[positions] = values
+                    continue
                 conflict = filling.put(positions, values)
                 if conflict is not None:
                     self._refuse_conflict(source, int(pairs[conflict]))

@@ -27,6 +27,8 @@ class Source(ABC):
     """
 
     size: int
+    mapped: bool = False
+    """Whether `window` gives windows, so that values are best converted straight out of them."""
 
     @property
     @abstractmethod
