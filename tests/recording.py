@@ -1,28 +1,29 @@
-"""A Source that keeps a log of what it is asked for."""
+"""Sources that keep a log of what they are asked for."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from xr_tensorfmt.sources.base import Fill, Source
 
 
-class RecordingSource(Source):
-    """Bytes in memory; `requests` lists the ranges that were fetched, as (start, length)."""
+class LoggingSource(Source):
+    """`requests` lists the ranges that were fetched, as (start, length)."""
 
-    name = "<recording>"
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.size = len(content)
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.requests: list[tuple[int, int]] = []
+
+    @abstractmethod
+    def bytes_at(self, start: int, length: int) -> bytes: ...
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
         def fill(start: int, buffer: memoryview) -> int:
             self.requests.append((start, len(buffer)))
-            piece = self.content[start : start + len(buffer)]
+            piece = self.bytes_at(start, len(buffer))
             buffer[: len(piece)] = piece
             return len(piece)
 
@@ -33,27 +34,27 @@ class RecordingSource(Source):
         return sum(length for _, length in self.requests)
 
 
-class HollowSource(Source):
+class RecordingSource(LoggingSource):
+    """Bytes in memory."""
+
+    name = "<recording>"
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(len(content))
+        self.content = content
+
+    def bytes_at(self, start: int, length: int) -> bytes:
+        return self.content[start : start + length]
+
+
+class HollowSource(LoggingSource):
     """A file of any size that is all zeros but for its header, without the memory for it."""
 
     name = "<hollow>"
 
     def __init__(self, header: bytes, size: int) -> None:
+        super().__init__(size)
         self.header = header
-        self.size = size
-        self.requests: list[tuple[int, int]] = []
 
-    @contextmanager
-    def opened(self) -> Iterator[Fill]:
-        def fill(start: int, buffer: memoryview) -> int:
-            self.requests.append((start, len(buffer)))
-            buffer[:] = bytes(len(buffer))
-            head = self.header[start : start + len(buffer)]
-            buffer[: len(head)] = head
-            return len(buffer)
-
-        yield fill
-
-    @property
-    def fetched(self) -> int:
-        return sum(length for _, length in self.requests)
+    def bytes_at(self, start: int, length: int) -> bytes:
+        return self.header[start : start + length].ljust(length, b"\0")

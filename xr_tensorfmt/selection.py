@@ -70,37 +70,26 @@ class Selection:
 
     def runs(self) -> Runs:
         """Consecutive elements in C order, as ranges of the flat index of the whole tensor."""
-        length = stride = 1
-        axis = len(self.extent)
-        while axis and self.shape[axis - 1] == self.extent[axis - 1]:
-            axis -= 1
-            length = stride = stride * self.extent[axis]
+        strides = row_major_strides(self.extent)
+        cut = self._first_whole_axis
         starts = np.zeros(1, dtype=np.int64)
-        if axis and isinstance(entry := self.entries[axis - 1], slice) and _is_consecutive(entry):
-            axis -= 1
-            length *= self.shape[axis]
-            starts += entry.start * stride
-            stride *= self.extent[axis]
-        while axis:
-            axis -= 1
-            starts = (entry_indices(self.entries[axis])[:, np.newaxis] * stride + starts).ravel()
-            stride *= self.extent[axis]
-        return Runs(starts, length)
+        for entry, stride in zip(self.entries[cut:], strides[cut:], strict=True):
+            starts += _ends(entry)[0] * stride
+        for entry, stride in zip(self.entries[:cut][::-1], strides[:cut][::-1], strict=True):
+            starts = (entry_indices(entry)[:, np.newaxis] * stride + starts).ravel()
+        return Runs(starts, prod(self.shape[cut:]))
 
     @property
     def run_count(self) -> int:
         """Number of ranges that `runs` would give."""
-        return prod(self.shape[: self._last_cut_axis() + 1])
+        return prod(self.shape[: self._first_whole_axis])
 
     @property
     def span(self) -> int:
         """Elements of the whole tensor from the first selected one to the last, both included."""
-        span, stride = 1, 1
-        for entry, length in zip(reversed(self.entries), reversed(self.extent), strict=True):
-            first, last = _ends(entry)
-            span += (last - first) * stride
-            stride *= length
-        return span
+        strides = row_major_strides(self.extent)
+        ends = map(_ends, self.entries)
+        return 1 + sum((last - first) * s for (first, last), s in zip(ends, strides, strict=True))
 
     def batches(self, *, runs: int, span: int) -> Iterator[Selection]:
         """Split along the slowest axes.
@@ -128,11 +117,13 @@ class Selection:
             entries = (*self.entries[:axis], part, *self.entries[axis + 1 :])
             yield from Selection(self.extent, entries).batches(runs=runs, span=span)
 
-    def _last_cut_axis(self) -> int:
-        axis = len(self.extent) - 1
-        while axis >= 0 and self.shape[axis] == self.extent[axis]:
+    @property
+    def _first_whole_axis(self) -> int:
+        """The axis from which on each run goes, with all axes that vary faster."""
+        axis = len(self.extent)
+        while axis and self.shape[axis - 1] == self.extent[axis - 1]:
             axis -= 1
-        entry = self.entries[axis] if axis >= 0 else None
+        entry = self.entries[axis - 1] if axis else None
         return axis - 1 if isinstance(entry, slice) and _is_consecutive(entry) else axis
 
 
@@ -170,6 +161,11 @@ class Runs:
         within = indices - self.starts[run]
         inside = (run >= 0) & (within < self.length)
         return np.where(inside, run * self.length + within, -1)
+
+
+def row_major_strides(shape: Sequence[int]) -> list[int]:
+    """Elements from one index to the next along each axis, slowest axis first."""
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def entry_length(entry: Entry) -> int:

@@ -40,8 +40,6 @@ class Container:
 
     Parameters
     ----------
-    format : str
-        Name of the format.
     tensors : tuple of Tensor
         The variables, in the order of the file.
     coordinates : tuple of Tensor
@@ -52,7 +50,6 @@ class Container:
         Rules of the format that the file breaks in a way that leaves no doubt about its values.
     """
 
-    format: str
     tensors: tuple[Tensor, ...]
     coordinates: tuple[Tensor, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)

@@ -47,8 +47,6 @@ class Format:
     ----------
     name : str
         Word for the keyword ``format``.
-    title : str
-        What it is, for people.
     magic : bytes
         What its files begin with.
     recognises : callable
@@ -59,7 +57,6 @@ class Format:
     """
 
     name: str
-    title: str
     magic: bytes
     recognises: Callable[[bytes, int], bool]
     parse: Callable[[HeaderReader, OpenOptions], Container]

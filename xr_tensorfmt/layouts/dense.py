@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from xr_tensorfmt.chunks import PAGE, contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts.base import Layout, values_of
-from xr_tensorfmt.selection import MOST_RUNS, Runs, Selection
+from xr_tensorfmt.selection import MOST_RUNS, Runs, Selection, row_major_strides
 from xr_tensorfmt.sources.base import Source
 from xr_tensorfmt.sources.windows import LARGEST_WINDOW
 
@@ -58,7 +57,7 @@ class Dense(Layout):
 
     @property
     def _strides(self) -> list[int]:
-        return [self._item * prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        return [self._item * stride for stride in row_major_strides(self.shape)]
 
     def extents(self, selection: Selection) -> Extents:
         """One range a run of consecutive elements."""

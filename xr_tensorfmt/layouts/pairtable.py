@@ -90,10 +90,10 @@ class PairTable:
             highest.append(np.maximum.reduceat(index, edges))
             if highest[-1].max() >= self.total:
                 self._refuse_range(source, first, index)
-            rising = index[1:] > index[:-1]
-            if not rising.all():
+            rising = bool((index[1:] > index[:-1]).all())
+            if not rising:
                 self._refuse_equal_neighbours(source, first, index)
-            ascending &= bool(rising.all()) and int(index[0]) > last
+            ascending &= rising and int(index[0]) > last
             if int(index[0]) == last:
                 raise self.duplicate(source, first, last)
             last = int(index[-1])

@@ -114,6 +114,8 @@ class LocalFile(Source):
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges: one range as a window, several copied out of windows."""
+        if not self.mapped:
+            return super().read(extents)
         packed: Bytes | None = None
         position = 0
         for group in extents.merged(gap=LARGEST_WINDOW, limit=LARGEST_WINDOW):

@@ -11,10 +11,11 @@ from xr_tensorfmt.formats.base import Format, OpenOptions
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.tens.globalindex import IndexAlong
 from xr_tensorfmt.formats.tens.header import MAGIC, Header, read_header, recognises
-from xr_tensorfmt.formats.tens.storage import INDEX_BYTES, Storage, find_storage
+from xr_tensorfmt.formats.tens.storage import Storage, find_storage
 from xr_tensorfmt.formats.tens.symmetry import packing_operations
 from xr_tensorfmt.layouts import Dense, Layout, Pairs, Records, column_major
 from xr_tensorfmt.layouts.orbits import MOST_OPERATIONS, generated
+from xr_tensorfmt.layouts.pairtable import INDEX_BYTES
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container, Tensor, named_dims
 
@@ -76,7 +77,7 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = (*names, COMPONENT) if storage.components > 1 else names
     attrs, encoding = _attrs(header, storage, names), _encoding(header, storage)
     tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    return Container("tens", (tensor,), warnings=storage.warnings)
+    return Container((tensor,), warnings=storage.warnings)
 
 
 def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
@@ -126,7 +127,7 @@ def _stored(
             f"{source.name} stores every element, so that sparse='stored' has nothing to leave "
             "out; open it without"
         )
-    stride = INDEX_BYTES + storage.element_bytes
+    stride = storage.pair_bytes
     layout = Records(
         storage.pairs, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
     )
@@ -138,7 +139,7 @@ def _stored(
         element = IndexAlong(prod(header.lengths[:axis]), length, header.total)
         index = Records(storage.pairs, 1, element, storage.offset, stride)
         coordinates.append(Tensor(label, (ENTRY,), index))
-    return Container("tens", (tensor,), tuple(coordinates))
+    return Container((tensor,), tuple(coordinates))
 
 
 def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
@@ -176,4 +177,4 @@ def _encoding(header: Header, storage: Storage) -> dict[str, Any]:
     return encoding
 
 
-TENS = Format("tens", "TENS (cc4s, sisi4s)", MAGIC, recognises, parse)
+TENS = Format("tens", MAGIC, recognises, parse)

@@ -18,9 +18,9 @@ from xr_tensorfmt.formats.tens.variable_chunks import (
     first_chunk,
     variable_chunks,
 )
+from xr_tensorfmt.layouts.pairtable import INDEX_BYTES
 
 COUNT_BYTES = 8
-INDEX_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class Storage:
     def element_bytes(self) -> int:
         """Bytes of one element of the tensor."""
         return self.element.stored.itemsize * self.components
+
+    @property
+    def pair_bytes(self) -> int:
+        """Bytes of one index-value pair."""
+        return INDEX_BYTES + self.element_bytes
 
 
 def find_storage(reader: HeaderReader, header: Header) -> Storage:
@@ -193,8 +198,7 @@ def _without_chunk(reader: HeaderReader, storage: Storage) -> Storage:
 
 def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> Storage:
     count = reader.unsigned(end, COUNT_BYTES, "the number of pairs")
-    stride = INDEX_BYTES + storage.element_bytes
-    room = (reader.source.size - end - COUNT_BYTES) // stride
+    room = (reader.source.size - end - COUNT_BYTES) // storage.pair_bytes
     if count > min(room, header.total):
         reason = f"{room} pairs that the file has room for"
         if header.total < room:

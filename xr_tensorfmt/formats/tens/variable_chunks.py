@@ -75,11 +75,11 @@ def variable_chunks(reader: HeaderReader, start: int) -> Iterator[VariableChunk]
         chunk = _chunk_at(reader, offset)
         if chunk is None:
             return
-        if chunk.magic != DENSE_DATA:
-            _check_size(reader, chunk)
-        yield chunk
         if chunk.magic == DENSE_DATA:
+            yield chunk
             return
+        _check_size(reader, chunk)
+        yield chunk
         offset = chunk.stop
     raise TensorFormatError(
         reader.source.name,
@@ -107,10 +107,9 @@ def first_chunk(reader: HeaderReader, offset: int) -> VariableChunk | None:
         The chunk; None if there is something else, such as values without a chunk.
     """
     chunk = _chunk_at(reader, offset)
-    if chunk is None or chunk.magic == DENSE_DATA:
+    if chunk is None or chunk.magic == DENSE_DATA or _has_valid_size(reader, chunk):
         return chunk
-    payload_alone = not _has_valid_size(reader, chunk)
-    return None if payload_alone else chunk
+    return None
 
 
 def _chunk_at(reader: HeaderReader, offset: int) -> VariableChunk | None:
