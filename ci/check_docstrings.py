@@ -30,16 +30,25 @@ MISSING_SECTIONS = ("PR01", "RT01", "YD01")
 MEMBERS = (FunctionType, classmethod, staticmethod, property, cached_property)
 
 
+def is_own(thing: object, module: ModuleType) -> bool:
+    """Whether a thing was made in a module, and not only named there."""
+    return getattr(thing, "__module__", None) == module.__name__
+
+
 def public_names(module: ModuleType) -> Iterator[str]:
     """Full names of a module's own public classes and functions, and of their public members."""
     for name, thing in vars(module).items():
         is_class = inspect.isclass(thing)
-        is_own = getattr(thing, "__module__", None) == module.__name__
-        if name.startswith("_") or not is_own or not (is_class or inspect.isfunction(thing)):
+        if name.startswith("_") or not (is_class or inspect.isfunction(thing)):
+            continue
+        if not is_own(thing, module):
             continue
         yield f"{module.__name__}.{name}"
         for member, value in vars(thing).items() if is_class else ():
-            if not member.startswith("_") and isinstance(value, MEMBERS):
+            if member.startswith("_") or not isinstance(value, MEMBERS):
+                continue
+            # xarray puts methods of its own making into subclasses of Variable.
+            if not isinstance(value, FunctionType) or is_own(value, module):
                 yield f"{module.__name__}.{name}.{member}"
 
 

@@ -113,7 +113,8 @@ def test_binary128_with_components() -> None:
     data = b"".join(quad(float(i)) for i in range(8))
     tensor = open_tens(head + tf.chunk(b"DENSDATA", data)).tensor
     assert tensor.values.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert tensor.dtype == tensor.encoding["dtype"] == "float64"
+    assert tensor.dtype == np.dtype(tensor.encoding["dtype"]) == "float64"
+    assert tensor.encoding["dtype"] == "binary128"
     assert tensor.encoding["tensorfmt"]["dtype"] == "binary128"
 
 

@@ -14,7 +14,7 @@ from xarray.backends import BackendEntrypoint
 from xr_tensorfmt.chunks import TARGET
 
 if TYPE_CHECKING:
-    from xarray import Dataset
+    from xarray import Dataset, DataTree
 
     from xr_tensorfmt.formats import Sparse
     from xr_tensorfmt.sources import InputOutput
@@ -29,6 +29,7 @@ class TensorFormatBackend(BackendEntrypoint):
 
     description: ClassVar[str] = "Open binary tensor files (TENS) as lazy, labelled Datasets"
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
+    supports_groups: ClassVar[bool] = True
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         "filename_or_obj",
         "mask_and_scale",
@@ -42,6 +43,9 @@ class TensorFormatBackend(BackendEntrypoint):
         "name",
         "dims",
         "sparse",
+        "verify",
+        "group",
+        "separator",
         "io",
         "chunk_bytes",
     )
@@ -61,6 +65,9 @@ class TensorFormatBackend(BackendEntrypoint):
         name: str = "tensor",
         dims: Names = None,
         sparse: Sparse = "auto",
+        verify: bool = True,
+        group: str | None = None,
+        separator: str = ".",
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
     ) -> Dataset:
@@ -88,6 +95,14 @@ class TensorFormatBackend(BackendEntrypoint):
             nothing is stored; ``"auto"`` is the same, but refuses tensors of more than 2**40
             elements; ``"stored"`` is the stored values over dim ``entry``, with a coordinate for
             each dimension, and refuses files that store every element.
+        verify : bool
+            Whether a wrong checksum is an error; False makes it a warning.
+        group : str, optional
+            Only the variables whose names begin so, under the rest of their names:
+            ``"layers.0"`` for ``"layers.0.weight"`` and its like. The path of a group in
+            `xarray.open_datatree`, ``"/layers/0"``, means the same.
+        separator : str
+            What stands between the parts of a name, for `group` and for trees.
         io : {"auto", "mmap", "read"}
             How a local file is read: by windows mapped for each read (``"auto"`` and ``"mmap"``
             are the same today), or into memory of its own (``"read"``), which suits network file
@@ -116,25 +131,78 @@ class TensorFormatBackend(BackendEntrypoint):
         ... )  # doctest: +SKIP
         """
         from xr_tensorfmt.dataset import open_file  # noqa: PLC0415
+        from xr_tensorfmt.request import Request  # noqa: PLC0415
 
-        return open_file(
-            filename_or_obj,
+        request = Request(
+            mask_and_scale,
+            decode_times,
+            concat_characters,
+            decode_coords,
+            drop_variables,
+            use_cftime,
+            decode_timedelta,
             format=format,
             name=name,
             dims=dims,
             sparse=sparse,
+            verify=verify,
+            group=group,
+            separator=separator,
             io=io,
             chunk_bytes=chunk_bytes,
-            decoders={
-                "mask_and_scale": mask_and_scale,
-                "decode_times": decode_times,
-                "concat_characters": concat_characters,
-                "decode_coords": decode_coords,
-                "drop_variables": drop_variables,
-                "use_cftime": use_cftime,
-                "decode_timedelta": decode_timedelta,
-            },
         )
+        return open_file(filename_or_obj, request)
+
+    def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
+        """Open a file as a tree, with a group for each part of the variables' names but the last.
+
+        Parameters
+        ----------
+        filename_or_obj : object
+            As for `open_dataset`.
+        **keywords
+            Those of `open_dataset`. With `group` its branch is the root of the tree.
+
+        Returns
+        -------
+        DataTree
+            ``"layers.0.weight"`` is variable ``weight`` of group ``/layers/0``. Attributes of the
+            whole file are at the root.
+
+        Raises
+        ------
+        TensorFormatError, OSError, ValueError, TypeError
+            As for `open_dataset`.
+        """
+        from xr_tensorfmt.dataset import open_tree  # noqa: PLC0415
+        from xr_tensorfmt.request import Request  # noqa: PLC0415
+
+        return open_tree(filename_or_obj, Request(**keywords))
+
+    def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
+        """Open a file as one Dataset a group.
+
+        Parameters
+        ----------
+        filename_or_obj : object
+            As for `open_dataset`.
+        **keywords
+            Those of `open_dataset`.
+
+        Returns
+        -------
+        dict of str to Dataset
+            By path; the same that `open_datatree` makes a tree of.
+
+        Raises
+        ------
+        TensorFormatError, OSError, ValueError, TypeError
+            As for `open_dataset`.
+        """
+        from xr_tensorfmt.dataset import open_groups  # noqa: PLC0415
+        from xr_tensorfmt.request import Request  # noqa: PLC0415
+
+        return open_groups(filename_or_obj, Request(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether a local file, or bytes, can only be of one of the formats.

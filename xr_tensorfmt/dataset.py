@@ -1,68 +1,74 @@
-"""From a file to a Dataset: what the door hands on to the rooms below."""
+"""From a file to Datasets: what the door hands on to the rooms below."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import dask.config
 from dask.utils import parse_bytes
-from xarray import Coordinates, Dataset, Variable, conventions
+from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
-from xr_tensorfmt import formats
+from xr_tensorfmt import formats, groups
 from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.formats import OpenOptions, Sparse
-from xr_tensorfmt.lazyarray import lazy_array
-from xr_tensorfmt.sources import InputOutput, Source, is_url, open_source
-from xr_tensorfmt.tensor import Container, Names, Tensor
+from xr_tensorfmt.lazyarray import GroupedVariable, lazy_array
+from xr_tensorfmt.request import Request
+from xr_tensorfmt.sources import Source, is_url, open_source
+from xr_tensorfmt.tensor import Container, Tensor
 
 
-def open_file(
-    file: Any,
-    *,
-    format: str | None,
-    name: str,
-    dims: Names,
-    sparse: Sparse,
-    io: InputOutput,
-    chunk_bytes: int | str,
-    decoders: Mapping[str, Any],
-) -> Dataset:
-    """Open a file; nothing but its header is read.
+def open_file(file: Any, request: Request) -> Dataset:
+    """Open a file, or one branch of it; nothing but its header is read.
 
     Parameters
     ----------
-    file, format, name, dims, sparse, io, chunk_bytes
+    file : object
         As for `TensorFormatBackend.open_dataset`.
-    decoders : mapping
-        Keywords of `xarray.conventions.decode_cf_variables`.
+    request : Request
+        The keywords.
 
     Returns
     -------
     Dataset
     """
-    target = _chunk_target(chunk_bytes)
-    source = open_source(file, io)
-    container = formats.parse(source, OpenOptions(name, dims, sparse), format)
-    for message in container.warnings:
-        # Three frames up, past the backend and xarray's own function, is the line of the user.
-        warnings.warn(message, TensorFormatWarning, stacklevel=4)
-    variables, attrs, coordinates = conventions.decode_cf_variables(
-        _variables(container, source, target), dict(container.attrs), **decoders
-    )
-    names = {each.name for each in container.coordinates} | coordinates
-    coords = {key: value for key, value in variables.items() if key in names}
-    data = {key: value for key, value in variables.items() if key not in names}
-    # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
-    dataset = Dataset(data, Coordinates(coords, indexes={}), attrs)
-    dataset.set_close(_nothing_to_close)
-    return dataset
+    source, container = _parse(file, request)
+    part = groups.branch(container, request.group, request.separator)
+    return _dataset(part, source, request, Variable)
 
 
-def _nothing_to_close() -> None:
-    """Reads leave nothing open; `xarray.open_mfdataset` wants something to call all the same."""
+def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
+    """Open a file as one Dataset a group; nothing but its header is read.
+
+    Parameters
+    ----------
+    file, request
+        As for `open_file`.
+
+    Returns
+    -------
+    dict of str to Dataset
+        By path; ``"/"`` is the first.
+    """
+    # xarray.open_groups gives the arrays of all groups names in dask by their own names alone.
+    return _datasets(file, request, GroupedVariable)
+
+
+def open_tree(file: Any, request: Request) -> DataTree:
+    """Open a file as a tree of groups; nothing but its header is read.
+
+    Parameters
+    ----------
+    file, request
+        As for `open_file`.
+
+    Returns
+    -------
+    DataTree
+    """
+    return DataTree.from_dict(_datasets(file, request, Variable))
 
 
 def recognised(file: Any) -> bool:
@@ -88,15 +94,66 @@ def recognised(file: Any) -> bool:
         file.seek(position)
 
 
-def _variables(container: Container, source: Source, target: int) -> dict[str, Variable]:
-    tensors = (*container.tensors, *container.coordinates)
-    return {each.name: _variable(each, source, target) for each in tensors}
+def _parse(file: Any, request: Request) -> tuple[Source, Container]:
+    source = open_source(file, request.io)
+    container = formats.parse(source, request.options, request.format)
+    for message in container.warnings:
+        warnings.warn(message, TensorFormatWarning, stacklevel=_frames_to_the_user())
+    return source, container
 
 
-def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
+def _frames_to_the_user() -> int:
+    """How far up, from the caller of this, the code is that called xarray."""
+    frame, count = inspect.currentframe(), 0
+    while frame and frame.f_globals["__name__"].startswith(("xr_tensorfmt.", "xarray.")):
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def _datasets(file: Any, request: Request, kind: type[Variable]) -> dict[str, Dataset]:
+    source, container = _parse(file, request)
+    part = groups.branch(container, request.group, request.separator)
+    nodes = groups.split(part, request.separator)
+    return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
+
+
+def _dataset(
+    container: Container, source: Source, request: Request, kind: type[Variable]
+) -> Dataset:
+    variables = _variables(container, source, request, kind)
+    names: set[Hashable] = {each.name for each in container.coordinates}
+    # Decoding looks at attributes alone, and takes its time to find none.
+    if any(variable.attrs for variable in variables.values()):
+        variables, _, more = conventions.decode_cf_variables(variables, {}, **request.decoders)
+        names |= more
+    coords = {name: variable for name, variable in variables.items() if name in names}
+    data = {name: variable for name, variable in variables.items() if name not in names}
+    # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
+    dataset = Dataset(data, Coordinates(coords, indexes={}), dict(container.attrs))
+    dataset.encoding = dict(container.encoding)
+    dataset.set_close(_nothing_to_close)
+    return dataset
+
+
+def _nothing_to_close() -> None:
+    """Reads leave nothing open; `xarray.open_mfdataset` wants something to call all the same."""
+
+
+def _variables(
+    container: Container, source: Source, request: Request, kind: type[Variable]
+) -> Mapping[Any, Variable]:
+    target, dropped = _chunk_target(request.chunk_bytes), request.dropped
+    return {
+        each.name: _variable(each, source, target, kind)
+        for each in (*container.tensors, *container.coordinates)
+        if each.name not in dropped
+    }
+
+
+def _variable(tensor: Tensor, source: Source, target: int, kind: type[Variable]) -> Variable:
     chunk = dict(zip(tensor.dims, tensor.layout.chunk_shape(target), strict=True))
-    encoding = {**tensor.encoding, "preferred_chunks": chunk}
-    return Variable(tensor.dims, lazy_array(source, tensor.layout), dict(tensor.attrs), encoding)
+    encoding = {"dtype": tensor.layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
+    return kind(tensor.dims, lazy_array(source, tensor.layout), dict(tensor.attrs), encoding)
 
 
 def _chunk_target(chunk_bytes: int | str) -> int:

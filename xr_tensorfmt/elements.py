@@ -12,6 +12,37 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredDtype:
+    """What a file holds where numpy has no dtype for it; for ``encoding["dtype"]``.
+
+    It compares and prints as its name. Where a dtype is needed, as for writing to other formats,
+    numpy takes it for that of the values.
+
+    Parameters
+    ----------
+    name : str
+        The field's usual word (``"bfloat16"``).
+    dtype : dtype
+        dtype of the values.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == (other.name if isinstance(other, StoredDtype) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Element(ABC):
     """A kind of stored element; its values are native-endian numpy values.
 
@@ -34,18 +65,15 @@ class Element(ABC):
         """dtype of the values."""
 
     @abstractmethod
-    def decode(self, raw: Array) -> Array:
-        """Turn stored elements into values.
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Turn stored elements into values, in one pass.
 
         Parameters
         ----------
+        values : ndarray of `dtype`
+            Where the values go; contiguous.
         raw : ndarray of `stored`
-            Any shape, any strides, any alignment; it may be a window of the file.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            The same shape, in memory of its own.
+            The same shape, any strides, any alignment; it may be a window of the file.
 
         Raises
         ------
@@ -53,10 +81,21 @@ class Element(ABC):
             An element has no value of this dtype.
         """
 
+    def decode(self, raw: Array) -> Array:
+        """Turn stored elements into values, in memory of their own; as `decode_into`."""
+        values = np.empty(raw.shape, dtype=self.dtype)
+        self.decode_into(values, raw)
+        return values
+
     @property
     def is_native(self) -> bool:
         """Whether the stored bytes are the values' bytes."""
         return False
+
+    @property
+    def encoding(self) -> np.dtype[Any] | StoredDtype:
+        """What the file holds, for ``encoding["dtype"]``."""
+        return StoredDtype(self.name, self.dtype)
 
     def adopt(self, raw: Array) -> Array:
         """Like `decode`, but the memory of `raw` may be used and become the result."""
@@ -113,15 +152,18 @@ class Plain(Element):
         return self.stored.newbyteorder("=")
 
     @property
+    def encoding(self) -> np.dtype[Any]:
+        """The dtype with the byte order of the file."""
+        return self.file_dtype
+
+    @property
     def is_native(self) -> bool:
         """Whether the file has the byte order of this machine."""
         return self.stored == self.dtype
 
-    def decode(self, raw: Array) -> Array:
-        """Copy into native byte order, in one pass."""
-        values = np.empty(raw.shape, dtype=self.dtype)
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Copy into native byte order."""
         np.copyto(values, raw)
-        return values
 
     def adopt(self, raw: Array) -> Array:
         """Change the byte order in place where that is possible at all."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from dask.base import tokenize
+from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.core.indexing import (
     BasicIndexer,
@@ -73,6 +75,25 @@ class LazyTensor(LazilyIndexedArray):
         )
         array = TensorArray(self.array.source, transposed(self.array.layout, axes))
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
+
+
+class GroupedVariable(Variable):
+    """A variable of one of several groups that `xarray.open_groups` opens at once.
+
+    xarray names its array in dask by the variable and the file alone, so that dask would take
+    same-named variables of different groups for one; this one adds what tells them apart.
+    """
+
+    __slots__ = ()
+
+    def chunk(self, *args: Any, **keywords: Any) -> Any:
+        """Cut into chunks, as an ordinary variable."""
+        arguments = keywords.get("from_array_kwargs") or {}
+        if isinstance(arguments.get("name"), str):
+            name = f"{arguments['name']}-{tokenize(self.encoding.get('tensorfmt'))}"
+            keywords["from_array_kwargs"] = {**arguments, "name": name}
+        chunked = super().chunk(*args, **keywords)
+        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
 
 
 def lazy_array(source: Source, layout: Layout) -> LazyTensor:

@@ -46,6 +46,8 @@ class Container:
         The variables that label others.
     attrs : mapping
         Facts about the whole file.
+    encoding : mapping
+        Facts of the container as a whole: version, checksum, time.
     warnings : tuple of str
         Rules of the format that the file breaks in a way that leaves no doubt about its values.
     """
@@ -53,6 +55,7 @@ class Container:
     tensors: tuple[Tensor, ...]
     coordinates: tuple[Tensor, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 

@@ -49,16 +49,14 @@ class Binary128(Element):
         """Double precision."""
         return np.dtype(np.complex128 if self.is_complex else np.float64)
 
-    def decode(self, raw: Array) -> Array:
+    def decode_into(self, values: Array, raw: Array) -> None:
         """Round to double precision."""
-        numbers = 2 if self.is_complex else 1
 
         def convert(words: Words, _: int) -> Array:
             return to_float64(words[:, 1], words[:, 0])
 
-        values = _by_blocks(raw, np.dtype("<u8"), np.dtype(np.float64), numbers, convert)
-        shaped: Array = values.view(self.dtype).reshape(raw.shape)
-        return shaped
+        numbers = values.reshape(-1).view(np.float64)
+        _by_blocks(numbers, raw, np.dtype("<u8"), convert)
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Integer128(Element):
         """The widest integer that numpy has."""
         return np.dtype(np.int64 if self.signed else np.uint64)
 
-    def decode(self, raw: Array) -> Array:
+    def decode_into(self, values: Array, raw: Array) -> None:
         """Take the low halves, if the high ones say nothing more."""
 
         def convert(words: Words, first: int) -> Array:
@@ -104,8 +102,7 @@ class Integer128(Element):
             return halves
 
         words = np.dtype(">u8" if self.big_endian else "<u8")
-        values: Array = _by_blocks(raw, words, self.dtype, 1, convert).reshape(raw.shape)
-        return values
+        _by_blocks(values.reshape(-1), raw, words, convert)
 
     def _refuse(self, high: Words, low: Words, position: int, first: int) -> None:
         value = (int(high[position]) << 64) + int(low[position])
@@ -120,19 +117,13 @@ class Integer128(Element):
 
 
 def _by_blocks(
-    raw: Array,
-    words: np.dtype[Any],
-    dtype: np.dtype[Any],
-    numbers: int,
-    convert: Callable[[Words, int], Array],
-) -> Array:
+    values: Array, raw: Array, words: np.dtype[Any], convert: Callable[[Words, int], Array]
+) -> None:
     """Convert 16-byte numbers, seen as two words each, a block at a time."""
     flat = np.ascontiguousarray(raw).reshape(-1).view("V16")
-    values = np.empty(raw.size * numbers, dtype=dtype)
     for first in range(0, values.size, _BLOCK):
         block = flat[first : first + _BLOCK].view(words).reshape(-1, 2)
         values[first : first + _BLOCK] = convert(block, first)
-    return values
 
 
 def to_float64(high: Words, low: Words) -> NDArray[np.float64]:

@@ -72,13 +72,13 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
 def _by_magic(reader: HeaderReader) -> Format:
     head = reader.first_bytes(HEAD_BYTES)
     for each in FORMATS:
-        if head.startswith(each.magic):
+        if head.startswith(each.magics):
             return each
     raise TensorFormatError(
         reader.source.name,
         "the magic number",
         repr(head[:8]) if head else "nothing, as the file is empty",
-        " or ".join(repr(each.magic) for each in FORMATS),
+        " or ".join(repr(magic) for each in FORMATS for magic in each.magics),
         "no format of this engine begins so; leave out engine= to let xarray look for another",
         offset=0,
     )

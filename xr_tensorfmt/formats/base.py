@@ -24,11 +24,14 @@ class OpenOptions:
         Names for dimensions: by variable, or a plain sequence for a file of one variable.
     sparse : {"auto", "dense", "stored"}
         Whether elements that the file does not store are filled in.
+    verify : bool
+        Whether a wrong checksum is an error; otherwise it is a warning.
     """
 
     name: str = "tensor"
     dims: Names = None
     sparse: Sparse = "auto"
+    verify: bool = True
 
     def __post_init__(self) -> None:
         """Refuse words that no format knows, and names that are none."""
@@ -47,8 +50,8 @@ class Format:
     ----------
     name : str
         Word for the keyword ``format``.
-    magic : bytes
-        What its files begin with.
+    magics : tuple of bytes
+        What its files begin with, one of them; none where no first bytes tell.
     recognises : callable
         Whether the first bytes of a file of a given size can only be of this family; other
         programs may use the same magic.
@@ -57,6 +60,6 @@ class Format:
     """
 
     name: str
-    magic: bytes
+    magics: tuple[bytes, ...]
     recognises: Callable[[bytes, int], bool]
     parse: Callable[[HeaderReader, OpenOptions], Container]

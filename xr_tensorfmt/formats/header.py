@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import Any
+
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.sources import Source
 
 READ_AHEAD = 4096
 """Bytes fetched at least for a header: what a disk reads anyway."""
+
+MOST_READ_AHEAD = 1 << 20
+"""Bytes fetched at most beyond what was asked for, as a long header is read piece by piece."""
 
 
 class HeaderReader:
@@ -56,7 +62,9 @@ class HeaderReader:
         if offset > len(self._head) + READ_AHEAD:
             return self._fetch(offset, stop)
         if stop > len(self._head):
-            upto = min(self.source.size, max(stop, len(self._head) + READ_AHEAD))
+            # Twice as much each time, so that no byte is copied more than a few times.
+            ahead = min(max(len(self._head), READ_AHEAD), MOST_READ_AHEAD)
+            upto = min(self.source.size, max(stop, len(self._head) + ahead))
             self._head += self._fetch(len(self._head), upto)
         return self._head[offset:stop]
 
@@ -70,3 +78,37 @@ class HeaderReader:
 
     def _fetch(self, start: int, stop: int) -> bytes:
         return self.source.read(Extents.single(start, stop)).tobytes() if stop > start else b""
+
+
+class Cursor:
+    """Fields of a header, one after the other.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    offset : int
+        Where the first field begins.
+    """
+
+    def __init__(self, reader: HeaderReader, offset: int) -> None:
+        self.reader = reader
+        self.offset = offset
+
+    def take(self, length: int, field: str) -> bytes:
+        """The next bytes; the errors of `HeaderReader.bytes_at`."""
+        taken = self.reader.bytes_at(self.offset, length, field)
+        self.offset += length
+        return taken
+
+    def unpack(self, record: Struct, field: str) -> tuple[Any, ...]:
+        """The next fields of fixed size; the errors of `HeaderReader.bytes_at`."""
+        return record.unpack(self.take(record.size, field))
+
+    def error(
+        self, field: str, found: object, expected: str, hint: str, *, back: int = 0
+    ) -> TensorFormatError:
+        """An error about the field that begins `back` bytes before the next one."""
+        return TensorFormatError(
+            self.reader.source.name, field, found, expected, hint, offset=self.offset - back
+        )

@@ -106,27 +106,38 @@ class Dense(Layout):
             return self._adopted(source, selection)
         span = LARGEST_WINDOW // self._item
         batches = list(selection.batches(runs=MOST_RUNS, span=span))
-        if len(batches) == 1:
-            return self._copy_batch(source, selection)
+        if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
+            return self._adopted(source, selection)
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in batches:
-            values[position : position + batch.size] = self._copy_batch(source, batch).ravel()
+            piece = values[position : position + batch.size].reshape(batch.shape)
+            self._copy_batch(piece, source, batch)
             position += batch.size
         return values.reshape(selection.shape)
 
-    def _copy_batch(self, source: Source, batch: Selection) -> Array:
-        # Where about every page is needed for some piece, a window touches none in vain.
+    def _windowed(self, batch: Selection) -> bool:
+        """Whether about every page is needed for some piece, so that a window wastes none."""
         needed = batch.size * self._item + batch.run_count * PAGE
-        if batch.sliced and needed >= batch.span * self._item:
-            view = self._view(source, batch)
-            if view is not None:
-                return self._values(source, batch, self.element.decode, view)
-        return self._adopted(source, batch)
+        return batch.sliced and needed >= batch.span * self._item
+
+    def _copy_batch(self, values: Array, source: Source, batch: Selection) -> None:
+        raw = self._view(source, batch) if self._windowed(batch) else None
+        if raw is None:
+            raw = self._raw(source, batch)
+
+        def decode(raw: Array) -> Array:
+            self.element.decode_into(values, raw)
+            return values
+
+        self._values(source, batch, decode, raw)
+
+    def _raw(self, source: Source, selection: Selection) -> Array:
+        raw = source.read(self.extents(selection)).view(self.element.stored)
+        return raw.reshape(selection.shape)
 
     def _adopted(self, source: Source, selection: Selection) -> Array:
-        raw = source.read(self.extents(selection)).view(self.element.stored)
-        return self._values(source, selection, self.element.adopt, raw.reshape(selection.shape))
+        return self._values(source, selection, self.element.adopt, self._raw(source, selection))
 
     def _values(
         self, source: Source, selection: Selection, convert: Callable[[Array], Array], raw: Array

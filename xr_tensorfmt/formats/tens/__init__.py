@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.base import Format, OpenOptions
 from xr_tensorfmt.formats.header import HeaderReader
+from xr_tensorfmt.formats.limits import check_size
 from xr_tensorfmt.formats.tens.globalindex import IndexAlong
-from xr_tensorfmt.formats.tens.header import MAGIC, Header, read_header, recognises
+from xr_tensorfmt.formats.tens.header import FIXED_BYTES, MAGIC, Header, read_header, recognises
 from xr_tensorfmt.formats.tens.storage import Storage, find_storage
 from xr_tensorfmt.formats.tens.symmetry import packing_operations
 from xr_tensorfmt.layouts import Dense, Layout, Pairs, Records, column_major
@@ -21,9 +21,6 @@ from xr_tensorfmt.tensor import Container, Tensor, named_dims
 
 COMPONENT = "component"
 ENTRY = "entry"
-
-MOST_BYTES = 1 << 62
-"""Limit on the size of a tensor; numpy counts bytes in 63 bits."""
 
 MOST_FILLED_ELEMENTS = 1 << 40
 """Limit on the tensors of index-value files that open dense unless that is asked for."""
@@ -54,17 +51,7 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     source = reader.source
     header = read_header(reader)
     storage = find_storage(reader, header)
-    # A length of 0 does not excuse the others: numpy multiplies them all the same.
-    extent = prod(max(1, length) for length in header.lengths)
-    if extent * storage.element_bytes > MOST_BYTES:
-        raise TensorFormatError(
-            source.name,
-            "the tensor's size",
-            f"{extent} elements",
-            f"at most {MOST_BYTES} bytes",
-            "no computer can address it; the header is damaged",
-            offset=32,
-        )
+    check_size(source.name, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = named_dims(options.dims, options.name, header.names)
     _check_reserved(options, names)
     if options.sparse == "stored":
@@ -171,10 +158,7 @@ def _encoding(header: Header, storage: Storage) -> dict[str, Any]:
         "dtype": storage.element.name,
         "index_names": bytes(each.index for each in header.dimensions).decode("latin-1"),
     }
-    encoding: dict[str, Any] = {"tensorfmt": facts}
-    if isinstance(storage.element, Plain):
-        encoding["dtype"] = storage.element.stored
-    return encoding
+    return {"tensorfmt": facts, "dtype": storage.element.encoding}
 
 
-TENS = Format("tens", MAGIC, recognises, parse)
+TENS = Format("tens", (MAGIC,), recognises, parse)

@@ -10,6 +10,7 @@ from math import prod
 
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import HeaderReader
+from xr_tensorfmt.formats.limits import check_rank
 
 MAGIC = b"TENS"
 FIXED_BYTES = 32
@@ -18,9 +19,6 @@ VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
 NUMBER_TYPES = (b"uint", b"UINT", b"sint", b"SINT", b"IEEE")
 NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
-
-MOST_DIMENSIONS = 31
-"""Limit on the order of a tensor, as numpy broadcasts up to 32 arrays; real ones have up to 8."""
 
 _INDEX_VALUE_FLAG = 1
 _SPARSE_FLAG = 1
@@ -154,15 +152,7 @@ def read_header(reader: HeaderReader) -> Header:
     _check_version(path, version)
     _check_number(path, fixed[8:12], numbers)
     _check_flags(path, version, flags)
-    if order > MOST_DIMENSIONS:
-        raise TensorFormatError(
-            path,
-            "the order",
-            order,
-            f"at most {MOST_DIMENSIONS} dimensions",
-            "the header is damaged, or the file is of another format",
-            offset=20,
-        )
+    check_rank(path, "the order", order, offset=20)
     return Header(
         version, fixed[8:12], bytes_per_number, numbers, flags, _read_dimensions(reader, order)
     )

@@ -1,0 +1,64 @@
+"""What a user asks of the engine, checked once for all ways to open a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from xr_tensorfmt.chunks import TARGET
+from xr_tensorfmt.formats.base import OpenOptions, Sparse
+from xr_tensorfmt.sources import InputOutput
+from xr_tensorfmt.tensor import Names
+
+
+@dataclass(frozen=True)
+class Request:
+    """The keywords of `TensorFormatBackend.open_dataset`, which says what they mean."""
+
+    mask_and_scale: bool | Mapping[str, bool] = True
+    decode_times: Any = True
+    concat_characters: bool | Mapping[str, bool] = True
+    decode_coords: bool | Literal["coordinates", "all"] = True
+    drop_variables: str | Iterable[str] | None = None
+    use_cftime: bool | Mapping[str, bool] | None = None
+    decode_timedelta: Any = None
+    format: str | None = None
+    name: str = "tensor"
+    dims: Names = None
+    sparse: Sparse = "auto"
+    verify: bool = True
+    group: str | None = None
+    separator: str = "."
+    io: InputOutput = "auto"
+    chunk_bytes: int | str = TARGET
+
+    def __post_init__(self) -> None:
+        """Refuse a group or a separator that is no text."""
+        if self.group is not None and not isinstance(self.group, str):
+            raise TypeError(f"group={self.group!r} is not a text such as 'layers.0'")
+        if not isinstance(self.separator, str) or not self.separator:
+            raise TypeError(f"separator={self.separator!r} is not a text such as '.'")
+
+    @property
+    def options(self) -> OpenOptions:
+        """Those that the formats know."""
+        return OpenOptions(self.name, self.dims, self.sparse, self.verify)
+
+    @property
+    def decoders(self) -> dict[str, Any]:
+        """Those that `xarray.conventions.decode_cf_variables` knows."""
+        return {
+            "mask_and_scale": self.mask_and_scale,
+            "decode_times": self.decode_times,
+            "concat_characters": self.concat_characters,
+            "decode_coords": self.decode_coords,
+            "use_cftime": self.use_cftime,
+            "decode_timedelta": self.decode_timedelta,
+        }
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Names of the variables to leave out."""
+        names = self.drop_variables
+        return frozenset([names] if isinstance(names, str) else names or ())
