@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
 from xr_tensorfmt.formats.header import HeaderReader
+from xr_tensorfmt.formats.mag import MAG
 from xr_tensorfmt.formats.tens import TENS
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container
 
 __all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "parse", "recognised"]
 
-FORMATS: tuple[Format, ...] = (TENS,)
+FORMATS: tuple[Format, ...] = (TENS, MAG)
 
 HEAD_BYTES = 64
 """Bytes of a file that suffice to tell the formats apart."""
@@ -54,7 +55,9 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
     reader = HeaderReader(source)
     chosen = known[name] if name is not None else _by_magic(reader)
     container = chosen.parse(reader, options)
-    _check_named_variables(container, options)
+    if options.dims is not None:
+        _check_named_variables(container, options)
+        _check_lengths(container, options)
     return container
 
 
@@ -67,6 +70,19 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
                 f"dims={options.dims!r} names dimensions of {unknown[0]!r}, but the variables are "
                 f"{', '.join(map(repr, names[:5]))}; to rename single dimensions use ds.rename"
             )
+
+
+def _check_lengths(container: Container, options: OpenOptions) -> None:
+    """Refuse one name for dimensions of different lengths."""
+    found: dict[str, tuple[int, str]] = {}
+    for tensor in container.tensors:
+        for name, length in zip(tensor.dims, tensor.layout.shape, strict=True):
+            known, other = found.setdefault(name, (length, tensor.name))
+            if known != length:
+                raise ValueError(
+                    f"dims={options.dims!r} gives the name {name!r} to dimensions of different "
+                    f"lengths: {known} in {other!r} and {length} in {tensor.name!r}"
+                )
 
 
 def _by_magic(reader: HeaderReader) -> Format:

@@ -41,6 +41,22 @@ class OpenOptions:
             words = ", ".join(map(repr, get_args(Sparse)))
             raise ValueError(f"sparse={self.sparse!r} is not one of {words}")
 
+    def check_unnamed(self, path: str) -> None:
+        """Refuse a name for the one variable of a file whose variables have names of their own."""
+        if self.name != OpenOptions.name:
+            raise ValueError(
+                f"{path} names its variables itself, so that name={self.name!r} has nothing to "
+                "name; use ds.rename"
+            )
+
+    def check_all_stored(self, path: str) -> None:
+        """Refuse ``sparse="stored"`` for a file that leaves no element out."""
+        if self.sparse == "stored":
+            raise ValueError(
+                f"{path} stores every element, so that sparse='stored' has nothing to leave "
+                "out; open it without"
+            )
+
 
 @dataclass(frozen=True)
 class Format:

@@ -105,6 +105,24 @@ class Cursor:
         """The next fields of fixed size; the errors of `HeaderReader.bytes_at`."""
         return record.unpack(self.take(record.size, field))
 
+    def expect(self, marker: bytes) -> None:
+        """Pass over letters that begin a section.
+
+        Parameters
+        ----------
+        marker : bytes
+            The letters.
+
+        Raises
+        ------
+        TensorFormatError
+            There are others.
+        """
+        field = f"the marker {marker.decode()}"
+        found = self.take(len(marker), field)
+        if found != marker:
+            raise self.error(field, repr(found), repr(marker), "it is damaged", back=len(marker))
+
     def error(
         self, field: str, found: object, expected: str, hint: str, *, back: int = 0
     ) -> TensorFormatError:

@@ -54,10 +54,11 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     check_size(source.name, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = named_dims(options.dims, options.name, header.names)
     _check_reserved(options, names)
-    if options.sparse == "stored":
-        return _stored(source, header, storage, options.name, names)
     if storage.pairs is None:
+        options.check_all_stored(source.name)
         in_file_order = _dense(header, storage)
+    elif options.sparse == "stored":
+        return _stored(header, storage, storage.pairs, options.name, names)
     else:
         in_file_order = _filled(source, header, storage, options)
     layout = column_major(in_file_order, trailing=int(storage.components > 1))
@@ -107,16 +108,11 @@ def _filled(source: Source, header: Header, storage: Storage, options: OpenOptio
 
 
 def _stored(
-    source: Source, header: Header, storage: Storage, name: str, names: tuple[str, ...]
+    header: Header, storage: Storage, pairs: int, name: str, names: tuple[str, ...]
 ) -> Container:
-    if storage.pairs is None:
-        raise ValueError(
-            f"{source.name} stores every element, so that sparse='stored' has nothing to leave "
-            "out; open it without"
-        )
     stride = storage.pair_bytes
     layout = Records(
-        storage.pairs, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
+        pairs, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
     )
     dims = (ENTRY, COMPONENT) if storage.components > 1 else (ENTRY,)
     encoding = _encoding(header, storage)
@@ -124,7 +120,7 @@ def _stored(
     coordinates = []
     for axis, (label, length) in enumerate(zip(names, header.lengths, strict=True)):
         element = IndexAlong(prod(header.lengths[:axis]), length, header.total)
-        index = Records(storage.pairs, 1, element, storage.offset, stride)
+        index = Records(pairs, 1, element, storage.offset, stride)
         coordinates.append(Tensor(label, (ENTRY,), index))
     return Container((tensor,), tuple(coordinates))
 

@@ -1,0 +1,178 @@
+"""Snapshot 300: the container of magnetron 0.2, with a JSON document that describes its data.
+
+A header of 44 bytes, the document, zeros up to a page, the data. Source:
+``magnetron/snapshot.py`` of releases 0.2.0 to 0.2.2 and files that they wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from struct import Struct
+from typing import Any, TypeGuard
+
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.header import HeaderReader
+from xr_tensorfmt.formats.limits import check_rank, check_size
+from xr_tensorfmt.formats.mag.contents import Contents, Stored
+from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, element
+from xr_tensorfmt.formats.mag.json import Document, read_document
+
+VERSION = 300
+
+MOST_DOCUMENT_BYTES = 256 << 20
+"""Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
+
+_HEADER = Struct("<4sIIQQQQ")
+_BIG_ENDIAN = 1
+_DRAFT_HEADER_BYTES = 40
+_NAMES = {"bool": "boolean"}
+_FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the file, in bytes.
+
+    Parameters
+    ----------
+    start, stop : int
+        Where it begins and ends.
+    """
+
+    start: int
+    stop: int
+
+
+def read_document_snapshot(reader: HeaderReader) -> Contents:
+    """Read a snapshot of version 300; it has no checksum.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+
+    Returns
+    -------
+    Contents
+
+    Raises
+    ------
+    TensorFormatError
+        The header or the document is damaged or cut off.
+    """
+    aux, text, data = _read_header(reader)
+    document = read_document(reader, text.start, text.stop)
+    big_endian = bool(aux & _BIG_ENDIAN)
+    mapped = _member(document, "tensor_map", Mapping)
+    tensors = tuple(
+        _stored(document, key, entry, data, big_endian) for key, entry in mapped.items()
+    )
+    document.check_repeated(document.content, mapped, *mapped.values())
+    metadata = _member(document, "usr_metadata", Mapping)
+    facts = {name: document.content[name] for name in _FACTS if name in document.content}
+    facts["byteorder"] = "big" if big_endian else "little"
+    warnings = (*document.warnings(), *_renamed(document.path, mapped))
+    return Contents("snapshot", VERSION, tensors, data.start, metadata, facts, warnings)
+
+
+def _read_header(reader: HeaderReader) -> tuple[int, Section, Section]:
+    if reader.unsigned(8, 8, "the MAG header") == _DRAFT_HEADER_BYTES:
+        raise TensorFormatError(
+            reader.source.name,
+            "the header",
+            f"the one of {_DRAFT_HEADER_BYTES} bytes of a draft between magnetron 0.1.9 and 0.2.0",
+            f"one of {_HEADER.size} bytes",
+            "load it with the commit that wrote it, and save it with a release",
+            offset=8,
+        )
+    header = reader.bytes_at(0, _HEADER.size, "the MAG header")
+    _, _, aux, text, text_bytes, data, data_bytes = _HEADER.unpack(header)
+    if aux & ~_BIG_ENDIAN:
+        raise _error(reader, "aux", f"{aux:#x}", "0 or 1", "it is damaged", 8)
+    if text_bytes > MOST_DOCUMENT_BYTES:
+        limit = f"up to {MOST_DOCUMENT_BYTES} bytes"
+        raise _error(reader, "the document's length", text_bytes, limit, "it is damaged", 20)
+    sections = Section(text, text + text_bytes), Section(data, data + data_bytes)
+    if not _HEADER.size <= text <= sections[0].stop <= data <= sections[1].stop:
+        raise _error(
+            reader,
+            "the places of document and data",
+            f"bytes {text} to {sections[0].stop} and {data} to {sections[1].stop}",
+            "one after the other",
+            "the header is damaged",
+            12,
+        )
+    if sections[1].stop > reader.source.size:
+        raise _error(
+            reader,
+            "the data",
+            f"cut off by the end of the file at byte {reader.source.size}",
+            f"data up to byte {sections[1].stop}",
+            "the file is incomplete; fetch it again",
+            data,
+        )
+    return aux, *sections
+
+
+def _error(
+    reader: HeaderReader, field: str, found: object, expected: str, hint: str, offset: int
+) -> TensorFormatError:
+    return TensorFormatError(reader.source.name, field, found, expected, hint, offset=offset)
+
+
+def _member(document: Document, name: str, kind: type) -> Any:
+    value = document.content.get(name)
+    if not isinstance(value, kind):
+        raise document.error(f"{name!r}", _short(value), "a JSON object")
+    return value
+
+
+def _stored(document: Document, key: str, entry: object, data: Section, big_endian: bool) -> Stored:
+    if not isinstance(entry, Mapping):
+        raise document.error(f"the entry of {key!r}", _short(entry), "a JSON object")
+    shape, number = entry.get("shape"), entry.get("dtype_id")
+    if not isinstance(shape, list) or not all(_is_count(length) for length in shape):
+        raise document.error(f"the shape of {key!r}", _short(shape), "a list of lengths")
+    if not _is_count(number) or number >= len(THIRTEEN):
+        raise document.error(
+            f"the dtype_id of {key!r}", _short(number), f"a number below {len(THIRTEEN)}"
+        )
+    offset, nbytes = entry.get("offset"), entry.get("nbytes")
+    check_rank(document.path, f"the rank of {key!r}", len(shape), document.offset)
+    kind = element(THIRTEEN[number], big_endian=big_endian)
+    check_size(document.path, shape, kind.stored.itemsize, document.offset)
+    needed = prod(shape) * kind.stored.itemsize
+    if not _is_count(nbytes) or nbytes != needed:
+        raise document.error(
+            f"nbytes of {key!r}", _short(nbytes), f"{needed} for {shape} of {kind.name}"
+        )
+    if not _is_count(offset) or offset + nbytes > data.stop - data.start:
+        raise document.error(
+            f"the offset of {key!r}",
+            _short(offset),
+            f"a place for {nbytes} bytes within the {data.stop - data.start} of data",
+        )
+    return Stored(key, tuple(shape), kind, data.start + offset, nbytes)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _short(value: object) -> str:
+    return repr(value)[:60]
+
+
+def _renamed(path: str, mapped: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to say where the name of a dtype is not that of its number, which magnetron goes by."""
+    for key, entry in mapped.items():
+        name = THIRTEEN[entry["dtype_id"]]
+        if entry.get("dtype") != _NAMES.get(name, name):
+            message = (
+                f"{path}: the dtype of {key!r} is {_short(entry.get('dtype'))} by name, but "
+                f"{name} by its number {entry['dtype_id']}, and is read so, as magnetron does."
+            )
+            return (message,)
+    return ()

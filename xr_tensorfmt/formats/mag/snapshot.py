@@ -1,0 +1,180 @@
+"""Snapshot 100 and 200: the containers of magnetron 0.1.5 to 0.1.9, in sections with markers.
+
+A header of 32 bytes, a pool of strings (SRP!), metadata that were never implemented (MDT!),
+descriptors of tensors (DSC!), data (BUF!). Source: ``mag_snapshot.c`` of magnetron and files of
+these releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from math import prod
+from struct import Struct, unpack
+
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.base import OpenOptions
+from xr_tensorfmt.formats.header import Cursor, HeaderReader
+from xr_tensorfmt.formats.limits import check_rank, check_size
+from xr_tensorfmt.formats.mag.checksum import check_checksum
+from xr_tensorfmt.formats.mag.contents import Contents, Stored
+from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, TWELVE, Numbering, element
+from xr_tensorfmt.formats.mag.names import decode_key
+from xr_tensorfmt.formats.mag.placement import first_that_fits, follow_each_other, round_up
+
+POOL, DATA = b"SRP!", b"BUF!"
+
+MOST_STRINGS = 65534
+"""Limit of the container on the strings of its pool."""
+
+MOST_POOL_BYTES = 128 << 20
+"""Limit of the container on the bytes of its pool."""
+
+_HEADER = Struct("<4sIQIIII")
+_CHECKSUM_AT, _CHECKED_FROM = 16, 20
+_COUNT = Struct("<I")
+_DESCRIPTOR = Struct("<BBHIQQ")
+
+# Numbering and alignment by version, the released one first. The others were in use for some days
+# between two releases, under a version that says nothing of it.
+_READINGS: dict[int, Sequence[tuple[Numbering, int]]] = {
+    100: ((TWELVE, 1), (TWELVE, 16)),
+    200: ((THIRTEEN, 16), (TWELVE, 16)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """One tensor descriptor, as it is.
+
+    Parameters
+    ----------
+    key : int
+        Position of the key in the pool.
+    shape : tuple of int
+        Lengths of the axes.
+    dtype : int
+        Number of the dtype.
+    offset : int
+        Of the data, from the start of all data.
+    at : int
+        Where the descriptor begins.
+    """
+
+    key: int
+    shape: tuple[int, ...]
+    dtype: int
+    offset: int
+    at: int
+
+
+def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
+    """Read a snapshot of version 100 or 200.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    options : OpenOptions
+        Whether a wrong checksum is an error.
+
+    Returns
+    -------
+    Contents
+        Its tensors in the order of their keys in the pool, which is that in which they were put;
+        descriptors lie in another order each time.
+
+    Raises
+    ------
+    TensorFormatError
+        The header is damaged or cut off.
+    """
+    header = reader.bytes_at(0, _HEADER.size, "the MAG header")
+    _, version, seconds, checksum, aux, metadata_count, tensor_count = _HEADER.unpack(header)
+    cursor = Cursor(reader, _HEADER.size)
+    if aux or metadata_count:
+        raise cursor.error(
+            "aux and the count of metadata",
+            (aux, metadata_count),
+            "zeros",
+            "it is damaged",
+            back=12,
+        )
+    keys = _read_pool(cursor)
+    cursor.expect(b"MDT!")
+    cursor.expect(b"DSC!")
+    descriptors = [_read_descriptor(cursor, number) for number in range(tensor_count)]
+    warnings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, cursor.offset)
+    cursor.expect(DATA)
+    descriptors.sort(key=lambda each: each.key)
+    facts = {"checksum": checksum, "seconds_since_1970": seconds}
+
+    def reading(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
+        start = round_up(cursor.offset, alignment)
+        tensors = tuple(_stored(cursor, each, keys, numbering, start) for each in descriptors)
+        fits = follow_each_other(tensors, start, alignment) == reader.source.size
+        return Contents("snapshot", version, tensors, start, {}, facts, warnings), fits
+
+    return first_that_fits([partial(reading, *each) for each in _READINGS[version]])
+
+
+def _read_pool(cursor: Cursor) -> list[str]:
+    cursor.expect(POOL)
+    (count,) = cursor.unpack(_COUNT, "the count of strings")
+    if count > MOST_STRINGS:
+        raise cursor.error(
+            "the count of strings", count, f"up to {MOST_STRINGS}", "it is damaged", back=4
+        )
+    offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
+    if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
+        raise cursor.error(
+            "the offsets of strings",
+            f"{offsets[:8]}",
+            "0 and then ever larger ones",
+            "it is damaged",
+            back=4 * (count + 1),
+        )
+    if offsets[-1] > MOST_POOL_BYTES:
+        raise cursor.error(
+            "the bytes of all strings", offsets[-1], f"up to {MOST_POOL_BYTES}", "it is damaged"
+        )
+    origin, path = cursor.offset, cursor.reader.source.name
+    pool = cursor.take(offsets[-1], "the strings")
+    return [decode_key(path, pool[start:stop], origin + start) for start, stop in pairwise(offsets)]
+
+
+def _read_descriptor(cursor: Cursor, number: int) -> Descriptor:
+    at, what = cursor.offset, f"tensor descriptor {number}"
+    rank, dtype, zeros, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
+    check_rank(cursor.reader.source.name, f"the rank of {what}", rank, at)
+    shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
+    if zeros or prod(shape) != count:
+        raise cursor.error(
+            what,
+            f"{count} elements of shape {shape}, reserved bytes {zeros:#x}",
+            "the product of the lengths, and zeros",
+            "the header is damaged",
+            back=_DESCRIPTOR.size + 8 * rank,
+        )
+    return Descriptor(key, shape, dtype, offset, at)
+
+
+def _stored(
+    cursor: Cursor, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
+) -> Stored:
+    path, at, shape = cursor.reader.source.name, descriptor.at, descriptor.shape
+    if descriptor.dtype >= len(numbering) or descriptor.key >= len(keys):
+        raise TensorFormatError(
+            path,
+            "the tensor descriptor",
+            f"dtype {descriptor.dtype} and key {descriptor.key}",
+            f"a dtype below {len(numbering)} and a key below {len(keys)}",
+            "the header is damaged",
+            offset=at,
+        )
+    kind = element(numbering[descriptor.dtype])
+    check_size(path, shape, kind.stored.itemsize, at)
+    nbytes = prod(shape) * kind.stored.itemsize
+    return Stored(keys[descriptor.key], shape, kind, start + descriptor.offset, nbytes)

@@ -1,0 +1,119 @@
+"""Elements of one or two bytes that numpy has no dtype for, as the values that they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xr_tensorfmt.elements import Array, Element
+
+# numpy makes 8 bytes of each index; of this many at a time they stay in the cache.
+_BLOCK = 1 << 15
+
+
+@dataclass(frozen=True)
+class BFloat16(Element):
+    """The upper half of a float32, which gives exactly that float32.
+
+    Parameters
+    ----------
+    big_endian : bool
+        Whether the more significant byte comes first.
+    """
+
+    big_endian: bool = False
+
+    @property
+    def name(self) -> str:
+        """The usual name."""
+        return "bfloat16"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The bits."""
+        return np.dtype(">u2" if self.big_endian else "<u2")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Single precision."""
+        return np.dtype(np.float32)
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Move the bits up; those of NaN stay as they are too."""
+        np.left_shift(raw, np.uint32(16), out=values.view(np.uint32), dtype=np.uint32)
+
+
+@dataclass(frozen=True)
+class Float8E4M3FN(Element):
+    """A sign, 4 bits of exponent and 3 of fraction, without infinities; exact as float32.
+
+    Source: P. Micikevicius et al., "FP8 formats for deep learning" (2022), table 1.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in ml_dtypes and PyTorch."""
+        return "float8_e4m3fn"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The bits."""
+        return np.dtype(np.uint8)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Single precision."""
+        return np.dtype(np.float32)
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Look each of the 256 bytes up."""
+        table, flat, results = _float8_values(), np.ravel(raw), values.reshape(-1)
+        for first in range(0, flat.size, _BLOCK):
+            block = slice(first, first + _BLOCK)
+            # Every byte is in the table, so that no mode can change a value; this one is quick.
+            np.take(table, flat[block], out=results[block], mode="clip")
+
+
+@dataclass(frozen=True)
+class Boolean(Element):
+    """A byte that is 0 for False; anything else is True, as numpy's own bytes may not be."""
+
+    @property
+    def name(self) -> str:
+        """As numpy calls it."""
+        return "bool"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The byte."""
+        return np.dtype(np.uint8)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """numpy's truth values."""
+        return np.dtype(np.bool_)
+
+    @property
+    def encoding(self) -> np.dtype[Any]:
+        """A dtype that numpy has."""
+        return self.dtype
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Compare with zero."""
+        np.not_equal(raw, 0, out=values)
+
+
+@cache
+def _float8_values() -> NDArray[np.float32]:
+    bits = np.arange(256)
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    # Without an exponent there is no leading one: these are the subnormal numbers.
+    significand = np.where(exponent == 0, fraction, fraction + 8).astype(np.float64)
+    magnitude = np.ldexp(significand, np.maximum(exponent, 1) - 10)
+    magnitude[bits & 0x7F == 0x7F] = np.nan
+    values: NDArray[np.float64] = np.copysign(magnitude, np.where(bits & 0x80, -1, 1))
+    return values.astype(np.float32)
