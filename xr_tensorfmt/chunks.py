@@ -34,8 +34,11 @@ def contiguous_chunk(shape: Sequence[int], item: int, target: int) -> tuple[int,
         rows have a multiple of 4096 bytes if any ``k`` within `target` has. Where there is no
         element, there is one chunk.
     """
+    total = item * prod(shape)
+    if total and total <= target:
+        return tuple(shape)
     lengths = [max(1, length) for length in shape]
-    if 0 in shape:
+    if not total:
         return tuple(lengths)
     for axis in range(len(lengths)):
         row = item * prod(lengths[axis + 1 :])

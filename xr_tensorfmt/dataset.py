@@ -13,6 +13,7 @@ from dask.utils import parse_bytes
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
 from xr_tensorfmt import formats, groups
+from xr_tensorfmt.collector import paused_collector
 from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.lazyarray import GroupedVariable, lazy_array
 from xr_tensorfmt.request import Request
@@ -34,9 +35,10 @@ def open_file(file: Any, request: Request) -> Dataset:
     -------
     Dataset
     """
-    source, container = _parse(file, request)
-    part = groups.branch(container, request.group, request.separator)
-    return _dataset(part, source, request, Variable)
+    with paused_collector():
+        source, container = _parse(file, request)
+        part = groups.branch(container, request.group, request.separator)
+        return _dataset(part, source, request, Variable)
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
@@ -111,10 +113,11 @@ def _frames_to_the_user() -> int:
 
 
 def _datasets(file: Any, request: Request, kind: type[Variable]) -> dict[str, Dataset]:
-    source, container = _parse(file, request)
-    part = groups.branch(container, request.group, request.separator)
-    nodes = groups.split(part, request.separator)
-    return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
+    with paused_collector():
+        source, container = _parse(file, request)
+        part = groups.branch(container, request.group, request.separator)
+        nodes = groups.split(part, request.separator)
+        return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
 
 
 def _dataset(
@@ -151,9 +154,11 @@ def _variables(
 
 
 def _variable(tensor: Tensor, source: Source, target: int, kind: type[Variable]) -> Variable:
-    chunk = dict(zip(tensor.dims, tensor.layout.chunk_shape(target), strict=True))
-    encoding = {"dtype": tensor.layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
-    return kind(tensor.dims, lazy_array(source, tensor.layout), dict(tensor.attrs), encoding)
+    layout = tensor.layout
+    chunk = dict(zip(tensor.dims, layout.chunk_shape(target), strict=True))
+    encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
+    data = lazy_array(source, layout)
+    return kind(tensor.dims, data, tensor.attrs or None, encoding, fastpath=True)
 
 
 def _chunk_target(chunk_bytes: int | str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,8 @@ class Plain(Element):
 
     file_dtype: np.dtype[Any]
 
-    @property
+    # numpy takes its time for these three, and a file may hold ten thousand tensors.
+    @cached_property
     def name(self) -> str:
         """The dtype's name."""
         return self.file_dtype.name
@@ -146,7 +148,7 @@ class Plain(Element):
         """The dtype with the byte order of the file."""
         return self.file_dtype
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The same in native byte order."""
         return self.stored.newbyteorder("=")
@@ -156,7 +158,7 @@ class Plain(Element):
         """The dtype with the byte order of the file."""
         return self.file_dtype
 
-    @property
+    @cached_property
     def is_native(self) -> bool:
         """Whether the file has the byte order of this machine."""
         return self.stored == self.dtype

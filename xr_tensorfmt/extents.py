@@ -70,6 +70,9 @@ class Extents:
         Extents
             The ranges of one group, in order.
         """
+        if len(self) == 1:
+            yield self
+            return
         ends = self.starts + self.lengths
         apart = self.starts[1:] - ends[:-1] > gap
         group = np.concatenate(([0], np.cumsum(apart)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -98,4 +99,9 @@ class GroupedVariable(Variable):
 
 def lazy_array(source: Source, layout: Layout) -> LazyTensor:
     """Wrap a layout so that indexing it reads nothing until the values are asked for."""
-    return LazyTensor(TensorArray(source, layout))
+    return LazyTensor(TensorArray(source, layout), _everything(len(layout.shape)))
+
+
+@cache
+def _everything(rank: int) -> BasicIndexer:
+    return BasicIndexer((slice(None),) * rank)

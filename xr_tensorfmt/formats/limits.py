@@ -14,15 +14,15 @@ MOST_BYTES = 1 << 62
 """Limit on the size of a tensor; numpy counts bytes in 63 bits."""
 
 
-def check_rank(path: str, field: str, rank: int, offset: int) -> None:
+def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
     """Refuse a rank that numpy cannot hold.
 
     Parameters
     ----------
     path : str
         The file.
-    field : str
-        What the format calls the rank.
+    tensor : object
+        Whose rank it is, for the message.
     rank : int
         The number of dimensions.
     offset : int
@@ -36,7 +36,7 @@ def check_rank(path: str, field: str, rank: int, offset: int) -> None:
     if rank > MOST_DIMENSIONS:
         raise TensorFormatError(
             path,
-            field,
+            f"the rank of {tensor}",
             rank,
             f"at most {MOST_DIMENSIONS} dimensions",
             "the header is damaged, or the file is of another format",
@@ -64,7 +64,7 @@ def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> Non
         The tensor has more than `MOST_BYTES`.
     """
     # A length of 0 does not excuse the others: numpy multiplies them all the same.
-    extent = prod(max(1, length) for length in lengths)
+    extent = prod(lengths) or prod([max(1, length) for length in lengths])
     if extent * item > MOST_BYTES:
         raise TensorFormatError(
             path,

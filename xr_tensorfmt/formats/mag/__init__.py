@@ -51,8 +51,8 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     contents = _read_contents(reader, options)
     check_keys(path, contents.tensors)
     check_placement(path, contents, reader.source.size)
-    keys = {each.key: None for each in contents.tensors}
-    requested = requested_names(options.dims, list(keys))
+    keys = {each.key for each in contents.tensors}
+    requested = requested_names(options.dims, contents.tensors)
     tensors = tuple(
         _tensor(contents, each, dims_of(each, requested, keys)) for each in contents.tensors
     )

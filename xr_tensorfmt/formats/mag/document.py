@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import itemgetter
 from struct import Struct
 from typing import Any, TypeGuard
 
@@ -28,6 +29,7 @@ _HEADER = Struct("<4sIIQQQQ")
 _BIG_ENDIAN = 1
 _DRAFT_HEADER_BYTES = 40
 _NAMES = {"bool": "boolean"}
+_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
 
@@ -130,35 +132,31 @@ def _member(document: Document, name: str, kind: type) -> Any:
 
 
 def _stored(document: Document, key: str, entry: object, data: Section, big_endian: bool) -> Stored:
-    if not isinstance(entry, Mapping):
-        raise document.error(f"the entry of {key!r}", _short(entry), "a JSON object")
-    shape, number = entry.get("shape"), entry.get("dtype_id")
-    if not isinstance(shape, list) or not all(_is_count(length) for length in shape):
+    try:
+        shape, number, offset, nbytes = _fields(entry)
+    except (KeyError, TypeError):
+        expected = "an object with shape, dtype_id, offset and nbytes"
+        raise document.error(f"the entry of {key!r}", _short(entry), expected) from None
+    if type(shape) is not list or not all(map(_is_count, shape)):
         raise document.error(f"the shape of {key!r}", _short(shape), "a list of lengths")
     if not _is_count(number) or number >= len(THIRTEEN):
-        raise document.error(
-            f"the dtype_id of {key!r}", _short(number), f"a number below {len(THIRTEEN)}"
-        )
-    offset, nbytes = entry.get("offset"), entry.get("nbytes")
-    check_rank(document.path, f"the rank of {key!r}", len(shape), document.offset)
+        expected = f"a number below {len(THIRTEEN)}"
+        raise document.error(f"the dtype_id of {key!r}", _short(number), expected)
+    check_rank(document.path, key, len(shape), document.offset)
     kind = element(THIRTEEN[number], big_endian=big_endian)
     check_size(document.path, shape, kind.stored.itemsize, document.offset)
     needed = prod(shape) * kind.stored.itemsize
-    if not _is_count(nbytes) or nbytes != needed:
-        raise document.error(
-            f"nbytes of {key!r}", _short(nbytes), f"{needed} for {shape} of {kind.name}"
-        )
-    if not _is_count(offset) or offset + nbytes > data.stop - data.start:
-        raise document.error(
-            f"the offset of {key!r}",
-            _short(offset),
-            f"a place for {nbytes} bytes within the {data.stop - data.start} of data",
-        )
-    return Stored(key, tuple(shape), kind, data.start + offset, nbytes)
+    if nbytes != needed or not _is_count(nbytes):
+        expected = f"{needed} for {shape} of {kind.name}"
+        raise document.error(f"nbytes of {key!r}", _short(nbytes), expected)
+    if not _is_count(offset) or data.start + offset + needed > data.stop:
+        expected = f"a place for {needed} bytes within the {data.stop - data.start} of data"
+        raise document.error(f"the offset of {key!r}", _short(offset), expected)
+    return Stored(key, tuple(shape), kind, data.start + offset, needed)
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
 
 
 def _short(value: object) -> str:

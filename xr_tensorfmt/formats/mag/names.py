@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.contents import Stored
@@ -82,15 +82,15 @@ def _check_encodable(path: str, key: str) -> None:
         ) from None
 
 
-def requested_names(requested: Names, keys: Sequence[str]) -> Mapping[str, Sequence[str]]:
+def requested_names(requested: Names, tensors: Sequence[Stored]) -> Mapping[str, Sequence[str]]:
     """Names for dimensions by key.
 
     Parameters
     ----------
     requested : mapping, sequence or None
         What the user passed as `dims`.
-    keys : sequence of str
-        The keys of the file.
+    tensors : sequence of Stored
+        What the file holds.
 
     Returns
     -------
@@ -103,17 +103,16 @@ def requested_names(requested: Names, keys: Sequence[str]) -> Mapping[str, Seque
     """
     if requested is None or isinstance(requested, Mapping):
         return requested or {}
-    if len(keys) != 1:
+    if len(tensors) != 1:
         raise ValueError(
             f"dims={requested!r} names the dimensions of one variable, but the file holds "
-            f"{len(keys)}; give a mapping such as "
-            f"{{{(keys[0] if keys else 'key')!r}: ('row', 'col')}}"
+            f"{len(tensors)}; give a mapping of keys to such names"
         )
-    return {keys[0]: requested}
+    return {tensors[0].key: requested}
 
 
 def dims_of(
-    tensor: Stored, requested: Mapping[str, Sequence[str]], keys: Collection[str]
+    tensor: Stored, requested: Mapping[str, Sequence[str]], keys: set[str]
 ) -> tuple[str, ...]:
     """Names for the dimensions of a tensor, none of which is a key.
 
@@ -123,8 +122,8 @@ def dims_of(
         The tensor.
     requested : mapping of str to sequence of str
         Names by key, as the user wants them.
-    keys : collection of str
-        All keys of the file, quick to search.
+    keys : set of str
+        All keys of the file.
 
     Returns
     -------
@@ -138,7 +137,9 @@ def dims_of(
         As for `named_dims`; or one of the names is a key.
     """
     key = tensor.key
-    default = tuple([_unlike(f"{key}_dim_{axis}", keys) for axis in range(len(tensor.shape))])
+    default = tuple([f"{key}_dim_{axis}" for axis in range(len(tensor.shape))])
+    if not keys.isdisjoint(default):
+        default = tuple(_unlike(name, keys) for name in default)
     if key not in requested:
         return default
     names = named_dims(requested, key, default)
@@ -151,7 +152,7 @@ def dims_of(
     return names
 
 
-def _unlike(name: str, keys: Collection[str]) -> str:
+def _unlike(name: str, keys: set[str]) -> str:
     while name in keys:
         name += "_"
     return name

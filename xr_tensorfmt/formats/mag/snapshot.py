@@ -148,7 +148,7 @@ def _read_pool(cursor: Cursor) -> list[str]:
 def _read_descriptor(cursor: Cursor, number: int) -> Descriptor:
     at, what = cursor.offset, f"tensor descriptor {number}"
     rank, dtype, zeros, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
-    check_rank(cursor.reader.source.name, f"the rank of {what}", rank, at)
+    check_rank(cursor.reader.source.name, what, rank, at)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
     if zeros or prod(shape) != count:
         raise cursor.error(

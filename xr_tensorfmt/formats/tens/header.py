@@ -152,7 +152,7 @@ def read_header(reader: HeaderReader) -> Header:
     _check_version(path, version)
     _check_number(path, fixed[8:12], numbers)
     _check_flags(path, version, flags)
-    check_rank(path, "the order", order, offset=20)
+    check_rank(path, "the tensor", order, offset=20)
     return Header(
         version, fixed[8:12], bytes_per_number, numbers, flags, _read_dimensions(reader, order)
     )
