@@ -131,7 +131,7 @@ def _member(document: Document, name: str, kind: type) -> Any:
     return value
 
 
-def _stored(document: Document, key: str, entry: object, data: Section, big_endian: bool) -> Stored:
+def _stored(document: Document, key: str, entry: Any, data: Section, big_endian: bool) -> Stored:
     try:
         shape, number, offset, nbytes = _fields(entry)
     except (KeyError, TypeError):

@@ -1,0 +1,175 @@
+"""MAG containers, made byte by byte as the format descriptions say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from struct import pack
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+FOUR = ("float32", "float16", "bool", "int32")
+INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+ELEVEN = ("float32", "float16", "bool", *INTEGERS)
+TWELVE = ("float32", "float16", "bfloat16", "bool", *INTEGERS)
+THIRTEEN = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *INTEGERS)
+
+
+@dataclass(frozen=True)
+class Put:
+    """A tensor to be stored: the dtype's name and the stored bytes, which numpy may not know."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    raw: bytes
+
+
+def put(values: Any, dtype: str | None = None) -> Put:
+    array = np.asarray(values)
+    name = dtype or array.dtype.name
+    return Put(name, array.shape, array.astype(array.dtype.newbyteorder("<")).tobytes())
+
+
+def pad(data: bytes, multiple: int, filler: bytes = b"\0") -> bytes:
+    return data + filler * (-len(data) % multiple)
+
+
+def with_checksum(header: bytes, at: int, start: int) -> bytes:
+    """Put the CRC-32C of the bytes from `start` on where it belongs."""
+    return header[:at] + pack("<I", google_crc32c.value(header[start:])) + header[at + 4 :]
+
+
+def length_of(text: str) -> tuple[bytes, bytes]:
+    raw = text.encode()
+    return pack("<I", len(raw)), raw
+
+
+def metadata_record(key: str, value: float) -> bytes:
+    tag, kind = (1, "q") if isinstance(value, int) else (2, "d")
+    return pack(f"<I{kind}", tag, value) + b"".join(length_of(key))
+
+
+def archive(
+    tensors: Mapping[str, Put],
+    metadata: Mapping[str, float] | None = None,
+    *,
+    version: int = 1,
+    ids: tuple[str, ...] = FOUR,
+    offsets: str = "absolute",
+    lengths: str = "elements",
+    records: str = "real",
+) -> bytes:
+    metadata = metadata or {}
+    head = pack("<4sIIIII", b"MAG!", version, 0, len(tensors), len(metadata), 0)
+    head += b"".join(metadata_record(key, value) for key, value in metadata.items())
+    size = sum(record_bytes(key, each, records) for key, each in tensors.items())
+    base = -(-(len(head) + size) // 64) * 64
+    position = base if offsets == "absolute" else 0
+    for key, each in tensors.items():
+        padded = -(-len(each.raw) // 64) * 64
+        length = {"elements": prod(each.shape), "padded": padded, "bytes": len(each.raw)}[lengths]
+        head += record(key, each, ids.index(each.dtype), length, position, records)
+        position += padded
+    head = with_checksum(head, 8, 12)
+    data = b"".join(pad(each.raw, 64, b"\xff") for each in tensors.values())
+    return pad(head, 64, b"\xff") + data + bytes(24) if tensors else head + bytes(8)
+
+
+def record_bytes(key: str, each: Put, records: str) -> int:
+    return len(record(key, each, 0, 0, 0, records))
+
+
+def record(key: str, each: Put, dtype: int, length: int, offset: int, records: str) -> bytes:
+    size, raw = length_of(key)
+    rank = len(each.shape)
+    if records == "real":
+        shape = pack(f"<{rank}q", *each.shape)
+        return pack("<IQQ", dtype | rank << 8, length, offset) + shape + size + raw
+    filler, aux = {"literal": (1, rank << 8), "ones": (1, 0), "zeros": (0, 0)}[records]
+    slots = (*each.shape, *[filler] * (6 - rank))
+    return size + raw + pack("<6qBQQI", *slots, dtype, length, offset, aux)
+
+
+def snapshot(
+    tensors: Mapping[str, Put],
+    *,
+    version: int = 100,
+    ids: tuple[str, ...] | None = None,
+    alignment: int | None = None,
+    order: tuple[int, ...] | None = None,
+) -> bytes:
+    ids = ids or {100: TWELVE, 200: THIRTEEN}[version]
+    alignment = alignment or {100: 1, 200: 16}[version]
+    pool = [key.encode() for key in tensors]
+    ends = np.cumsum([0, *map(len, pool)]).tolist()
+    head = pack("<4sIQIIII", b"MAG!", version, 1_700_000_000, 0, 0, 0, len(tensors))
+    head += b"SRP!" + pack(f"<I{len(ends)}I", len(pool), *ends) + b"".join(pool) + b"MDT!DSC!"
+    data, places = b"", []
+    for each in tensors.values():
+        data = pad(data, alignment)
+        places.append(len(data))
+        data += each.raw
+    puts = list(tensors.values())
+    for number in order or range(len(puts)):
+        each = puts[number]
+        rank = len(each.shape)
+        head += pack(
+            "<BBHIQQ", rank, ids.index(each.dtype), 0, number, prod(each.shape), places[number]
+        )
+        head += pack(f"<{rank}Q", *each.shape)
+    return pad(with_checksum(head, 16, 20) + b"BUF!", alignment) + data
+
+
+def document(
+    tensors: Mapping[str, Put],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    big_endian: bool = False,
+    change: Any = None,
+) -> bytes:
+    data, entries = b"", {}
+    for key, each in tensors.items():
+        data = pad(data, 4096) if each.raw else data
+        entries[key] = {
+            "shape": list(each.shape),
+            "dtype": "boolean" if each.dtype == "bool" else each.dtype,
+            "dtype_id": THIRTEEN.index(each.dtype),
+            "offset": len(data),
+            "nbytes": len(each.raw),
+        }
+        data += each.raw
+    content: dict[str, Any] = {
+        "manifest_ver": 1,
+        "timestamp": "2026-09-01T12:00:00+00:00",
+        "magnetron_ver": "0.2.2",
+        "snapshot_ver": "0.3.0",
+        "usr_metadata": dict(metadata or {}),
+        "tensor_map": entries,
+    }
+    if change:
+        change(content)
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    return document_of(text, data, big_endian=big_endian)
+
+
+def document_of(text: bytes, data: bytes, *, big_endian: bool = False, version: int = 300) -> bytes:
+    start = -(-(44 + len(text)) // 4096) * 4096
+    head = pack("<4sIIQQQQ", b"MAG!", version, big_endian, 44, len(text), start, len(data))
+    return (head + text).ljust(start, b"\0") + data
+
+
+def stream(tensors: Mapping[str, Put]) -> bytes:
+    head = pack("<4sIIIII", b"MAG&", 1, 0, len(tensors), 0, 0) + b"KVDTTHDR"
+    for key, each in tensors.items():
+        rank = len(each.shape)
+        slots = (*each.shape, *[1] * (6 - rank))
+        size, raw = length_of(key)
+        head += size + pack(
+            "<6qI64s", *slots, FOUR.index(each.dtype) | rank << 8, b"name\0left over"
+        )
+        head += raw
+    return head + b"TDAT" + b"".join(each.raw for each in tensors.values())

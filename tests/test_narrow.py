@@ -1,0 +1,55 @@
+"""bfloat16, float8 and one-byte bools: every bit pattern, against ml_dtypes."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from xr_tensorfmt.elements import StoredDtype
+from xr_tensorfmt.narrow import BFloat16, Boolean, Float8E4M3FN
+
+ALL_BYTES = np.arange(256, dtype=np.uint8)
+ALL_PAIRS = np.arange(1 << 16, dtype=np.uint16)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_every_bfloat16_is_its_float32(order: str) -> None:
+    element = BFloat16(big_endian=order == ">")
+    values = element.decode(ALL_PAIRS.astype(f"{order}u2"))
+    expected = ALL_PAIRS.view(ml_dtypes.bfloat16).astype(np.float32)
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, expected)
+    # Bit for bit, NaN as well, which astype makes quiet.
+    np.testing.assert_array_equal(values.view(np.uint32), ALL_PAIRS.astype(np.uint32) << 16)
+
+
+def test_every_float8_is_its_float32() -> None:
+    values = Float8E4M3FN().decode(ALL_BYTES)
+    expected = ALL_BYTES.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(np.signbit(values), np.signbit(expected))
+
+
+def test_any_byte_but_zero_is_true() -> None:
+    values = Boolean().decode(ALL_BYTES)
+    assert values.dtype == np.bool_
+    assert values.sum() == 255
+    assert set(values.view(np.uint8).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN(), Boolean()])
+def test_strided_and_longer_arrays_decode_alike(element) -> None:
+    raw = np.resize(np.arange(251), (300, 401)).astype(element.stored)
+    expected = element.decode(np.ascontiguousarray(raw[::2, ::-3]))
+    np.testing.assert_array_equal(element.decode(raw[::2, ::-3]), expected)
+
+
+def test_a_stored_dtype_compares_as_its_name_and_serves_as_the_dtype_of_the_values() -> None:
+    stored = BFloat16().encoding
+    assert stored == "bfloat16"
+    assert stored == StoredDtype("bfloat16", np.dtype(np.float32))
+    assert stored != "float32"
+    assert hash(stored) == hash("bfloat16")
+    assert (str(stored), repr(stored)) == ("bfloat16", "'bfloat16'")
+    assert np.dtype(stored) == np.float32
