@@ -94,8 +94,8 @@ class TestRoundTrips:
     def test_the_variants_before_archive_1(self, tensors, offsets) -> None:
         assert_holds(load(mf.archive(tensors, offsets=offsets, lengths="padded")), tensors)
 
-    @given(stored(mf.ELEVEN, 1, 8), st.booleans())
-    def test_archive_100_with_eleven_dtypes(self, tensors, _) -> None:
+    @given(stored(mf.ELEVEN, 1, 8))
+    def test_archive_100_with_eleven_dtypes(self, tensors) -> None:
         tensors["long"] = put(np.arange(17, dtype=np.int64))
         assert_holds(load(mf.archive(tensors, version=100, ids=mf.ELEVEN)), tensors)
 
@@ -348,7 +348,7 @@ class TestContainersToldApart:
         assert_holds(load(mf.snapshot(tensors, alignment=16)), tensors)
 
     def test_a_snapshot_200_with_the_numbers_of_100(self) -> None:
-        tensors = {"a": put(np.uint16([1, 2, 3])), "i": put(np.arange(9))}
+        tensors = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9))}
         assert_holds(load(mf.snapshot(tensors, version=200, ids=mf.TWELVE)), tensors)
 
     def test_an_archive_100_whose_first_number_looks_like_a_snapshot(self) -> None:
@@ -362,8 +362,8 @@ class TestContainersToldApart:
         path = tmp_path / "model"
         path.write_bytes(getattr(mf, name)({"w": put(WEIGHTS)}))
         np.testing.assert_array_equal(xr.open_dataset(path)["w"].values, WEIGHTS)
+        path.write_bytes(b"MAG!" + bytes(60))
         with pytest.raises(ValueError, match="did not find a match"):
-            path.write_bytes(b"MAG!" + bytes(60))
             xr.open_dataset(path)
 
 

@@ -1,0 +1,215 @@
+"""Branches and trees of files whose keys have separators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import magfiles as mf
+from tests import tensfiles as tf
+from tests.magfiles import put
+from xr_tensorfmt import TensorFormatBackend
+from xr_tensorfmt.groups import MOST_LEVELS, quoted, unquoted
+
+KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
+
+
+def tensors(keys: list[str]) -> dict[str, mf.Put]:
+    """A tensor for each key: vectors of as many elements as its position says, holding that."""
+    return {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
+
+
+def content(keys: list[str]) -> memoryview:
+    return memoryview(mf.document(tensors(keys), {"model": "tiny"}))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "model.mag"
+    file.write_bytes(content(KEYS))
+    return file
+
+
+def open_tree(keys: list[str], **options) -> xr.DataTree:
+    return xr.open_datatree(content(keys), engine="tensorfmt", **options)
+
+
+class TestTrees:
+    def test_keys_become_groups_and_variables(self, path: Path) -> None:
+        tree = xr.open_datatree(path, engine="tensorfmt")
+        assert list(tree.groups) == [
+            "/", "/embed", "/layers", "/layers/0", "/layers/1", "/layers/0/attn",
+        ]  # fmt: skip
+        assert list(tree.data_vars) == ["scale"]
+        assert tree["layers/0/attn/q"].values.tolist() == [1, 1]
+        assert tree["layers/0/norm"].dims == ("layers.0.norm_dim_0",)
+
+    def test_metadata_sit_at_the_root(self, path: Path) -> None:
+        tree = xr.open_datatree(path, engine="tensorfmt")
+        assert tree.attrs == {"model": "tiny"}
+        assert not any(node.attrs for node in tree.subtree if node is not tree)
+        assert tree.encoding["tensorfmt"]["version"] == 300
+
+    def test_a_tree_is_lazy_and_computes_with_dask(self, path: Path) -> None:
+        tree = xr.open_datatree(path, engine="tensorfmt", chunks={})
+        assert tree["layers/0/norm"].chunks == ((3,),)
+        assert int((tree["layers/0/norm"].sum() + tree["layers/1/norm"].sum()).compute()) == 18
+        tree.close()
+
+    def test_same_named_variables_of_different_lengths_share_no_dim(self) -> None:
+        tree = open_tree(["w", "a.w", "a.b.w"])
+        assert [tree[place].size for place in ("w", "a/w", "a/b/w")] == [1, 2, 3]
+
+    def test_a_key_that_others_begin_with_gets_a_percent_sign(self) -> None:
+        tree = open_tree(["a.b", "a.b.c"])
+        assert tree["a/b%"].size == 1
+        assert tree["a/b/c"].size == 2
+
+    def test_empty_parts_are_percent_signs(self) -> None:
+        tree = open_tree(["", "a..b", ".c", "d."])
+        found = {place: tree[place].size for place in ("%", "a/%/b", "%/c", "d/%") if place != "%"}
+        assert found == {"a/%/b": 2, "%/c": 3, "d/%": 4}
+        assert tree["%%"].size == 1  # both a key and the beginning of .c
+
+    def test_slashes_and_percent_signs_are_quoted(self) -> None:
+        tree = open_tree(["a/b.c/d", "100%.e"])
+        assert tree["a%2Fb"].ds["c%2Fd"].size == 1
+        assert tree["100%25/e"].size == 2
+
+    def test_the_separator_can_be_another(self) -> None:
+        tree = open_tree(["a/b.c", "./..", "d"], separator="/")
+        assert tree["a"].ds["b.c"].size == 1
+        assert tree["%2E"].ds["%2E%2E"].size == 2
+        assert open_tree(["a::b"], separator="::")["a/b"].size == 1
+
+    def test_a_branch_can_be_the_root(self, path: Path) -> None:
+        tree = xr.open_datatree(path, engine="tensorfmt", group="layers")
+        assert list(tree.groups) == ["/", "/0", "/1", "/0/attn"]
+        assert tree.attrs == {}
+
+    def test_variables_can_be_dropped_by_their_names_in_the_groups(self, path: Path) -> None:
+        tree = xr.open_datatree(path, engine="tensorfmt", drop_variables="norm")
+        assert list(tree["layers/0"].data_vars) == []
+        assert tree["layers/0/attn/q"].size == 2
+
+    @given(
+        st.lists(st.text(st.sampled_from("ab./%2EF"), max_size=7), unique=True, max_size=6),
+        st.sampled_from([".", "/", "a"]),
+    )
+    def test_no_key_is_lost(self, keys: list[str], separator: str) -> None:
+        tree = open_tree(keys, separator=separator)
+        found = {
+            variable.encoding["tensorfmt"]["key"]: variable.size
+            for node in tree.subtree
+            for variable in node.data_vars.values()
+        }
+        assert found == {key: position + 1 for position, key in enumerate(keys)}
+
+    @given(st.text(max_size=6) | st.text(st.sampled_from(".%/2EF5"), max_size=6))
+    def test_parts_can_be_told_from_their_quotation(self, part: str) -> None:
+        assert unquoted(quoted(part)) == part
+        assert quoted(part) not in ("", ".", "..")
+        assert "/" not in quoted(part)
+
+    def test_bottomless_keys_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=f"more than {MOST_LEVELS} parts between '.'"):
+            open_tree([".".join("x" * 70)])
+
+    def test_a_file_without_groups_is_a_root(self, tmp_path: Path) -> None:
+        file = tmp_path / "CoulombVertex.bin"
+        file.write_bytes(tf.version_0_9(np.zeros((2, 3))))
+        tree = xr.open_datatree(file, engine="tensorfmt")
+        assert list(tree.groups) == ["/"]
+        assert tree["tensor"].dims == ("a", "b")
+        stored = tmp_path / "pairs.tens"
+        stored.write_bytes(tf.index_value((3, 4), [5, 7], np.ones(2)))
+        tree = xr.open_datatree(stored, engine="tensorfmt", sparse="stored")
+        assert tree["a"].values.tolist() == [2, 1]
+
+    def test_the_engine_is_found_for_trees(self, path: Path) -> None:
+        assert TensorFormatBackend.supports_groups
+        assert xr.open_datatree(path)["layers/0/norm"].size == 3
+
+    def test_an_unknown_keyword_is_refused(self, path: Path) -> None:
+        with pytest.raises(TypeError, match="separators"):
+            xr.open_datatree(path, engine="tensorfmt", separators="/")
+
+
+class TestBranches:
+    @pytest.mark.parametrize("group", ["layers.0", "/layers/0", "/layers/0/"])
+    def test_a_branch_is_a_dataset_under_the_rest_of_the_names(self, path, group) -> None:
+        dataset = xr.open_dataset(path, engine="tensorfmt", group=group)
+        assert list(dataset) == ["attn.q", "norm"]
+        assert dataset["norm"].values.tolist() == [2, 2, 2]
+        assert dataset.attrs == {}
+
+    @pytest.mark.parametrize("group", [None, "", "/"])
+    def test_the_root_is_the_whole_file(self, path, group) -> None:
+        dataset = xr.open_dataset(path, engine="tensorfmt", group=group)
+        assert list(dataset) == KEYS
+        assert dataset.attrs == {"model": "tiny"}
+
+    def test_paths_of_a_tree_name_its_branches(self) -> None:
+        keys = ["a/b.c.d", "..e"]
+        for group, names in {
+            "/a%2Fb": ["c.d"],
+            "a/b": ["c.d"],
+            "/%": [".e"],
+            "/%/%": ["e"],
+        }.items():
+            dataset = xr.open_dataset(content(keys), engine="tensorfmt", group=group)
+            assert list(dataset) == names
+
+    def test_a_group_that_is_none_names_those_that_are(self, path: Path) -> None:
+        with pytest.raises(ValueError, match=r"no name begins with 'layer\.', but with 'embed'"):
+            xr.open_dataset(path, engine="tensorfmt", group="layer")
+        with pytest.raises(ValueError, match="but with nothing, as there is none"):
+            xr.open_dataset(content([]), engine="tensorfmt", group="layer")
+
+    def test_a_name_that_would_be_a_dimension_is_refused(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"'x\.y_dim_0' would be both a variable and a dimension"
+        ):
+            xr.open_dataset(content(["x.y", "x.x.y_dim_0"]), engine="tensorfmt", group="x")
+
+    @pytest.mark.parametrize("options", [{"group": 0}, {"separator": ""}, {"separator": None}])
+    def test_what_is_no_text_is_refused(self, path: Path, options) -> None:
+        with pytest.raises(TypeError, match=r"is not a text such as"):
+            xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+class TestGroupsAsADict:
+    def test_they_are_those_of_the_tree(self, path: Path) -> None:
+        groups = xr.open_groups(path, engine="tensorfmt")
+        assert list(groups) == [
+            "/",
+            "/embed",
+            "/layers",
+            "/layers/0",
+            "/layers/0/attn",
+            "/layers/1",
+        ]
+        assert groups["/"].attrs == {"model": "tiny"}
+        assert groups["/layers/1"]["norm"].values.tolist() == [3] * 4
+
+    def test_same_named_variables_are_not_confused_by_dask(self, tmp_path: Path) -> None:
+        """By xarray's own names for them, dask would take the one for the other."""
+        path = tmp_path / "model.mag"
+        first, second = np.arange(3), np.arange(10, 13)
+        path.write_bytes(mf.document({"g1.x": put(first), "g2.x": put(second)}))
+        dims = {"g1.x": ("n",), "g2.x": ("n",)}
+        groups = xr.open_groups(path, engine="tensorfmt", chunks={}, dims=dims)
+        total = groups["/g1"].x + groups["/g2"].x
+        assert total.values.tolist() == [10, 12, 14]
+        assert type(groups["/g1"].x.variable) is xr.Variable
+
+    def test_without_chunks_they_are_ordinary_and_lazy(self, path: Path) -> None:
+        dataset = xr.open_groups(path, engine="tensorfmt")["/layers/1"]
+        assert not dataset["norm"].variable._in_memory
+        assert dataset.chunk({})["norm"].sum().compute() == 12
+        assert (dataset["norm"] + 1).values.tolist() == [4] * 4

@@ -1,0 +1,322 @@
+"""Each bad MAG file has a message of its own, and none does anything but raise it."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import magfiles as mf
+from tests.magfiles import put
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning
+
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
+TENSORS = {"w": put(WEIGHTS), "b": put(WEIGHTS[0])}
+
+
+def load(content: bytes, **options: Any) -> xr.Dataset:
+    return xr.open_dataset(memoryview(content), engine="tensorfmt", **options).load()
+
+
+def patched(content: bytes, at: int, layout: str, *values: Any) -> bytes:
+    changed = bytearray(content)
+    struct.pack_into(layout, changed, at, *values)
+    return bytes(changed)
+
+
+def archive(at: int, layout: str, *values: Any, **options: Any) -> bytes:
+    """An archive of metadata `n` and tensors `w` and `b`, with a field changed, its checksum right.
+
+    Metadata begin at 24, tensors at 41 (`aux` 41, length 45, offset 53, shape 61, key 77 and 81)
+    and 82; the header ends at 115.
+    """
+    content = patched(mf.archive(TENSORS, {"n": 1}, **options), at, layout, *values)
+    return mf.with_checksum(content[:115], 8, 12) + content[115:]
+
+
+def snapshot(at: int, layout: str, *values: Any) -> bytes:
+    """A snapshot 100 with a field changed.
+
+    The pool is at 32 (count 36, offsets 40, text 52), descriptors at 62 and 102, BUF! at 134.
+    """
+    content = patched(mf.snapshot(TENSORS), at, layout, *values)
+    return mf.with_checksum(content[:134], 16, 20) + content[134:]
+
+
+def entry(**changes: Any) -> bytes:
+    """A snapshot 300 whose tensor `w` has other members."""
+
+    def change(content: dict[str, Any]) -> None:
+        content["tensor_map"]["w"].update(changes)
+
+    return mf.document(TENSORS, change=change)
+
+
+def without(*names: str) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        inner = content
+        for name in names[:-1]:
+            inner = inner[name]
+        del inner[names[-1]]
+
+    return change
+
+
+def text(document: bytes) -> bytes:
+    return mf.document_of(document, bytes(64))
+
+
+REFUSED = {
+    # what every container begins with
+    "magic": (b"MAG?" + bytes(60), r"magic and version at byte 0: b'MAG\?' and 0"),
+    "version 2": (patched(mf.archive(TENSORS), 4, "<I", 2), r"b'MAG!' and 2, .*1, 100, 200, 300"),
+    "newer": (patched(mf.document(TENSORS), 4, "<I", 400), r"400, .*newer than this version"),
+    "short": (b"MAG!\1\0\0\0", r"the MAG header at byte 0: cut off by the end of the file"),
+    # archive
+    "aux of the header": (archive(20, "<I", 1), "aux at byte 20: 1, expected 0"),
+    "type tag": (archive(24, "<I", 3), "the type tag of metadata record 0 at byte 24: 3"),
+    "type tag of tensors": (archive(24, "<I", 0), "expected 1 for int64 or 2 for float64"),
+    "key length 0": (archive(36, "<I", 0), r"the key length of metadata record 0 at byte 36: 0"),
+    "key length": (archive(36, "<I", 65536), r"65536, expected 1 to 65535"),
+    "key of metadata": (archive(40, "B", 0xFF), r"the key at byte 40: the bytes b'\\xff'"),
+    "metadata twice": (
+        mf.with_checksum(
+            struct.pack("<4sIIIII", b"MAG!", 1, 0, 0, 2, 0) + 2 * mf.metadata_record("n", 1), 8, 12
+        ),
+        "the key at byte 58: 'n' twice",
+    ),
+    "metadata cut off": (archive(16, "<I", 10), "metadata record"),
+    "many tensors": (archive(12, "<I", 2**32 - 1), "tensor record 2"),
+    "rank 0": (archive(41, "<I", 0), "rank and dtype of tensor record 0 at byte 41: 0x0"),
+    "rank 9": (archive(41, "<I", 0x900), "0x900, expected a rank of 1 to 8"),
+    "dtype of version 1": (archive(41, "<I", 0x204), "the dtype of 'w' at byte 41: 4"),
+    "dtype": (archive(41, "<I", 0x2FF), "0x2ff, .*a dtype below 11"),
+    "length": (archive(45, "<Q", 13), "the length of 'w' at byte 41: 13, expected 12 elements"),
+    "shape of zeros": (archive(61, "<q", 0), r"the shape of tensor record 0 at byte 61: \(0, 4\)"),
+    "negative shape": (archive(61, "<q", -3), r"\(-3, 4\), expected lengths of 1 and more"),
+    "huge shape": (archive(61, "<2q", 2**62, 4), f"the tensor's size at byte 41: {2**64}"),
+    "key of a tensor": (archive(81, "B", 0xFF), r"the key at byte 81: the bytes b'\\xff'"),
+    "one key twice": (
+        mf.with_checksum(archive(114, "s", b"w")[:115], 8, 12) + bytes(200),
+        "'w' twice",
+    ),
+    "offset in the header": (archive(53, "<Q", 64), "the data of 'w' at byte 64: bytes 64 to 112"),
+    "offset past the end": (archive(53, "<Q", 10**6), r"the end at byte \d+; the file is incompl"),
+    "offset of 2^63": (archive(53, "<Q", 2**63), "the data of 'w'"),
+    "overlap": (archive(53, "<Q", 160), "the data of 'b' at byte 192: .*those of 'w' end"),
+    # the record of the published text
+    "too high a rank in a literal record": (
+        patched(
+            mf.archive({"w": put(WEIGHTS)}, records="literal"), 24 + 5 + 48 + 1 + 16 + 1, "B", 7
+        ),
+        "rank and dtype of tensor record 0",
+    ),
+    # snapshot 100 and 200
+    "snapshot 200 without a pool": (
+        patched(mf.snapshot(TENSORS, version=200), 32, "4s", b"POOL"),
+        r"the marker SRP! at byte 32: b'POOL', expected b'SRP!'",
+    ),
+    "aux of a snapshot": (
+        snapshot(20, "<I", 1),
+        r"aux and the count of metadata at byte 20: \(1, 0",
+    ),
+    "metadata of a snapshot": (snapshot(24, "<I", 1), r"count of metadata at byte 20: \(0, 1\)"),
+    "strings": (snapshot(36, "<I", 65535), "the count of strings at byte 36: 65535"),
+    "first offset": (snapshot(40, "<I", 1), r"the offsets of strings at byte 40: \(1, 1, 2\)"),
+    "empty string": (snapshot(44, "<I", 0), r"\(0, 0, 2\), expected 0 and then ever larger"),
+    "pool past the end": (snapshot(48, "<I", 10**6), "the strings at byte 52: cut off"),
+    "pool too large": (snapshot(48, "<I", 2**31), f"{2**31}, expected up to {128 << 20}"),
+    "marker MDT!": (snapshot(54, "4s", b"MDTX"), "the marker MDT! at byte 54: b'MDTX'"),
+    "key of a descriptor": (snapshot(66, "<I", 2), "dtype 0 and key 2, .*a key below 2"),
+    "descriptor twice": (snapshot(106, "<I", 0), "'w' twice"),
+    "dtype of a descriptor": (
+        snapshot(63, "B", 12),
+        "dtype 12 and key 0, expected a dtype below 12",
+    ),
+    "rank of a descriptor": (
+        snapshot(62, "B", 200),
+        "the rank of tensor descriptor 0 at byte 62: 200",
+    ),
+    "count": (snapshot(70, "<Q", 13), r"tensor descriptor 0 at byte 62: 13 elements of shape"),
+    "reserved bytes": (snapshot(64, "<H", 1), "reserved bytes 0x1"),
+    "offset of a descriptor": (snapshot(78, "<Q", 65), "the data of 'w' at byte"),
+    "cut data": (mf.snapshot(TENSORS)[:-1], "the data of 'b' at byte 186: bytes 186 to 202"),
+    # snapshot 300
+    "draft": (
+        struct.pack("<4sHHQQQQ", b"MAG!", 300, 0, 40, 2, 4096, 0) + bytes(40),
+        "the header at byte 8: the one of 40 bytes of a draft",
+    ),
+    "aux of 300": (
+        patched(mf.document(TENSORS), 8, "<I", 2),
+        "aux at byte 8: 0x2, expected 0 or 1",
+    ),
+    "document in the header": (patched(mf.document(TENSORS), 12, "<Q", 12), "places of document"),
+    "document past the data": (patched(mf.document(TENSORS), 20, "<Q", 5000), "places of document"),
+    "document too long": (
+        patched(mf.document(TENSORS), 20, "<Q", 2**40),
+        "length at byte 20: 10995",
+    ),
+    "data past the end": (mf.document(TENSORS)[:-1], "the data at byte 4096: cut off by the end"),
+    "data length": (patched(mf.document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
+    "no JSON": (text(b"{not"), r"the document at byte 45: Expecting property name.*'not'"),
+    "no UTF-8": (text(b'{"a":"\xff"}'), "the document at byte 50: bytes that are not UTF-8"),
+    "no object": (text(b"[]"), "the document at byte 44: a list, expected a JSON object"),
+    "deep nesting": (text(b"[" * 10**6), "deeper nesting than Python can follow"),
+    "deep nesting of objects": (text(b'{"a":' * 10**6), "deeper nesting than Python can follow"),
+    "a long integer": (
+        text(b'{"a":' + b"1" * 5000 + b"}"),
+        "Exceeds the limit .*call sys.set_int_max_str_digits",
+    ),
+    "no tensors": (mf.document({}, change=without("tensor_map")), "'tensor_map' at byte 44: None"),
+    "no metadata": (mf.document({}, change=without("usr_metadata")), "'usr_metadata' at byte 44"),
+    "list of tensors": (
+        text(b'{"tensor_map":[],"usr_metadata":{}}'),
+        r"'tensor_map' at byte 44: \[\]",
+    ),
+    "entry": (text(b'{"tensor_map":{"w":3},"usr_metadata":{}}'), "the entry of 'w' at byte 44: 3"),
+    "entry as text": (text(b'{"tensor_map":{"w":"x"},"usr_metadata":{}}'), "the entry of 'w'"),
+    "no shape": (
+        mf.document(TENSORS, change=without("tensor_map", "w", "shape")),
+        "the entry of 'w'",
+    ),
+    "shape as a number": (entry(shape=12), "the shape of 'w' at byte 44: 12"),
+    "shape of bools": (entry(shape=[True, 12]), r"the shape of 'w' at byte 44: \[True, 12\]"),
+    "shape of floats": (entry(shape=[3.0, 4.0]), r"\[3.0, 4.0\], expected a list of lengths"),
+    "shape with -3": (entry(shape=[-3, -4]), r"\[-3, -4\], expected a list of lengths"),
+    "rank 32": (entry(shape=[1] * 32, nbytes=4), "the rank of w at byte 44: 32"),
+    "empty, but huge": (entry(shape=[0, 2**62], nbytes=0), f"{2**62} elements"),
+    "dtype_id": (entry(dtype_id=13), "the dtype_id of 'w' at byte 44: 13, expected a number below"),
+    "dtype_id as text": (entry(dtype_id="0"), "the dtype_id of 'w' at byte 44: '0'"),
+    "nbytes": (
+        entry(nbytes=47),
+        r"nbytes of 'w' at byte 44: 47, expected 48 for \[3, 4\] of float",
+    ),
+    "nbytes as a float": (entry(nbytes=48.0), "nbytes of 'w' at byte 44: 48.0"),
+    "negative offset": (entry(offset=-1), "the offset of 'w' at byte 44: -1"),
+    "offset beyond": (entry(offset=4096), "the offset of 'w' at byte 44: 4096, expected a place"),
+    "overlap of 300": (entry(offset=4064), "the data of 'b' at byte 8192: .*of 'w' end"),
+    "half a pair": (
+        text(
+            b'{"tensor_map":{"\\ud800":{"shape":[],"dtype":"int8","dtype_id":6,"offset":0,'
+            b'"nbytes":1}},"usr_metadata":{}}'
+        ),
+        r"the key: '\\ud800', expected text that UTF-8 can hold",
+    ),
+    "a tensor twice": (
+        text(b'{"tensor_map":{"w":{},"w":{}},"usr_metadata":{}}'),
+        "the entry of 'w'",
+    ),
+    "two maps of tensors": (
+        text(b'{"tensor_map":{},"tensor_map":{},"usr_metadata":{}}'),
+        "a JSON object at byte 44: a key twice",
+    ),
+    # stream
+    "marker THDR": (patched(mf.stream(TENSORS), 28, "4s", b"TXXX"), "the marker THDR at byte 28"),
+    "key length of a stream": (patched(mf.stream(TENSORS), 32, "<I", 1025), "a key of 1025 bytes"),
+    "rank 7": (patched(mf.stream(TENSORS), 84, "<I", 0x700), "rank 7 and dtype 0"),
+    "dtype of a stream": (patched(mf.stream(TENSORS), 84, "<I", 0x204), "rank 2 and dtype 4"),
+    "slot": (patched(mf.stream(TENSORS), 60, "<q", 2), r"the shape of tensor record 0 at byte 36"),
+    "zero in a stream": (patched(mf.stream(TENSORS), 36, "<q", 0), "2 lengths of 1 and more"),
+    "cut stream": (mf.stream(TENSORS)[:-1], "the data of 'b'"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_file_is_refused_by_name_of_the_fault(content: bytes, message: str) -> None:
+    with pytest.raises(TensorFormatError, match=message):
+        load(content, format="mag")
+
+
+def test_a_tensor_described_twice_is_refused() -> None:
+    part = b'"w":{"shape":[],"dtype":"int8","dtype_id":6,"offset":%d,"nbytes":1}'
+    content = text(b'{"tensor_map":{' + part % 0 + b"," + part % 8 + b'},"usr_metadata":{}}')
+    with pytest.raises(TensorFormatError, match="a JSON object at byte 44: a key twice"):
+        load(content)
+
+
+def test_a_dtype_whose_name_is_another_than_its_number_is_read_by_the_number() -> None:
+    with pytest.warns(TensorFormatWarning, match="'int32' by name, but float32 by its number 0"):
+        dataset = load(entry(dtype="int32"))
+    np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
+
+
+def test_longer_integers_open_once_python_may_read_them() -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(6000)
+    try:
+        content = mf.document({}, {"n": 10**5000})
+        assert load(content).attrs["n"] == 10**5000
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+WHOLE = {
+    "archive": mf.archive(TENSORS, {"n": 1, "x": 0.5}),
+    "literal": mf.archive(TENSORS, {"n": 1}, records="literal", lengths="bytes"),
+    "snapshot 100": mf.snapshot(TENSORS),
+    "snapshot 200": mf.snapshot(TENSORS, version=200),
+    "stream": mf.stream(TENSORS),
+}
+
+
+@pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
+class TestDamage:
+    @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
+    def test_every_part_of_a_file_opens_or_is_refused(self, content: bytes) -> None:
+        for stop in range(len(content)):
+            try:
+                dataset = load(content[:stop], format="mag")
+            except TensorFormatError:
+                continue
+            # Archives end with bytes that mean nothing.
+            np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
+
+    @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
+    @settings(max_examples=300)
+    @given(at=st.integers(0, 255), value=st.integers(0, 255))
+    def test_any_byte_may_be_any_other(self, content: bytes, at: int, value: int) -> None:
+        changed = bytearray(content)
+        changed[at % len(content)] = value
+        try:
+            load(bytes(changed), format="mag", verify=False)
+        except TensorFormatError:
+            return
+
+    @settings(max_examples=400)
+    @given(at=st.integers(0, 700), value=st.integers(0, 255))
+    def test_any_byte_of_a_document_may_be_any_other(self, at: int, value: int) -> None:
+        changed = bytearray(mf.document(TENSORS, {"n": [1, {"x": None}]}))
+        changed[at] = value
+        try:
+            load(bytes(changed), format="mag")
+        except TensorFormatError:
+            return
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        patched(mf.archive(TENSORS), 12, "<2I", 2**32 - 1, 2**32 - 1),
+        patched(mf.snapshot(TENSORS), 28, "<I", 2**32 - 1),
+        patched(mf.stream(TENSORS), 12, "<I", 2**32 - 1),
+        text(b'{"tensor_map":{' + b'"":{},' * 10**5 + b'"":{}},"usr_metadata":{}}'),
+    ],
+    ids=["archive", "snapshot", "stream", "document"],
+)
+def test_counts_that_lie_cost_neither_time_nor_memory(content: bytes) -> None:
+    tracemalloc.start()
+    start = time.process_time()
+    with pytest.raises(TensorFormatError):
+        load(content, format="mag")
+    assert time.process_time() - start < 5
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
