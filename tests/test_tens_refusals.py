@@ -77,7 +77,7 @@ REFUSED = {
         tf.version_1_0(VALUES, numbers=3),
         r"numbers per element at byte 16: 3, expected 1, 2, 4 or 8",
     ),
-    "order": (tf.header((1,) * 32), r"order at byte 20: 32, expected at most 31"),
+    "order": (tf.header((1,) * 32), r"the rank of the tensor at byte 20: 32, expected at most 31"),
     "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: cut off"),
     "reserved flag": (dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
     "flags in 0.9": (

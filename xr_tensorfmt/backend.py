@@ -27,7 +27,7 @@ class TensorFormatBackend(BackendEntrypoint):
     xarray finds it as ``engine="tensorfmt"``.
     """
 
-    description: ClassVar[str] = "Open binary tensor files (TENS) as lazy, labelled Datasets"
+    description: ClassVar[str] = "Open binary tensor files (TENS, MAG) as lazy, labelled Datasets"
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
@@ -84,10 +84,10 @@ class TensorFormatBackend(BackendEntrypoint):
             Variables to leave out.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
-        format : {"tens"}, optional
+        format : {"tens", "mag"}, optional
             The format; by default the content decides.
         name : str
-            Name of the variable.
+            Name of the variable of a file that holds one.
         dims : sequence of str, or mapping of variable name to such, optional
             A name for each index in the order of the file, in place of the file's own names.
         sparse : {"auto", "dense", "stored"}

@@ -13,8 +13,8 @@ import numpy as np
 from xr_tensorfmt.elements import Element, Plain
 from xr_tensorfmt.narrow import BFloat16, Boolean, Float8E4M3FN
 
+# Names of dtypes; the position of each is its number.
 Numbering = tuple[str, ...]
-"""Names of dtypes; the position of each is its number."""
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
@@ -54,9 +54,9 @@ def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
         "bfloat16": BFloat16(big_endian=order == ">"),
         "float8_e4m3fn": Float8E4M3FN(),
     }
-    plain = {
-        name: Plain(np.dtype(name).newbyteorder(order)) for name in THIRTEEN if name not in special
-    }
+    names = [name for name in THIRTEEN if name not in special]
+    # By way of the text numpy finds its own dtype again where the order is that of the machine.
+    plain = {name: Plain(np.dtype(np.dtype(name).newbyteorder(order).str)) for name in names}
     return plain | special
 
 
