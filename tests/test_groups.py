@@ -148,7 +148,7 @@ class TestBranches:
         assert dataset["norm"].values.tolist() == [2, 2, 2]
         assert dataset.attrs == {}
 
-    @pytest.mark.parametrize("group", [None, "", "/"])
+    @pytest.mark.parametrize("group", [None, "", "/", "//"])
     def test_the_root_is_the_whole_file(self, path, group) -> None:
         dataset = xr.open_dataset(path, engine="tensorfmt", group=group)
         assert list(dataset) == KEYS

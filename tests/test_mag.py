@@ -29,6 +29,7 @@ from xr_tensorfmt.formats.header import MOST_READ_AHEAD
 
 DATA = Path(__file__).parent / "data"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
+UNRELEASED = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9)), "w": put(WEIGHTS)}
 
 
 def load(content: bytes, **options) -> xr.Dataset:
@@ -343,13 +344,17 @@ class TestDtypes:
 
 
 class TestContainersToldApart:
-    def test_a_snapshot_of_the_day_with_another_alignment(self) -> None:
-        tensors = {"a": put(np.uint8([1, 2, 3])), "w": put(WEIGHTS)}
-        assert_holds(load(mf.snapshot(tensors, alignment=16)), tensors)
-
-    def test_a_snapshot_200_with_the_numbers_of_100(self) -> None:
-        tensors = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9))}
-        assert_holds(load(mf.snapshot(tensors, version=200, ids=mf.TWELVE)), tensors)
+    @pytest.mark.parametrize(
+        "content",
+        [
+            mf.snapshot(UNRELEASED, alignment=16),
+            mf.snapshot(UNRELEASED, version=200, ids=mf.TWELVE),
+        ],
+        ids=["another alignment", "numbers of version 100"],
+    )
+    def test_snapshots_between_releases_open_with_a_warning(self, content: bytes) -> None:
+        with pytest.warns(TensorFormatWarning, match="of some days between two releases"):
+            assert_holds(load(content), UNRELEASED)
 
     def test_an_archive_100_whose_first_number_looks_like_a_snapshot(self) -> None:
         number = int.from_bytes(b"\0\0\0\0SRP!", "little")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +20,23 @@ def paused_collector() -> Iterator[None]:
         yield
         return
     gc.disable()
+    _paused.append(True)
     try:
         yield
     finally:
+        _paused.pop()
         gc.enable()
+
+
+_paused: list[bool] = []
+
+
+def _resume_in_child() -> None:
+    """A process that is forked in the meantime has no thread that would come back to this."""
+    if _paused:
+        _paused.clear()
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_resume_in_child)

@@ -165,7 +165,12 @@ def _chunk_target(chunk_bytes: int | str) -> int:
     """Bytes of a chunk: what the user wants, but no more than dask would leave uncut."""
     if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
         raise TypeError(f"chunk_bytes={chunk_bytes!r} is neither an int nor a text such as '32MiB'")
-    wanted = parse_bytes(chunk_bytes)
+    try:
+        wanted = parse_bytes(chunk_bytes)
+    except (ValueError, OverflowError):
+        wanted = 0
     if wanted < 1:
-        raise ValueError(f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes")
+        raise ValueError(
+            f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes such as '32MiB'"
+        )
     return min(wanted, int(parse_bytes(dask.config.get("array.chunk-size", "128MiB"))))

@@ -38,13 +38,32 @@ class TensorFormatError(ValueError):
         """One sentence: where, what is there, what should be, what to do."""
         place = "" if self.offset is None else f" at byte {self.offset}"
         return (
-            f"{self.path}: {self.field}{place}: {self.found}, "
-            f"expected {self.expected}; {self.hint}."
+            f"{self.path}: {shortened(self.field)}{place}: {shortened(self.found)}, "
+            f"expected {shortened(self.expected)}; {self.hint}."
         )
 
     def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
         """Exceptions pickle by ``args``, which a dataclass leaves empty; dask workers need this."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
+
+
+def shortened(thing: object, length: int = 200) -> str:
+    """The text of a thing for a message, without its middle where it is long.
+
+    Parameters
+    ----------
+    thing : object
+        A text, or whatever ``str`` makes one of.
+    length : int
+        Most characters of it.
+
+    Returns
+    -------
+    str
+    """
+    text = str(thing)
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
 
 
 class SourceChangedError(TensorFormatError):

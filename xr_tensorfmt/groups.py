@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.tensor import Container, Tensor
 
 EMPTY = "%"
@@ -15,8 +16,6 @@ LEAF_AND_PREFIX = "%"
 
 MOST_LEVELS = 64
 """Limit on the groups within groups; each level costs a text as long as all above it."""
-
-_ROOTS = ("", "/")
 
 
 def branch(container: Container, group: str | None, separator: str) -> Container:
@@ -42,7 +41,7 @@ def branch(container: Container, group: str | None, separator: str) -> Container
     ValueError
         No name begins so.
     """
-    if group is None or group in _ROOTS:
+    if group is None or not group.strip("/"):
         return container
     prefix = _prefix(group, separator)
     tensors = tuple(
@@ -51,12 +50,13 @@ def branch(container: Container, group: str | None, separator: str) -> Container
         if each.name.startswith(prefix)
     )
     if not tensors:
-        first = sorted({each.name.partition(separator)[0] for each in container.tensors})
+        first = {each.name.partition(separator)[0]: None for each in container.tensors}
         raise ValueError(
-            f"group={group!r} is not in the file: no name begins with {prefix!r}, but with "
-            f"{', '.join(map(repr, first[:5])) or 'nothing, as there is none'}"
+            f"group={shortened(repr(group))} is not in the file: no name begins with "
+            f"{shortened(repr(prefix))}, but with "
+            f"{shortened(', '.join(map(repr, first))) or 'nothing, as there is none'}"
         )
-    return _node(tensors, container, "", is_root=False)
+    return _node(tensors, container, group, is_root=False)
 
 
 def split(container: Container, separator: str) -> dict[str, Container]:
@@ -83,7 +83,7 @@ def split(container: Container, separator: str) -> dict[str, Container]:
     for each in container.tensors:
         if each.name.count(separator) >= MOST_LEVELS:
             raise ValueError(
-                f"the name {each.name[:60]!r}... has more than {MOST_LEVELS} parts between "
+                f"the name {shortened(repr(each.name))} has more than {MOST_LEVELS} parts between "
                 f"{separator!r}; choose another separator=, or open the file as a Dataset"
             )
     members: dict[str, list[Tensor]] = {"/": []}

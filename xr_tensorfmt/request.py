@@ -34,7 +34,12 @@ class Request:
     chunk_bytes: int | str = TARGET
 
     def __post_init__(self) -> None:
-        """Refuse a group or a separator that is no text."""
+        """Refuse values of kinds that would be misunderstood."""
+        if not isinstance(self.verify, bool):
+            raise TypeError(f"verify={self.verify!r} is neither True nor False")
+        names = self.drop_variables
+        if isinstance(names, bytes) or not isinstance(names, str | Iterable | None):
+            raise TypeError(f"drop_variables={names!r} is neither a name nor a list of names")
         if self.group is not None and not isinstance(self.group, str):
             raise TypeError(f"group={self.group!r} is not a text such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:

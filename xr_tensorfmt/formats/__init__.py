@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.mag import MAG
@@ -63,12 +63,13 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:
     if isinstance(options.dims, Mapping):
-        names = [each.name for each in container.tensors]
-        unknown = [name for name in options.dims if name not in names]
-        if unknown:
+        names = {each.name: None for each in container.tensors}
+        unknown = next((name for name in options.dims if name not in names), None)
+        if unknown is not None:
             raise ValueError(
-                f"dims={options.dims!r} names dimensions of {unknown[0]!r}, but the variables are "
-                f"{', '.join(map(repr, names[:5]))}; to rename single dimensions use ds.rename"
+                f"dims={shortened(options.dims)} names dimensions of {shortened(repr(unknown))}, "
+                f"but the variables are {shortened(', '.join(map(repr, names)))}; "
+                "to rename single dimensions use ds.rename"
             )
 
 
@@ -80,8 +81,9 @@ def _check_lengths(container: Container, options: OpenOptions) -> None:
             known, other = found.setdefault(name, (length, tensor.name))
             if known != length:
                 raise ValueError(
-                    f"dims={options.dims!r} gives the name {name!r} to dimensions of different "
-                    f"lengths: {known} in {other!r} and {length} in {tensor.name!r}"
+                    f"dims={shortened(options.dims)} gives the name {name!r} to dimensions of "
+                    f"different lengths: {known} in {shortened(repr(other))} and {length} in "
+                    f"{shortened(repr(tensor.name))}"
                 )
 
 

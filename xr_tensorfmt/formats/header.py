@@ -27,7 +27,7 @@ class HeaderReader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._head = b""
+        self._head = bytearray()
 
     def bytes_at(self, offset: int, length: int, field: str) -> bytes:
         """Bytes of one field.
@@ -62,11 +62,11 @@ class HeaderReader:
         if offset > len(self._head) + READ_AHEAD:
             return self._fetch(offset, stop)
         if stop > len(self._head):
-            # Twice as much each time, so that no byte is copied more than a few times.
+            # Twice as much each time, so that a long header takes few requests.
             ahead = min(max(len(self._head), READ_AHEAD), MOST_READ_AHEAD)
             upto = min(self.source.size, max(stop, len(self._head) + ahead))
             self._head += self._fetch(len(self._head), upto)
-        return self._head[offset:stop]
+        return bytes(self._head[offset:stop])
 
     def first_bytes(self, length: int) -> bytes:
         """The first bytes of the file, fewer where it is shorter."""

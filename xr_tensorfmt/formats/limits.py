@@ -69,7 +69,7 @@ def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> Non
         raise TensorFormatError(
             path,
             "the tensor's size",
-            f"{extent} elements",
+            f"{item} bytes for each element of shape {tuple(lengths)}",
             f"at most {MOST_BYTES} bytes",
             "no computer can address it; the header is damaged",
             offset=offset,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.base import Format, OpenOptions
 from xr_tensorfmt.formats.header import HeaderReader
@@ -135,7 +137,8 @@ def _snapshot_else_archive(reader: HeaderReader, options: OpenOptions) -> Conten
         return read_snapshot(reader, options)
     except TensorFormatError as error:
         try:
-            return read_archive(reader, options)
+            # Only a right checksum says that it is none.
+            return read_archive(reader, replace(options, verify=True))
         except TensorFormatError:
             raise error from None
 

@@ -67,7 +67,8 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
         facts = {"checksum": checksum}
         return Contents("archive", version, tensors, stop, metadata, facts, warnings), fits
 
-    return first_that_fits([partial(reading, each) for each in candidates])
+    contents, _ = first_that_fits([partial(reading, each) for each in candidates])
+    return contents
 
 
 def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:

@@ -13,22 +13,27 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, TypeGuard
 
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.limits import check_rank, check_size
 from xr_tensorfmt.formats.mag.contents import Contents, Stored
 from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, element
 from xr_tensorfmt.formats.mag.json import Document, read_document
+from xr_tensorfmt.formats.mag.placement import check_alignment
 
 VERSION = 300
 
-MOST_DOCUMENT_BYTES = 256 << 20
+ALIGNMENT = 4096
+"""Multiple of bytes at which data begin, counted from the first of all data."""
+
+MOST_DOCUMENT_BYTES = 128 << 20
 """Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
 
 _HEADER = Struct("<4sIIQQQQ")
 _BIG_ENDIAN = 1
 _DRAFT_HEADER_BYTES = 40
 _NAMES = {"bool": "boolean"}
+_MOST_COUNT = (1 << 63) - 1
 _fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
@@ -76,6 +81,7 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
     facts = {name: document.content[name] for name in _FACTS if name in document.content}
     facts["byteorder"] = "big" if big_endian else "little"
     warnings = (*document.warnings(), *_renamed(document.path, mapped))
+    check_alignment(document.path, tensors, data.start, data.stop, ALIGNMENT)
     return Contents("snapshot", VERSION, tensors, data.start, metadata, facts, warnings)
 
 
@@ -127,7 +133,7 @@ def _error(
 def _member(document: Document, name: str, kind: type) -> Any:
     value = document.content.get(name)
     if not isinstance(value, kind):
-        raise document.error(f"{name!r}", _short(value), "a JSON object")
+        raise document.error(f"{name!r}", shortened(repr(value)), "a JSON object")
     return value
 
 
@@ -136,41 +142,38 @@ def _stored(document: Document, key: str, entry: Any, data: Section, big_endian:
         shape, number, offset, nbytes = _fields(entry)
     except (KeyError, TypeError):
         expected = "an object with shape, dtype_id, offset and nbytes"
-        raise document.error(f"the entry of {key!r}", _short(entry), expected) from None
+        raise document.error(f"the entry of {key!r}", shortened(repr(entry)), expected) from None
     if type(shape) is not list or not all(map(_is_count, shape)):
-        raise document.error(f"the shape of {key!r}", _short(shape), "a list of lengths")
+        raise document.error(f"the shape of {key!r}", shortened(repr(shape)), "a list of lengths")
     if not _is_count(number) or number >= len(THIRTEEN):
         expected = f"a number below {len(THIRTEEN)}"
-        raise document.error(f"the dtype_id of {key!r}", _short(number), expected)
+        raise document.error(f"the dtype_id of {key!r}", shortened(repr(number)), expected)
     check_rank(document.path, key, len(shape), document.offset)
     kind = element(THIRTEEN[number], big_endian=big_endian)
     check_size(document.path, shape, kind.stored.itemsize, document.offset)
     needed = prod(shape) * kind.stored.itemsize
     if nbytes != needed or not _is_count(nbytes):
         expected = f"{needed} for {shape} of {kind.name}"
-        raise document.error(f"nbytes of {key!r}", _short(nbytes), expected)
+        raise document.error(f"nbytes of {key!r}", shortened(repr(nbytes)), expected)
     if not _is_count(offset) or data.start + offset + needed > data.stop:
         expected = f"a place for {needed} bytes within the {data.stop - data.start} of data"
-        raise document.error(f"the offset of {key!r}", _short(offset), expected)
+        raise document.error(f"the offset of {key!r}", shortened(repr(offset)), expected)
     return Stored(key, tuple(shape), kind, data.start + offset, needed)
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and value >= 0
-
-
-def _short(value: object) -> str:
-    return repr(value)[:60]
+    return type(value) is int and 0 <= value <= _MOST_COUNT
 
 
 def _renamed(path: str, mapped: Mapping[str, Any]) -> tuple[str, ...]:
     """What to say where the name of a dtype is not that of its number, which magnetron goes by."""
     for key, entry in mapped.items():
         name = THIRTEEN[entry["dtype_id"]]
-        if entry.get("dtype") != _NAMES.get(name, name):
+        found = entry.get("dtype")
+        if found != _NAMES.get(name, name):
             message = (
-                f"{path}: the dtype of {key!r} is {_short(entry.get('dtype'))} by name, but "
-                f"{name} by its number {entry['dtype_id']}, and is read so, as magnetron does."
+                f"{path}: the dtype of {shortened(repr(key))} is {shortened(repr(found))} by name, "
+                f"but {name} by its number {entry['dtype_id']}, and is read so, as magnetron does."
             )
             return (message,)
     return ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from json import JSONDecodeError, loads
 from typing import Any
 
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.header import HeaderReader
 
 
@@ -48,7 +48,7 @@ class Document:
         """What to say of keys that occur twice in the users' own metadata."""
         if not self.repeated:
             return ()
-        keys = ", ".join(map(repr, list(self.repeated[0])[:5]))
+        keys = shortened(", ".join(map(repr, self.repeated[0])))
         message = (
             f"{self.path}: the metadata hold an object with a key twice, of which the last value "
             f"is taken; its keys are {keys}."

@@ -58,6 +58,52 @@ def check_placement(path: str, contents: Contents, size: int) -> None:
         stop, before = tensor.stop, repr(tensor.key)
 
 
+def check_alignment(
+    path: str, tensors: Sequence[Stored], start: int, stop: int, alignment: int
+) -> None:
+    """Refuse data that lie elsewhere than a writer puts them who aligns each tensor.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    tensors : sequence of Stored
+        The tensors.
+    start, stop : int
+        Where the section of all data begins and ends.
+    alignment : int
+        What each offset in the section is a multiple of; no gap is as long.
+
+    Raises
+    ------
+    TensorFormatError
+        A tensor begins elsewhere, or bytes are left that belong to none.
+    """
+    position = start
+    for tensor in sorted(tensors, key=_offset):
+        if not tensor.nbytes:
+            continue
+        if tensor.offset >= position + alignment or (tensor.offset - start) % alignment:
+            raise TensorFormatError(
+                path,
+                f"the data of {tensor.key!r}",
+                f"at byte {tensor.offset - start} of the data section",
+                f"the first multiple of {alignment} from {position - start} on",
+                "the header is damaged; fetch the file again",
+                offset=tensor.offset,
+            )
+        position = tensor.stop
+    if stop - position >= alignment:
+        raise TensorFormatError(
+            path,
+            "the data section",
+            f"{stop - position} bytes more than its tensors need",
+            f"fewer than {alignment}",
+            "the header is damaged; fetch the file again",
+            offset=position,
+        )
+
+
 def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> int | None:
     """Whether data lie without any gaps but those of their alignment.
 
@@ -83,7 +129,9 @@ def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> 
     return position
 
 
-def first_that_fits(candidates: Sequence[Callable[[], tuple[Contents, bool]]]) -> Contents:
+def first_that_fits(
+    candidates: Sequence[Callable[[], tuple[Contents, bool]]],
+) -> tuple[Contents, bool]:
     """The first reading of a header whose data lie as its writer puts them.
 
     Parameters
@@ -96,13 +144,15 @@ def first_that_fits(candidates: Sequence[Callable[[], tuple[Contents, bool]]]) -
     -------
     Contents
         The first that fits; if none does, the first that can be read at all.
+    bool
+        Whether it fits.
 
     Raises
     ------
     TensorFormatError
         None can be read; the error is that of the first.
     """
-    readable: list[Contents] = []
+    readable: list[tuple[Contents, bool]] = []
     errors: list[TensorFormatError] = []
     for candidate in candidates:
         try:
@@ -111,8 +161,8 @@ def first_that_fits(candidates: Sequence[Callable[[], tuple[Contents, bool]]]) -
             errors.append(error)
             continue
         if fits:
-            return contents
-        readable.append(contents)
+            return contents, True
+        readable.append((contents, False))
     if readable:
         return readable[0]
     raise errors[0]

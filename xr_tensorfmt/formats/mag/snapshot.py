@@ -22,7 +22,12 @@ from xr_tensorfmt.formats.mag.checksum import check_checksum
 from xr_tensorfmt.formats.mag.contents import Contents, Stored
 from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, TWELVE, Numbering, element
 from xr_tensorfmt.formats.mag.names import decode_key
-from xr_tensorfmt.formats.mag.placement import first_that_fits, follow_each_other, round_up
+from xr_tensorfmt.formats.mag.placement import (
+    check_placement,
+    first_that_fits,
+    follow_each_other,
+    round_up,
+)
 
 POOL, DATA = b"SRP!", b"BUF!"
 
@@ -103,6 +108,13 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
             back=12,
         )
     keys = _read_pool(cursor)
+    if tensor_count > len(keys):
+        raise cursor.error(
+            "the count of tensors",
+            tensor_count,
+            f"up to {len(keys)}, as there are keys",
+            "it is damaged",
+        )
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     descriptors = [_read_descriptor(cursor, number) for number in range(tensor_count)]
@@ -111,13 +123,39 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     descriptors.sort(key=lambda each: each.key)
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
 
+    released = _READINGS[version][0]
+
     def reading(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
         start = round_up(cursor.offset, alignment)
         tensors = tuple(_stored(cursor, each, keys, numbering, start) for each in descriptors)
-        fits = follow_each_other(tensors, start, alignment) == reader.source.size
-        return Contents("snapshot", version, tensors, start, {}, facts, warnings), fits
+        doubts = () if (numbering, alignment) == released else (_doubt(reader.source.name),)
+        contents = Contents("snapshot", version, tensors, start, {}, facts, warnings + doubts)
+        ends = follow_each_other(tensors, start, alignment) == reader.source.size
+        return contents, ends and _zeros(reader, cursor.offset, start)
 
-    return first_that_fits([partial(reading, *each) for each in _READINGS[version]])
+    contents, fits = first_that_fits([partial(reading, *each) for each in _READINGS[version]])
+    if not fits:
+        check_placement(reader.source.name, contents, reader.source.size)
+        raise cursor.error(
+            "the data",
+            f"{reader.source.size - cursor.offset} bytes",
+            "those of all tensors one after the other, and then the end of the file",
+            "the file is incomplete, or something was added to it; fetch it again",
+        )
+    return contents
+
+
+def _zeros(reader: HeaderReader, start: int, stop: int) -> bool:
+    """Whether there is nothing but padding; the file may end in the middle of it."""
+    padding = reader.bytes_at(start, min(stop, reader.source.size) - start, "the padding")
+    return not any(padding)
+
+
+def _doubt(path: str) -> str:
+    return (
+        f"{path}: the data lie as for the commits of some days between two releases of magnetron, "
+        "and are read so; compare some values."
+    )
 
 
 def _read_pool(cursor: Cursor) -> list[str]:

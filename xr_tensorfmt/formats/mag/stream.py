@@ -47,8 +47,16 @@ def read_stream(reader: HeaderReader) -> Contents:
         The header is damaged or cut off.
     """
     header = reader.bytes_at(0, HEADER.size, "the MAG header")
-    _, version, _, tensor_count, _, _ = HEADER.unpack(header)
+    _, version, _, tensor_count, metadata_count, aux = HEADER.unpack(header)
     cursor = Cursor(reader, HEADER.size)
+    if (version, metadata_count, aux) != (1, 0, 0):
+        raise cursor.error(
+            "version, count of metadata and aux",
+            (version, metadata_count, aux),
+            "1, 0 and 0",
+            "the header is damaged",
+            back=HEADER.size - 4,
+        )
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
     records = [_read_record(cursor, number) for number in range(tensor_count)]
@@ -60,6 +68,13 @@ def read_stream(reader: HeaderReader) -> Contents:
         nbytes = prod(shape) * kind.stored.itemsize
         tensors.append(Stored(key, shape, kind, position, nbytes))
         position += nbytes
+    if position != reader.source.size:
+        raise cursor.error(
+            "the data",
+            f"{reader.source.size - start} bytes",
+            f"{position - start} bytes for all tensors",
+            "the file is incomplete or its header damaged; fetch it again",
+        )
     return Contents("stream", version, tuple(tensors), start)
 
 
