@@ -92,7 +92,7 @@ def check_alignment(
                 "the header is damaged; fetch the file again",
                 offset=tensor.offset,
             )
-        position = tensor.stop
+        position = max(position, tensor.stop)
     if stop - position >= alignment:
         raise TensorFormatError(
             path,
