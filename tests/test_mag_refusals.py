@@ -241,10 +241,10 @@ REFUSED = {
     ),
     "overlap of 300": (
         mf.document(
-            {**TENSORS, "c": put(WEIGHTS)},
-            change=lambda content: content["tensor_map"]["b"].update(offset=0),
+            {"w": put(np.zeros(1250, np.float32)), "b": put(WEIGHTS[0])},
+            change=lambda content: content["tensor_map"]["b"].update(offset=4096),
         ),
-        "the data of 'b' at byte 4096: bytes 4096 to 4112, expected data after byte 4144",
+        "the data of 'b' at byte 8192: bytes 8192 to 8208, expected data after byte 9096",
     ),
     "data of no tensor": (
         mf.document(
