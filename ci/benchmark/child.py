@@ -10,7 +10,15 @@ from time import perf_counter
 from benchmark.sections import SECTIONS
 
 # What a contender imports is no part of its memory, or of its time.
-MODULES = ("dask.array", "h5netcdf", "netCDF4", "xarray", "xr_tensorfmt.backend", "zarr")
+MODULES = (
+    "dask.array",
+    "h5netcdf",
+    "netCDF4",
+    "safetensors.numpy",
+    "xarray",
+    "xr_tensorfmt.backend",
+    "zarr",
+)
 
 _LONG_ENOUGH = 0.25
 

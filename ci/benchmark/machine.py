@@ -11,7 +11,16 @@ from pathlib import Path
 import psutil
 from dask.system import CPU_COUNT
 
-PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "xr-tensorfmt")
+PACKAGES = (
+    "numpy",
+    "xarray",
+    "dask",
+    "zarr",
+    "h5netcdf",
+    "netCDF4",
+    "safetensors",
+    "xr-tensorfmt",
+)
 _GIBIBYTE = 1 << 30
 
 CORES = CPU_COUNT

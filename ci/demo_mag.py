@@ -1,0 +1,271 @@
+"""MAG: open files of magnetron, average a set of images by class, look into a model's layers.
+
+The images and the weights are made up; they are written as magnetron 0.2 writes them.
+"""
+
+import json
+import struct
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from dask.diagnostics import ProgressBar
+from matplotlib.figure import SubFigure
+from numpy.typing import NDArray
+
+# Files that released versions of magnetron wrote.
+GENUINE = Path(__file__).resolve().parents[1] / "tests" / "data"
+
+PAGE = 4096
+DTYPE_IDS = {"float32": 0, "bfloat16": 2, "uint8": 5, "int64": 12}
+
+IMAGES, SIDE = 21_845, 32
+LAYERS, WIDTH, INNER = 24, 512, 1408
+# Edges that bfloat16 can hold, so that neighbouring bins count equally many of its numbers.
+EDGES = np.arange(-122, 123) / 1024
+
+Array = NDArray[Any]
+
+
+def write_snapshot(
+    path: Path, tensors: Mapping[str, tuple[str, Array]], metadata: Mapping[str, Any]
+) -> None:
+    """Write a snapshot of version 300: a header, a JSON document, data that begin on pages."""
+    entries, position = {}, 0
+    for key, (dtype, values) in tensors.items():
+        position += -position % PAGE
+        entries[key] = {
+            "shape": values.shape,
+            "dtype": dtype,
+            "dtype_id": DTYPE_IDS[dtype],
+            "offset": position,
+            "nbytes": values.nbytes,
+        }
+        position += values.nbytes
+    document = {
+        "manifest_ver": 1,
+        "timestamp": "2026-09-01T12:00:00+00:00",
+        "magnetron_ver": "0.2.2",
+        "snapshot_ver": "0.3.0",
+        "usr_metadata": metadata,
+        "tensor_map": entries,
+    }
+    text = json.dumps(document, separators=(",", ":")).encode()
+    first = struct.calcsize("<4sIIQQQQ")
+    start = first + len(text) + -(first + len(text)) % PAGE
+    with path.open("wb") as file:
+        file.write(struct.pack("<4sIIQQQQ", b"MAG!", 300, 0, first, len(text), start, position))
+        file.write(text)
+        for key, (_, values) in tensors.items():
+            file.seek(start + entries[key]["offset"])
+            file.write(np.ascontiguousarray(values).data)
+
+
+def heart(x: Array, y: Array) -> Array:
+    """Positive inside."""
+    return 0.5 - x**2 - (1.15 * y - 0.75 * np.sqrt(abs(x)) + 0.25) ** 2
+
+
+def moon(x: Array, y: Array) -> Array:
+    """Positive inside."""
+    return np.minimum(0.68 - np.hypot(x, y), np.hypot(x - 0.34, y - 0.2) - 0.5)
+
+
+def petals(count: int, mean: float, swing: float) -> Callable[[Array, Array], Array]:
+    """Positive inside of a disc whose radius goes up and down `count` times."""
+    return lambda x, y: mean + swing * np.cos(count * np.arctan2(x, y)) - np.hypot(x, y)
+
+
+SHAPES: dict[str, tuple[Callable[[Array, Array], Array], tuple[int, int, int]]] = {
+    "sun": (petals(12, 0.58, 0.12), (255, 196, 61)),
+    "moon": (moon, (222, 228, 240)),
+    "heart": (heart, (232, 76, 97)),
+    "flower": (petals(5, 0.5, 0.22), (214, 140, 232)),
+    "ring": (lambda x, y: 0.16 - abs(np.hypot(x, y) - 0.52), (92, 190, 232)),
+    "clover": (petals(3, 0.48, 0.24), (128, 206, 98)),
+}
+
+
+def images_of(name: str, count: int, random: np.random.Generator) -> Array:
+    """Images (n, channel, y, x) of one class: never twice the same place, size, colour or noise."""
+    inside, colour = SHAPES[name]
+    axis = np.linspace(-1, 1, SIDE, dtype=np.float32)
+    jitter = random.normal(0, 0.09, (4, count, 1, 1)).astype(np.float32)
+    size, tint = 1 + jitter[2], 1 + jitter[3][:, np.newaxis]
+    level = inside((axis - jitter[0]) / size, (axis[::-1, np.newaxis] - jitter[1]) / size)
+    mask = np.clip(8 * level + 0.5, 0, 1)[:, np.newaxis]
+    sky = np.array([24, 32, 64], np.float32)[:, np.newaxis, np.newaxis]
+    sky = sky * (1.2 - 0.6 * axis[:, np.newaxis])
+    values = sky + mask * (np.array(colour, np.float32)[:, np.newaxis, np.newaxis] * tint - sky)
+    values += random.standard_normal(values.shape, np.float32) * 32
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+def write_images(path: Path) -> None:
+    """Write a set of labelled images."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, len(SHAPES), IMAGES)
+    images = np.empty((IMAGES, 3, SIDE, SIDE), np.uint8)
+    for number, name in enumerate(SHAPES):
+        members = np.flatnonzero(labels == number)
+        images[members] = images_of(name, members.size, random)
+    tensors = {"train_images": ("uint8", images), "train_labels": ("int64", labels)}
+    write_snapshot(path, tensors, {"source": "made up", "classes": list(SHAPES)})
+
+
+def as_bfloat16(values: Array) -> Array:
+    """The nearest bfloat16 of each float32, as its bits: the upper half, rounded to even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def spread(layer: int) -> float:
+    """Standard deviation of the weights of a layer."""
+    depth = layer / (LAYERS - 1)
+    return 0.014 + 0.020 * depth + 0.009 * np.sin(2.5 * np.pi * depth) ** 2
+
+
+def write_model(path: Path) -> None:
+    """Write weights of a language model as bfloat16."""
+    random = np.random.default_rng(1)
+    shapes = {f"self_attn.{name}_proj": (WIDTH, WIDTH) for name in "qkvo"}
+    shapes |= {"mlp.gate_proj": (INNER, WIDTH), "mlp.up_proj": (INNER, WIDTH)}
+    shapes |= {"mlp.down_proj": (WIDTH, INNER)}
+    tensors = {}
+    for layer in range(LAYERS):
+        for name, shape in shapes.items():
+            scale = spread(layer) * (0.45 if name.endswith(("o_proj", "down_proj")) else 1)
+            values = np.float32(scale) * random.standard_normal(shape, np.float32)
+            tensors[f"layers.{layer}.{name}.weight"] = ("bfloat16", as_bfloat16(values))
+    config = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH, "intermediate_size": INNER}
+    write_snapshot(path, tensors, {"architecture": "made up", "model_config": config})
+
+
+def show_genuine() -> None:
+    """Files of magnetron as they are."""
+    new, old = GENUINE / "n300-qwen-like.mag", GENUINE / "a1-gpt2-like.mag"
+
+    say(f'xr.open_dataset("{new.name}", engine="tensorfmt"), written by magnetron 0.2')
+    ds = xr.open_dataset(new, engine="tensorfmt")
+    print(ds)
+
+    say("its metadata are ds.attrs, nested as they were stored")
+    for name in ("source_repo", "model_config", "hf_config"):
+        print(f"ds.attrs[{name!r}] = {ds.attrs[name]}")
+    print(f"ds.attrs['tokenizer_json'] = a text of {len(ds.attrs['tokenizer_json'])} characters")
+
+    say("values stored as bfloat16 come out as the same numbers in float32")
+    weight = ds["layers.0.self_attn.q_proj.weight"]
+    print(f"encoding['dtype'] = {weight.encoding['dtype']}, dtype = {weight.dtype}:")
+    print(weight[0, :4].values)
+
+    say(f'xr.open_datatree("{old.name}", group="transformer.h.0"), written by magnetron 0.1.2')
+    print(xr.open_datatree(old, engine="tensorfmt", group="transformer.h.0"))
+
+
+def show_images(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
+    """One image of each class, and the mean of all."""
+    say(
+        'images and their labels: dims={"train_images": ("n", "channel", "y", "x"), ...}, chunks={}'
+    )
+    names = {"train_images": ("n", "channel", "y", "x"), "train_labels": ("n",)}
+    ds = xr.open_dataset(path, engine="tensorfmt", dims=names, chunks={}, chunk_bytes="4MiB")
+    print(ds)
+
+    say("mean image of each class, by dask")
+    classes = xr.DataArray(ds.attrs["classes"], dims="class")
+    belongs = ds.train_labels == xr.DataArray(np.arange(classes.size), coords={"class": classes})
+    total = xr.dot(belongs.astype("f4"), ds.train_images.astype("f4"), dim="n")
+    with ProgressBar():
+        mean, count = dask.compute(total / belongs.sum("n"), belongs.sum("n"))
+    print(count.to_series().rename("images").to_string())
+
+    first = belongs.argmax("n").compute()
+    return ds.train_images.isel(n=first).load(), mean
+
+
+def show_model(path: Path) -> Array:
+    """How the weights of each layer are distributed."""
+    say(f"a model of {path.stat().st_size >> 20} MiB in bfloat16: chunks={{}}")
+    start = time.perf_counter()
+    ds = xr.open_dataset(path, engine="tensorfmt", chunks={})
+    taken = 1e3 * (time.perf_counter() - start)
+    print(f"{len(ds)} variables of {ds.nbytes >> 20} MiB as float32, opened in {taken:.0f} ms")
+
+    say('histogram of each layer, group="layers.0" to "layers.23", by dask')
+    layers = [
+        xr.open_dataset(path, engine="tensorfmt", group=f"layers.{number}", chunks={})
+        for number in range(LAYERS)
+    ]
+    with ProgressBar():
+        return np.array(dask.compute(*map(histogram, layers)))
+
+
+def histogram(layer: xr.Dataset) -> dask.array.Array:
+    """Weights of a layer in each bin, not computed yet."""
+    return sum(dask.array.histogram(weight.data, EDGES)[0] for weight in layer.values())
+
+
+def draw_layers(figure: SubFigure, counts: Array) -> None:
+    """One ridge a layer, the first at the bottom."""
+    axes = figure.subplots()
+    values = (EDGES[1:] + EDGES[:-1]) / 2
+    heights = 7 * counts / counts.max()
+    deviations = np.sqrt((counts * values**2).sum(1) / counts.sum(1))
+    shades = mpl.colors.Normalize(0.9 * deviations.min(), 1.1 * deviations.max())
+    colours = mpl.colormaps["plasma"](shades(deviations))
+    for number in reversed(range(LAYERS)):
+        ridge = number + heights[number]
+        order = 2 * (LAYERS - number)
+        axes.fill_between(values, number, ridge, color=colours[number], lw=0, zorder=order)
+        axes.plot(values, ridge, color="white", lw=0.9, zorder=order + 1)
+    axes.set(xlim=(EDGES[0], EDGES[-1]), ylim=(-0.3, None), xlabel="weight", ylabel="layer")
+    axes.set_yticks(range(0, LAYERS, 4))
+    axes.tick_params(left=False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    scale = mpl.cm.ScalarMappable(shades, "plasma")
+    figure.colorbar(scale, ax=axes, shrink=0.5, aspect=30, label="standard deviation")
+    figure.suptitle("weights of each layer, stored as bfloat16", fontsize=11)
+
+
+def draw_images(figure: SubFigure, first: xr.DataArray, mean: xr.DataArray) -> None:
+    """A row a class: one image beside the mean of all."""
+    rows = figure.subplots(mean.sizes["class"], 2)
+    for name, row in zip(mean["class"].values, rows, strict=True):
+        for axes, images in zip(row, (first, mean), strict=True):
+            image = images.sel({"class": name}).transpose("y", "x", "channel")
+            axes.imshow(image.astype(np.uint8), interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        row[0].set_ylabel(name)
+    rows[0, 0].set_title("one image", fontsize=9)
+    rows[0, 1].set_title("mean of its class", fontsize=9)
+    figure.suptitle(f"{IMAGES:,} images", fontsize=11)
+
+
+def say(text: str) -> None:
+    """A heading between outputs."""
+    print(f"\n--- {text}\n")
+
+
+def main(folder: Path, picture: Path) -> None:
+    """Show what a newcomer would want to see; files go into the folder."""
+    show_genuine()
+    images, model = folder / "images.mag", folder / "model-bfloat16.mag"
+    write_images(images)
+    first, mean = show_images(images)
+    write_model(model)
+    counts = show_model(model)
+
+    figure = plt.figure(figsize=(11, 7), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(3, 1))
+    draw_layers(left, counts)
+    draw_images(right, first, mean)
+    figure.savefig(picture, dpi=150)
