@@ -51,10 +51,9 @@ class Extents:
         Extents
         """
         starts, stops = starts[starts < stops], stops[starts < stops]
-        apart = np.concatenate(([True], starts[1:] != stops[:-1]))[: starts.size]
-        firsts = np.flatnonzero(apart)
-        lasts = np.append(firsts[1:], starts.size) - 1
-        return cls(starts[firsts], stops[lasts] - starts[firsts])
+        begins, ends = np.ones((2, starts.size), dtype=np.bool_)
+        begins[1:] = ends[:-1] = starts[1:] != stops[:-1]
+        return cls(starts[begins], stops[ends] - starts[begins])
 
     @classmethod
     def none(cls) -> Extents:

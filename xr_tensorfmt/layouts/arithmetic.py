@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -84,19 +83,24 @@ class Scaled(Elementwise):
     def apply(self, values: Array) -> Array:
         """Multiply; a part that is zero multiplies nothing."""
         scaled = np.empty(values.shape, dtype=self.dtype)
-        if self.dtype.kind == "f":
-            np.multiply(values, self.scalar.real, out=scaled, dtype=np.float64)
-        elif self.scalar.imag == 0:
-            np.multiply(values.real, self.scalar.real, out=scaled.real, dtype=np.float64)
-            np.multiply(values.imag, self.scalar.real, out=scaled.imag, dtype=np.float64)
-        elif values.dtype.kind != "c":
-            np.multiply(values, self.scalar.real, out=scaled.real, dtype=np.float64)
-            np.multiply(values, self.scalar.imag, out=scaled.imag, dtype=np.float64)
-        else:
-            np.multiply(values, self.scalar, out=scaled, dtype=np.complex128)
-        if not (isfinite(self.scalar.real) and isfinite(self.scalar.imag)):
+        with np.errstate(invalid="ignore", over="ignore"):
+            self._multiply(values, scaled)
+        if not np.isfinite(self.scalar):
             scaled[values == 0] = 0
         return scaled
+
+    def _multiply(self, values: Array, scaled: Array) -> None:
+        real, imaginary = self.scalar.real, self.scalar.imag
+        if scaled.dtype.kind == "f":
+            np.multiply(values, real, out=scaled, dtype=np.float64)
+        elif imaginary == 0:
+            np.multiply(values.real, real, out=scaled.real, dtype=np.float64)
+            np.multiply(values.imag, real, out=scaled.imag, dtype=np.float64)
+        elif values.dtype.kind != "c":
+            np.multiply(values, real, out=scaled.real, dtype=np.float64)
+            np.multiply(values, imaginary, out=scaled.imag, dtype=np.float64)
+        else:
+            np.multiply(values, self.scalar, out=scaled, dtype=np.complex128)
 
 
 @dataclass(frozen=True)
