@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 def lowest(requirement: str) -> str:
-    """``"numpy>=2.0.0"`` as ``"numpy==2.0.0"``."""
-    match = re.fullmatch(r"([A-Za-z0-9._-]+)>=([0-9.]+)", requirement)
+    """``"numpy>=2.0.0"`` as ``"numpy==2.0.0"``; constraints need no markers."""
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)>=([0-9.]+)( *;.*)?", requirement)
     if match is None:
         raise SystemExit(f"{requirement!r} is not of the form name>=version")
-    name, version = match.groups()
+    name, version = match.group(1, 2)
     return f"{name}=={version}"
 
 
