@@ -19,6 +19,8 @@ from xr_tensorfmt.sources.windows import LARGEST_WINDOW
 
 # Bytes of packed rows that are unpacked at a time, so that they and their values stay in the cache.
 _BLOCK = 128 << 10
+# Gaps that are larger than pieces by more than this are not mapped along with them.
+_MOSTLY_GAPS = 16
 # From so many columns for each wanted one on, the wanted ones are fetched one by one.
 _FEW = 64
 
@@ -156,8 +158,9 @@ def fetch(source: Source, pieces: Pieces) -> tuple[Bytes, Integers]:
     """
     first, stop = int(pieces.starts[0]), int(pieces.stops[-1])
     lengths = pieces.stops - pieces.starts
-    # About every page is needed for some piece, so that a window wastes none.
-    if int(lengths.sum()) + len(pieces) * PAGE >= stop - first:
+    wanted, span = int(lengths.sum()), stop - first
+    # About every page is needed for some piece, or pieces are too large to be copied twice.
+    if wanted + len(pieces) * PAGE >= span or wanted * _MOSTLY_GAPS >= span:
         window = source.window(first, stop)
         if window is not None:
             return window, pieces.starts - first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,23 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from benchmark.case import Aim, Case, Results, Section, Table
+from benchmark.case import Aim, Case, Results, Role, Section, Table
 from benchmark.causets import HEADER, payload_bytes, write_container
 from xr_tensorfmt import popcount
 
 _LARGE_SIZE = 1 << 30
 _BLOCK = 2048
 
+_TINY = 2000
+
 _INTRO = """\
 Containers of PyCauset with random values: causal matrices of 20,000 and of 100,000 elements (25 MB
 and 625 MB of bits; unpacked 400 MB and 10 GB), and a strict triangle of 20,000 rows of float64
 (1.6 GB). `--quick` takes 50,000 and 8,000 for the last two. All is in the page cache.
 
-The limit for unpacking is `numpy.unpackbits` of mapped bytes that give as many elements as are asked
-for; the limit for counting is `numpy.bitwise_count` over all mapped words, which does not yet add
-them up."""
+The limit for unpacking is `numpy.unpackbits` of mapped bytes that give as many elements as are
+asked for; the limit for counting is `numpy.bitwise_count` over all mapped words, which does not add
+them up yet. The files are opened beforehand."""
 
 
 def _orders(size: int) -> tuple[int, int, int]:
@@ -37,6 +39,10 @@ def _orders(size: int) -> tuple[int, int, int]:
 
 def _small(folder: Path) -> Path:
     return folder / "small.pycauset"
+
+
+def _tiny(folder: Path) -> Path:
+    return folder / "tiny.pycauset"
 
 
 def _large(folder: Path) -> Path:
@@ -54,6 +60,7 @@ def _disk(size: int) -> int:
 
 def _write(folder: Path, size: int) -> None:
     small, large, numbers = _orders(size)
+    write_container(_tiny(folder), _TINY, "CAUSAL", "BIT")
     write_container(_small(folder), small, "CAUSAL", "BIT")
     write_container(_large(folder), large, "CAUSAL", "BIT")
     write_container(_numbers(folder), numbers, "TRIANGULAR_FLOAT", "FLOAT64")
@@ -68,24 +75,18 @@ def _mapped(path: Path, dtype: str) -> NDArray[Any]:
     return np.memmap(path, dtype, "r", HEADER, count)
 
 
-def _unpacked(path: Path, elements: int | None, _: None) -> None:
-    packed = _mapped(path, "u1")
-    if elements is None:
-        assert np.unpackbits(packed, bitorder="little").size
-        return
-    wanted = elements // 8
-    parts = -(-wanted // packed.size)
-    out = np.unpackbits(np.concatenate([packed] * parts)[:wanted] if parts > 1 else packed[:wanted])
-    assert out.size
+def _unpacked(path: Path, elements: int, _: None) -> None:
+    packed = _mapped(path, "u1")[: elements // 8]
+    assert np.unpackbits(packed, bitorder="little").size
 
 
-def _values(path: Path, key: dict[str, Any], _: None) -> None:
-    assert _opened(path).isel(key).values.size
+def _values(key: dict[str, Any], array: xr.DataArray) -> None:
+    # What is selected is kept by its own array; the one that was opened keeps nothing.
+    assert array.isel(key).values.size
 
 
-def _row_by_row(path: Path, rows: range, _: None) -> None:
+def _row_by_row(path: Path, order: int, rows: range, _: None) -> None:
     """What one would write by hand with numpy."""
-    order = _opened(path).sizes["row"]
     packed = _mapped(path, "u1")
     values = np.zeros((len(rows), order), dtype=np.bool_)
     place = payload_bytes(order, 1) - payload_bytes(order - rows.start, 1)
@@ -125,141 +126,153 @@ def _counted_and_added(path: Path, _: None) -> None:
     assert np.bitwise_count(_mapped(path, "<u8")).sum()
 
 
-def _popcount(path: Path, dim: str | None, chunks: dict[str, int] | None, _: None) -> None:
-    assert popcount(_opened(path, chunks=chunks), dim).values.ndim < 2
+def _popcount(dim: str | None, array: xr.DataArray) -> None:
+    assert popcount(array, dim).values.size
 
 
-def _sum(path: Path, dim: str | None, _: None) -> None:
-    assert _opened(path, chunks={}).sum(dim).values.ndim < 2
+def _sum(dim: str | None, array: xr.DataArray) -> None:
+    assert array.sum(dim).values.size
 
 
 def _copied(path: Path, elements: int, _: None) -> None:
     assert np.array(_mapped(path, "<f8")[:elements]).size
 
 
-def _of_pycauset(*cases: Case) -> tuple[Case, ...]:
-    return cases if importlib.util.find_spec("pycauset") else ()
-
-
 def _unpacking(folder: Path) -> Sequence[Table]:
-    path = _small(folder)
-    order = 20_000
-    rows, middle = range(4096, 4096 + _BLOCK), slice(4096, 4096 + _BLOCK)
-    limit: Callable[[int | None], Any] = partial(partial, _unpacked, path)
-    ours: Callable[[dict[str, Any]], Any] = partial(partial, _values, path)
+    path, order = _small(folder), 20_000
+    rows, middle, later = range(4096, 6144), slice(4096, 6144), slice(9000, 11048)
+
+    def limit(name: str, elements: int, role: Role = "limit") -> Case:
+        run = partial(_unpacked, _large(folder), elements)
+        return Case(f"numpy.unpackbits, {name}", run, role)
+
+    def ours(name: str, **key: Any) -> Case:
+        return Case(f"tensorfmt, {name}", partial(_values, key), "ours", partial(_opened, path))
+
+    def by_hand(name: str, rows: range) -> Case:
+        return Case(f"numpy, {name} row by row", partial(_row_by_row, path, order, rows))
+
     return (
         Table(
             "The whole matrix as bool",
-            "N = 20,000: 25 MB become 400 MB. The file holds half of the elements; the rest is zero.",
+            "N = 20,000: 25 MB become 400 MB. The file holds half of the elements; others are 0.",
             (
-                Case("numpy.unpackbits, 400 MB", limit(order**2), "limit"),
-                Case("tensorfmt, whole", ours({}), "ours"),
-                Case("numpy.unpackbits, the 200 MB that are stored", limit(None)),
-                Case("numpy.unpackbits, row by row", partial(_row_by_row, path, range(order - 1))),
-                *_of_pycauset(Case("pycauset, to_numpy", partial(_by_pycauset, path), rounds=3)),
+                limit("400 MB", order**2),
+                ours("whole"),
+                limit("the 200 MB that are stored", order**2 // 2, "peer"),
+                by_hand("whole", range(order - 1)),
             ),
         ),
         Table(
             f"{_BLOCK} whole rows",
             "A block of rows of the same matrix: the futures of its elements.",
-            (
-                Case("numpy.unpackbits, rows", limit(_BLOCK * order), "limit"),
-                Case("tensorfmt, rows", ours({"row": middle}), "ours"),
-                Case("numpy.unpackbits, these row by row", partial(_row_by_row, path, rows)),
-            ),
+            (limit("rows", _BLOCK * order), ours("rows", row=middle), by_hand("rows", rows)),
             memory=False,
         ),
         Table(
             f"A block of {_BLOCK} x {_BLOCK}",
             "Above the diagonal, on it, and below it, where nothing is stored.",
             (
-                Case("numpy.unpackbits, block", limit(_BLOCK**2), "limit"),
-                Case("tensorfmt, above", ours({"row": middle, "col": slice(9000, 11048)}), "ours"),
-                Case("tensorfmt, on the diagonal", ours({"row": middle, "col": middle}), "ours"),
-                Case("tensorfmt, below", ours({"row": slice(9000, 11048), "col": middle}), "ours"),
+                limit("block", _BLOCK**2),
+                ours("block above", row=middle, col=later),
+                ours("block on the diagonal", row=middle, col=middle),
+                ours("block below", row=later, col=middle),
             ),
             memory=False,
         ),
         Table(
             "One column",
-            "The past of one element: a byte of each row above it, each on a page of its own.",
-            (
-                Case("numpy.unpackbits, column", limit(order), "limit"),
-                Case("tensorfmt, column", ours({"col": 15_000}), "ours"),
-            ),
+            "The past of one element: a byte of each row above it, most on a page of its own.",
+            (limit("column", order), ours("column", col=15_000)),
             memory=False,
         ),
     )
 
 
-def _counting(folder: Path, size: str, path: Path) -> Sequence[Table]:
-    chunked: dict[str, int] = {}
+def _beside_pycauset(folder: Path) -> Sequence[Table]:
+    if not importlib.util.find_spec("pycauset"):
+        return ()
+    path = _tiny(folder)
+    opened = partial(_opened, path)
     return (
         Table(
-            f"Row sums, column sums, total: {size}",
-            "`popcount`, at once and by dask in two threads. Column sums need five logical "
-            "operations a word to be added up, row sums one.",
+            "Beside PyCauset itself",
+            f"A causal matrix of {_TINY:,} elements to numpy: PyCauset asks for each on its own.",
             (
-                Case(f"numpy.bitwise_count, {size}", partial(_counted, path), "limit"),
-                Case(f"numpy.bitwise_count and its sum, {size}", partial(_counted_and_added, path)),
-                *(
-                    Case(
-                        f"tensorfmt, {name}{way}, {size}",
-                        partial(_popcount, path, dim, chunks),
-                        "ours",
-                    )
-                    for name, dim in (("row sums", "col"), ("column sums", "row"), ("total", None))
-                    for way, chunks in (("", None), (" by dask", chunked))
-                ),
+                Case("numpy.unpackbits, tiny", partial(_unpacked, path, _TINY**2 // 2), "limit"),
+                Case("tensorfmt, tiny", partial(_values, {"row": slice(None)}), "ours", opened),
+                Case("pycauset, to_numpy", partial(_by_pycauset, path)),
             ),
             memory=False,
         ),
     )
 
 
-def _reducing(folder: Path) -> Sequence[Table]:
+def _counting(size: str, path: Path) -> Table:
+    return Table(
+        f"Row sums, column sums, total: {size}",
+        "`popcount`, at once and by dask in two threads. Rows are added up as they lie; to add up "
+        "columns, rows are shifted first, and each word then takes five logical operations.",
+        (
+            Case(f"numpy.bitwise_count, {size}", partial(_counted, path), "limit"),
+            Case(f"numpy.bitwise_count and its sum, {size}", partial(_counted_and_added, path)),
+            *(
+                Case(
+                    f"tensorfmt, {name}{way}, {size}",
+                    partial(_popcount, dim),
+                    "ours",
+                    partial(_opened, path, chunks=chunks),
+                )
+                for name, dim in (("row sums", "col"), ("column sums", "row"), ("total", None))
+                for way, chunks in (("", None), (" by dask", {}))
+            ),
+        ),
+        memory=False,
+    )
+
+
+def _reducing(folder: Path) -> Table:
     path = _large(folder)
-    return (
-        Table(
-            "Reduce the whole unpacked matrix",
-            "The larger matrix with `chunks={}`: every chunk is unpacked, none for long.",
-            (
-                Case("numpy.bitwise_count, beside it", partial(_counted, path), "limit"),
-                Case("tensorfmt, sum of all", partial(_sum, path, None), "ours", rounds=3),
-                Case("tensorfmt, sum of rows", partial(_sum, path, "col"), "ours", rounds=3),
-                Case("tensorfmt, popcount", partial(_popcount, path, "col", {}), "ours"),
-            ),
+    chunked = partial(_opened, path, chunks={})
+    return Table(
+        "Reduce the whole unpacked matrix",
+        "The larger matrix with `chunks={}`: every chunk is unpacked, none for long.",
+        (
+            Case("numpy.bitwise_count, beside it", partial(_counted, path), "limit"),
+            Case("tensorfmt, sum of all", partial(_sum, None), "ours", chunked, rounds=3),
+            Case("tensorfmt, sum of rows", partial(_sum, "col"), "ours", chunked, rounds=3),
+            Case("tensorfmt, popcount", partial(_popcount, "col"), "ours", chunked),
         ),
     )
 
 
 def _triangles(folder: Path) -> Sequence[Table]:
     path = _numbers(folder)
-    order = int(2 * (os.path.getsize(path) // 8)) ** 0.5 if path.exists() else 0
-    count = int(order)
+    order = int((os.path.getsize(path) // 4) ** 0.5)
+
+    def limit(name: str, elements: int) -> Case:
+        return Case(f"numpy copy, {name}", partial(_copied, path, elements), "limit")
+
+    def ours(name: str, **key: Any) -> Case:
+        return Case(
+            f"tensorfmt, {name} of numbers", partial(_values, key), "ours", partial(_opened, path)
+        )
+
     middle, later = slice(2048, 3072), slice(5000, 6024)
-    ours: Callable[[dict[str, Any]], Any] = partial(partial, _values, path)
     return (
         Table(
             "1024 whole rows of float64",
-            "The limit is a copy of as many mapped bytes; half of ours may be zeros.",
-            (
-                Case("numpy copy, rows", partial(_copied, path, 1024 * count), "limit"),
-                Case("tensorfmt, rows of numbers", ours({"row": middle}), "ours"),
-            ),
+            "The limit is a copy of as many mapped bytes; some of ours are zeros.",
+            (limit("rows", 1024 * order), ours("rows", row=middle)),
             memory=False,
         ),
         Table(
             "A block of 1024 x 1024 float64",
             "The limit is a copy of as many mapped bytes.",
             (
-                Case("numpy copy, block", partial(_copied, path, 1024**2), "limit"),
-                Case("tensorfmt, block of numbers", ours({"row": middle, "col": later}), "ours"),
-                Case(
-                    "tensorfmt, diagonal block of numbers",
-                    ours({"row": middle, "col": middle}),
-                    "ours",
-                ),
+                limit("block", 1024**2),
+                ours("block", row=middle, col=later),
+                ours("diagonal block", row=middle, col=middle),
             ),
             memory=False,
         ),
@@ -269,9 +282,10 @@ def _triangles(folder: Path) -> Sequence[Table]:
 def _tables(folder: Path) -> Sequence[Table]:
     return (
         *_unpacking(folder),
-        *_counting(folder, "the smaller", _small(folder)),
-        *_counting(folder, "the larger", _large(folder)),
-        *_reducing(folder),
+        *_beside_pycauset(folder),
+        _counting("the smaller", _small(folder)),
+        _counting("the larger", _large(folder)),
+        _reducing(folder),
         *_triangles(folder),
     )
 
