@@ -79,12 +79,13 @@ class Packed(Layout):
         """Read the columns from the first wanted one to the last, row by row."""
         if not selection.size:
             return np.zeros(selection.shape, dtype=self.dtype)
-        columns = selection.entries[1]
-        indices = entry_indices(columns)
+        rows, indices = map(entry_indices, selection.entries)
         first, stop = int(indices[0]), int(indices[-1]) + 1
+        if self.rows.firsts(rows[:1])[0] >= stop:
+            return np.zeros(selection.shape, dtype=self.dtype)
         if stop - first > _FEW * indices.size:
-            return self._read_each(source, entry_indices(selection.entries[0]), indices)
-        blank = self.gathered(source, entry_indices(selection.entries[0]), first, stop)
+            return self._read_each(source, rows, indices)
+        blank = self.gathered(source, rows, first, stop)
         values = self.finish(blank, stop - first)
         if indices.size == stop - first:
             return values
