@@ -11,6 +11,7 @@ PICTURES = Path(__file__).resolve().parents[1] / "build"
 FAMILIES = (
     "tens",
     "mag",
+    "pycauset",
 )
 
 

@@ -13,7 +13,7 @@ import xr_tensorfmt
 
 PACKAGE = Path(xr_tensorfmt.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-ABOVE = {"backend.py", "dataset.py", "lazyarray.py", "__init__.py"}
+ABOVE = {"backend.py", "counting.py", "dataset.py", "lazyarray.py", "__init__.py"}
 LOWER = [path for path in MODULES if path.relative_to(PACKAGE).as_posix() not in ABOVE]
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.counting import popcount
 
 __all__ = [
     "SourceChangedError",
@@ -11,6 +16,16 @@ __all__ = [
     "TensorFormatError",
     "TensorFormatWarning",
     "__version__",
+    "popcount",
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import what not every user of xarray needs when it is asked for."""
+    if name == "popcount":
+        from xr_tensorfmt.counting import popcount  # noqa: PLC0415
+
+        return popcount
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

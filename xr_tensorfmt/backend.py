@@ -27,7 +27,9 @@ class TensorFormatBackend(BackendEntrypoint):
     xarray finds it as ``engine="tensorfmt"``.
     """
 
-    description: ClassVar[str] = "Open binary tensor files (TENS, MAG) as lazy, labelled Datasets"
+    description: ClassVar[str] = (
+        "Open binary tensor files (TENS, MAG, PyCauset) as lazy, labelled Datasets"
+    )
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
@@ -84,7 +86,7 @@ class TensorFormatBackend(BackendEntrypoint):
             Variables to leave out.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
-        format : {"tens", "mag"}, optional
+        format : {"tens", "mag", "pycauset"}, optional
             The format; by default the content decides.
         name : str
             Name of the variable of a file that holds one.

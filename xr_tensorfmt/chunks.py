@@ -48,11 +48,37 @@ def contiguous_chunk(shape: Sequence[int], item: int, target: int) -> tuple[int,
     return ()
 
 
-def _rows(length: int, row: int, target: int) -> int:
+def row_chunk(shape: tuple[int, int], item: int, stored: int, target: int) -> tuple[int, int]:
+    """Shape of the chunks of a matrix whose rows take fewer bytes in the file than in memory.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    item : int
+        Bytes of one element in memory.
+    stored : int
+        Bytes of one row in the file; 0 where rows differ, so that no count of them makes a page.
+    target : int
+        Most bytes of one chunk in memory, if one element is not larger.
+
+    Returns
+    -------
+    tuple of int
+        Whole rows, unless a single one is too large.
+    """
+    rows, columns = (max(1, length) for length in shape)
+    row = item * columns
+    if row > target:
+        return 1, contiguous_chunk((columns,), item, target)[0]
+    return _rows(rows, row, target, stored or PAGE), columns
+
+
+def _rows(length: int, row: int, target: int, stored: int | None = None) -> int:
     most = max(1, target // row)
     if most >= length:
         return length
-    whole_pages = PAGE // gcd(row, PAGE)
+    whole_pages = PAGE // gcd(stored or row, PAGE)
     step = whole_pages if whole_pages <= most else 1
     count = -(-length // (most - most % step))
     even = -(-length // count)

@@ -38,6 +38,30 @@ class Extents:
         return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
 
     @classmethod
+    def joined(cls, starts: Integers, stops: Integers) -> Extents:
+        """Ascending ranges ``[start, stop)``; those that touch become one, empty ones none.
+
+        Parameters
+        ----------
+        starts, stops : ndarray of int64
+            The ranges.
+
+        Returns
+        -------
+        Extents
+        """
+        starts, stops = starts[starts < stops], stops[starts < stops]
+        begins, ends = np.ones((2, starts.size), dtype=np.bool_)
+        begins[1:] = ends[:-1] = starts[1:] != stops[:-1]
+        return cls(starts[begins], stops[ends] - starts[begins])
+
+    @classmethod
+    def none(cls) -> Extents:
+        """No range at all: what values that are not stored need."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(nothing, nothing)
+
+    @classmethod
     def single(cls, start: int, stop: int) -> Extents:
         """The one range from ``start`` up to ``stop``."""
         return cls.uniform(np.array([start], dtype=np.int64), stop - start)
@@ -101,7 +125,7 @@ class Extents:
         starts = self.starts - origin
         length = int(self.lengths[0])
         if length < _LONG_PIECE and (self.lengths == length).all():
-            return _gather_uniform(window, starts, length)
+            return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
         position = 0
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
@@ -110,7 +134,22 @@ class Extents:
         return packed
 
 
-def _gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
+def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
+    """Copy pieces of one length, one after the other.
+
+    Parameters
+    ----------
+    window : ndarray of uint8
+        Bytes that hold all of them.
+    starts : ndarray of int64
+        Where in the window each begins; in any order, and they may overlap.
+    length : int
+        Bytes of each.
+
+    Returns
+    -------
+    ndarray of uint8
+    """
     # One item of numpy's void type begins at every byte, so that a gather moves whole pieces.
     pieces: NDArray[Any] = np.ndarray(
         (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,14 +14,17 @@ from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.core.indexing import (
     BasicIndexer,
+    CopyOnWriteArray,
     ExplicitIndexer,
+    ImplicitToExplicitIndexingAdapter,
     LazilyIndexedArray,
+    MemoryCachedArray,
     OuterIndexer,
     VectorizedIndexer,
 )
 
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.keys import plan_outer
+from xr_tensorfmt.keys import OuterPlan, plan_outer
 from xr_tensorfmt.layouts import Layout, transposed
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.vectorized import plan_vectorized
@@ -105,3 +109,49 @@ def lazy_array(source: Source, layout: Layout) -> LazyTensor:
 @cache
 def _everything(rank: int) -> BasicIndexer:
     return BasicIndexer((slice(None),) * rank)
+
+
+@dataclass(frozen=True, eq=False)
+class Unread:
+    """What a lazy array would read.
+
+    Parameters
+    ----------
+    source : Source
+        Where the bytes are.
+    layout : Layout
+        How the values lie in them.
+    plan : OuterPlan
+        What of them, and in which order.
+    """
+
+    source: Source
+    layout: Layout
+    plan: OuterPlan
+
+
+def unread(variable: Variable) -> Unread | None:
+    """Look through what xarray and dask wrap around a lazy array of this engine.
+
+    Parameters
+    ----------
+    variable : Variable
+        Any variable.
+
+    Returns
+    -------
+    Unread or None
+        None if the values are in memory, computed, of another engine, or picked by a vectorised
+        key; and of a dask array unless it is as it was made of the lazy array.
+    """
+    data: Any = variable._data  # noqa: SLF001  # .data would read
+    if variable.chunks is not None:
+        # dask keeps under this key what it made an array of; arrays derived of that are named anew.
+        data = data.dask.get(f"original-{data.name}")
+    wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
+    while isinstance(data, wrappers):
+        data = data.array
+    if not isinstance(data, LazyTensor):
+        return None
+    inner = data.array
+    return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))

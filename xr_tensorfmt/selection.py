@@ -189,6 +189,14 @@ def entry_part(entry: Entry, first: int, count: int) -> Entry:
     return slice(part[0], part[-1] + 1, entry.step)
 
 
+def entry_of(indices: Integers) -> Entry:
+    """The entry for strictly ascending indices: a slice where they are consecutive."""
+    if not indices.size:
+        return slice(0, 0, 1)
+    first, last = int(indices[0]), int(indices[-1])
+    return slice(first, last + 1, 1) if last - first + 1 == indices.size else indices
+
+
 def _is_consecutive(entry: slice) -> bool:
     return entry.step == 1 or entry_length(entry) == 1
 

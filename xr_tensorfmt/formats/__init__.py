@@ -8,13 +8,14 @@ from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.mag import MAG
+from xr_tensorfmt.formats.pycauset import PYCAUSET
 from xr_tensorfmt.formats.tens import TENS
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container
 
 __all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "parse", "recognised"]
 
-FORMATS: tuple[Format, ...] = (TENS, MAG)
+FORMATS: tuple[Format, ...] = (TENS, MAG, PYCAUSET)
 
 HEAD_BYTES = 64
 """Bytes of a file that suffice to tell the formats apart."""

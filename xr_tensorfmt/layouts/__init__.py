@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from xr_tensorfmt.layouts.arithmetic import ComplexPlanes, Conjugated, Scaled
 from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.bits import Bits
+from xr_tensorfmt.layouts.blocks import Block, Blocks
+from xr_tensorfmt.layouts.computed import Diagonal, Ones, UnitVector
 from xr_tensorfmt.layouts.dense import Dense
 from xr_tensorfmt.layouts.pairs import Pairs
 from xr_tensorfmt.layouts.records import Records
-from xr_tensorfmt.layouts.view import Transposed, column_major, transposed
+from xr_tensorfmt.layouts.rows import PaddedRows, TriangleRows
+from xr_tensorfmt.layouts.triangle import Mirrored, Triangle
+from xr_tensorfmt.layouts.view import OnlyRow, Transposed, column_major, transposed
 
-__all__ = ["Dense", "Layout", "Pairs", "Records", "Transposed", "column_major", "transposed"]
+__all__ = [
+    "Bits",
+    "Block",
+    "Blocks",
+    "ComplexPlanes",
+    "Conjugated",
+    "Dense",
+    "Diagonal",
+    "Layout",
+    "Mirrored",
+    "Ones",
+    "OnlyRow",
+    "PaddedRows",
+    "Pairs",
+    "Records",
+    "Scaled",
+    "Transposed",
+    "Triangle",
+    "TriangleRows",
+    "UnitVector",
+    "column_major",
+    "transposed",
+]

@@ -70,6 +70,49 @@ class Transposed(Layout):
         return tuple(inner[axis] for axis in self.axes)
 
 
+@dataclass(frozen=True)
+class OnlyRow(Layout):
+    """The only row of a matrix, as a vector.
+
+    Parameters
+    ----------
+    inner : Layout
+        The matrix.
+    """
+
+    inner: Layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The columns."""
+        return self.inner.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the inner layout."""
+        return self.inner.dtype
+
+    def _inward(self, selection: Selection) -> Selection:
+        return Selection(self.inner.shape, (slice(0, 1, 1), *selection.entries))
+
+    def extents(self, selection: Selection) -> Extents:
+        """Bytes of the inner selection."""
+        return self.inner.extents(self._inward(selection))
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read the row."""
+        row: Array = self.inner.read(source, self._inward(selection))[0]
+        return row
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read points of the row."""
+        return self.inner.read_points(source, (np.zeros_like(points[0]), *points))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Chunks of the inner layout."""
+        return self.inner.chunk_shape(target)[1:]
+
+
 def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
     """Reorder axes; a view of a view is one view, and one that changes nothing is none.
 

@@ -55,6 +55,26 @@ class Source(ABC):
         """
         return None
 
+    def sibling(self, path: str) -> Source | None:
+        """Another file beside this one.
+
+        Parameters
+        ----------
+        path : str
+            Its path, with ``/`` between its parts, from the folder of this file on.
+
+        Returns
+        -------
+        Source or None
+            None where this source is not in a folder.
+
+        Raises
+        ------
+        OSError
+            There is no such file.
+        """
+        return None
+
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges.
 

@@ -77,6 +77,11 @@ class LocalFile(Source):
         """The absolute path."""
         return self.path
 
+    def sibling(self, path: str) -> LocalFile:
+        """Another file of the same folder or below it, read in the same way."""
+        folder = os.path.dirname(self.path)
+        return LocalFile.at(os.path.join(folder, *path.split("/")), mapped=self.mapped)
+
     @contextmanager
     def _open(self) -> Iterator[FileIO]:
         with FileIO(self.path, opener=_open_without_waiting) as file:

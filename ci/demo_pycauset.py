@@ -1,0 +1,113 @@
+"""Open genuine PyCauset files, count the relations of a causal set, and draw its causal matrix."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+from pathlib import Path
+from zlib import crc32
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+
+from xr_tensorfmt import popcount
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[1]
+# Saved by PyCauset 0.6.1. Where it does not lie beside the project, a file like it is made.
+GENUINE = (
+    ROOT.parent
+    / "shared/conformance/pycauset/r1_0.6.1/r1_061_CausalSet_MinkowskiDiamond_n100.pycauset"
+)
+PICTURE = ROOT / "build" / "demo_pycauset.png"
+SPRINKLED = 4000
+
+
+def sprinkled(count: int) -> np.ndarray:
+    """The causal matrix of random points of a causal diamond, sorted by time."""
+    u, v = np.random.default_rng(1).random((2, count))
+    order = np.argsort(u + v)
+    u, v = u[order], v[order]
+    return (u[:, np.newaxis] < u) & (v[:, np.newaxis] < v)
+
+
+def write_causal(path: Path, causal: np.ndarray) -> None:
+    """Save a causal matrix as PyCauset does, with the least metadata that it loads."""
+    rows = []
+    for number, row in enumerate(causal):
+        packed = np.packbits(row[number + 1 :], bitorder="little").tobytes()
+        rows.append(packed + bytes(-len(packed) % 8))
+    payload = b"".join(rows)
+    texts = {"data_type": "BIT", "matrix_type": "CAUSAL", "payload_uuid": "0" * 32}
+    keys = {key: struct.pack("<BI", 5, len(text)) + text.encode() for key, text in texts.items()}
+    keys |= {key: struct.pack("<BQ", 3, len(causal)) for key in ("rows", "cols")}
+    content = struct.pack("<BI", 8, len(keys)) + b"".join(
+        struct.pack("<H", len(key)) + key.encode() + keys[key] for key in sorted(keys)
+    )
+    block = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(content), crc32(content), 0) + content
+    start = 4096 + len(payload) + -len(payload) % 16
+    pointers = struct.pack("<7Q", 1, 4096, len(payload), start, len(block), 0, 0)
+    slot = (pointers + struct.pack("<I", crc32(pointers))).ljust(128, b"\0")
+    head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, 4096, 0) + slot + slot
+    path.write_bytes((head.ljust(4096, b"\0") + payload).ljust(start, b"\0") + block)
+
+
+def genuine(folder: Path) -> Path:
+    """The file of PyCauset, or one like it."""
+    if GENUINE.is_file():
+        return GENUINE
+    path = folder / "causet.pycauset"
+    write_causal(path, sprinkled(100))
+    return path
+
+
+def draw(small: xr.DataArray, futures: xr.DataArray, pasts: xr.DataArray, picture: Path) -> None:
+    """The causal matrix as a picture, and how futures and pasts of a larger set are distributed."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+    left.imshow(small, cmap="Greys", interpolation="nearest")
+    left.set(xlabel="col: the later element", ylabel="row: the earlier element")
+    left.set_title(f"a causal matrix, N = {small.sizes['row']}", fontsize=11)
+    right.plot(futures, ".", ms=2, color="#33608c", label="future (row sums)")
+    right.plot(pasts, ".", ms=2, color="#c2543c", label="past (column sums)")
+    right.set(xlabel="element, in the order of time", ylabel="related elements")
+    right.set_title(f"futures and pasts, N = {futures.size}", fontsize=11)
+    right.legend(frameon=False, markerscale=5)
+    right.spines[["top", "right"]].set_visible(False)
+    picture.parent.mkdir(exist_ok=True)
+    figure.savefig(picture, dpi=150)
+
+
+def main(folder: Path, figure_path: Path) -> None:
+    """Show what a user of causal sets would want to see."""
+    path = genuine(folder)
+    print(f'\n--- xr.open_dataset("{path.name}", engine="tensorfmt")\n')
+    causal = xr.open_dataset(path, engine="tensorfmt").tensor
+    print(causal)
+    futures = popcount(causal, dim="col")
+    print(f"\nrow sums, the sizes of the futures: {futures.values[:12]} ...")
+    relations = causal.size - causal.sizes["row"]
+    print(f"ordering fraction: {2 * int(popcount(causal)) / relations:.3f}")
+    expected = path.with_name(path.name + ".json")
+    if expected.is_file():
+        rows = json.loads(expected.read_text(encoding="utf-8"))["values"]["data"]
+        assert futures.values.tolist() == [row.count("1") for row in rows]
+        print("PyCauset's own element access gives the same row sums.")
+
+    larger = folder / "sprinkled.pycauset"
+    write_causal(larger, sprinkled(SPRINKLED))
+    array = xr.open_dataset(larger, engine="tensorfmt", chunks={}).tensor
+    sizes = f"{larger.stat().st_size / 1e6:.0f} MB in the file, {array.nbytes / 1e6:.0f} MB as bool"
+    print(f"\n--- {SPRINKLED} elements: {sizes}; sums are counted in the packed bytes, by dask\n")
+    futures, pasts = popcount(array, "col").compute(), popcount(array, "row").compute()
+    print(f"relations: {int(futures.sum())} by rows, {int(pasts.sum())} by columns")
+    draw(causal, futures, pasts, figure_path)
+    print(f"\n--- a picture: {figure_path}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(scratch), PICTURE)

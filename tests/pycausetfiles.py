@@ -1,0 +1,157 @@
+"""PyCauset files made byte by byte from the format's description, without the package's help."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+HEADER = 4096
+TYPES = {"CAUSAL": 1, "INTEGER": 2, "TRIANGULAR": 3, "DENSE": 4, "IDENTITY": 5, "VECTOR": 6}
+DTYPES = {"BIT": 1, "INT32": 2, "FLOAT64": 3, "COMPLEX_FLOAT64": 4}
+
+
+def bits_of(row: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
+    """One row of bits, least significant first, padded with zeros, or with ones."""
+    size = -(-len(row) // (8 * multiple)) * multiple
+    number = sum(1 << k for k, bit in enumerate(row) if bit)
+    if dirty:
+        number |= ((1 << 8 * size) - 1) ^ ((1 << len(row)) - 1)
+    return number.to_bytes(size, "little")
+
+
+def dense_bits(values: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
+    return b"".join(bits_of(row, multiple, dirty=dirty) for row in np.atleast_2d(values))
+
+
+def triangle(
+    values: np.ndarray, *, diagonal: bool = False, multiple: int = 8, dirty: bool = False
+) -> bytes:
+    """The upper triangle, row by row, each padded."""
+    content = b""
+    for number, row in enumerate(values):
+        part = row[number + (not diagonal) :]
+        if values.dtype == bool:
+            content += bits_of(part, multiple, dirty=dirty)
+        else:
+            raw = part.astype(values.dtype.newbyteorder("<")).tobytes()
+            content += raw + (b"\xff" if dirty else b"\0") * (-len(raw) % multiple)
+    return content
+
+
+def v2(
+    kind: str,
+    dtype: str,
+    rows: int,
+    cols: int,
+    payload: bytes,
+    *,
+    version: int = 2,
+    documented: bool = False,
+    seed: int = 0,
+    scalar: float = 1.0,
+    temporary: int = 0,
+    transposed: int = 0,
+) -> bytes:
+    """A header at the offsets of real files, or at those that the specification prints."""
+    fixed = b"PYCAUSET" + struct.pack("<3I", version, TYPES[kind], DTYPES[dtype])
+    fixed += b"" if documented else bytes(4)
+    fixed += struct.pack("<3Q", rows, cols, seed)
+    if version > 1:
+        fixed += struct.pack("<d2B", scalar, temporary, transposed)
+    return fixed.ljust(HEADER, b"\0") + payload
+
+
+def encoded(value: Any) -> bytes:
+    """The typed encoding of one value."""
+    if isinstance(value, bool):
+        return struct.pack("<B?", 1, value)
+    if isinstance(value, int):
+        return struct.pack("<Bq", 2, value) if value < 0 else struct.pack("<BQ", 3, value)
+    if isinstance(value, float):
+        return struct.pack("<Bd", 4, value)
+    if isinstance(value, str):
+        return struct.pack("<BI", 5, len(value.encode())) + value.encode()
+    if isinstance(value, bytes):
+        return struct.pack("<BI", 6, len(value)) + value
+    if isinstance(value, list):
+        return struct.pack("<BI", 7, len(value)) + b"".join(map(encoded, value))
+    entries = (
+        struct.pack("<H", len(key.encode())) + key.encode() + encoded(each)
+        for key, each in sorted(value.items())
+    )
+    return struct.pack("<BI", 8, len(value)) + b"".join(entries)
+
+
+def block(metadata: dict[str, Any] | bytes) -> bytes:
+    """A block of metadata."""
+    content = metadata if isinstance(metadata, bytes) else encoded(metadata)
+    header = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(content), crc32(content), 0)
+    return header + content
+
+
+def slot(generation: int, payload: int, at: int, length: int, *, offset: int = HEADER) -> bytes:
+    """One slot of the header, with its checksum."""
+    raw = struct.pack("<7Q", generation, offset, payload, at, length, 0, 0)
+    return (raw + struct.pack("<I", crc32(raw))).ljust(128, b"\0")
+
+
+def metadata(matrix_type: str, data_type: str, rows: int, cols: int, **more: Any) -> dict[str, Any]:
+    """The keys that every container has."""
+    view = {
+        "is_transposed": more.pop("transposed", False),
+        "is_conjugated": more.pop("conjugated", False),
+        "scalar": more.pop("scalar", {"real": 1.0, "imag": 0.0}),
+    }
+    return {
+        "rows": rows,
+        "cols": cols,
+        "seed": more.pop("seed", 0),
+        "matrix_type": matrix_type,
+        "data_type": data_type,
+        "payload_uuid": "u" * 32,
+        "payload_layout": {"kind": "raw_native", "params": {}},
+        "view": view,
+        **more,
+    }
+
+
+def r1(facts: dict[str, Any] | bytes, payload: bytes = b"") -> bytes:
+    """A container as it is saved: one block of metadata, to which both slots point."""
+    content = block(facts)
+    at = HEADER + len(payload) + -len(payload) % 16
+    slots = slot(1, len(payload), at, len(content)) + slot(0, len(payload), at, len(content))
+    head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, 4096, 0) + slots
+    return (head.ljust(HEADER, b"\0") + payload).ljust(at, b"\0") + content
+
+
+def updated(container: bytes, facts: dict[str, Any], name: str = "B", generation: int = 2) -> bytes:
+    """A container whose metadata were updated: a new block at its end, and one slot for it."""
+    at = len(container) + -len(container) % 16
+    content = block(facts)
+    payload = struct.unpack_from("<Q", container, 16 + 16)[0]
+    begin = {"A": 16, "B": 144}[name]
+    head = bytearray(container.ljust(at, b"\0") + content)
+    head[begin : begin + 128] = slot(generation, payload, at, len(content))
+    return bytes(head)
+
+
+def zipped(facts: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
+    """Local entries of a zip, stored, without the directory that follows."""
+    text = facts if isinstance(facts, bytes) else json.dumps(facts).encode()
+    return b"".join(
+        entry(name, raw) for name, raw in (("metadata.json", text), ("data.bin", payload), *more)
+    )
+
+
+def entry(name: str, raw: bytes, *, method: int = 0, flags: int = 0) -> bytes:
+    """One local entry of a zip."""
+    sizes = (crc32(raw), len(raw), len(raw))
+    return (
+        struct.pack("<4s5H3I2H", b"PK\3\4", 20, flags, method, 0, 0, *sizes, len(name.encode()), 0)
+        + name.encode()
+        + raw
+    )

@@ -1,0 +1,320 @@
+"""Layouts of packed rows, triangles and computed values give what numpy gives, by few requests."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import xarray.testing.strategies as xrst
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import pycausetfiles as pf
+from tests.recording import HollowSource, RecordingSource
+from tests.test_keys import INDEXERS, SOURCES, assert_same, source_of
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.extents import Extents
+from xr_tensorfmt.layouts import (
+    Bits,
+    Block,
+    Blocks,
+    ComplexPlanes,
+    Conjugated,
+    Dense,
+    Diagonal,
+    Layout,
+    Mirrored,
+    Ones,
+    OnlyRow,
+    PaddedRows,
+    Scaled,
+    Triangle,
+    TriangleRows,
+    UnitVector,
+    transposed,
+)
+from xr_tensorfmt.lazyarray import lazy_array
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources import Memory
+
+DOUBLE = Plain(np.dtype("<f8"))
+Case = tuple[bytes, Layout, np.ndarray]
+
+
+def random_bits(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(rows * columns).random((rows, columns)) < 0.5
+
+
+def dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
+    values = random_bits(rows, columns)
+    stride = -(-columns // (8 * multiple)) * multiple
+    layout = Bits(PaddedRows(rows, columns, stride, 16))
+    return bytes(16) + pf.dense_bits(values, multiple, dirty=True), layout, values
+
+
+def causal(order: int) -> Case:
+    values = np.triu(random_bits(order, order), 1)
+    layout = Bits(TriangleRows(order, False, 1, 8, 64))
+    return bytes(64) + pf.triangle(values, dirty=True), layout, values
+
+
+def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:
+    values = np.triu(np.arange(1.0, order * order + 1).reshape(order, order), not diagonal)
+    values = values.astype(dtype)
+    rows = TriangleRows(order, diagonal, 8 * values.itemsize, unit, 8)
+    raw = pf.triangle(values, diagonal=diagonal, multiple=unit, dirty=True)
+    return bytes(8) + raw, Triangle(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
+
+
+def mirrored(order: int, sign: int) -> Case:
+    content, layout, values = numbers(order, "f8", diagonal=True)
+    assert isinstance(layout, Triangle)
+    return content, Mirrored(layout, sign), values + sign * np.triu(values, 1).T
+
+
+def diagonal() -> Case:
+    values = np.arange(1.0, 6.0)
+    return values.tobytes(), Diagonal((5, 5), Dense((5,), DOUBLE, 0)), np.diag(values)
+
+
+def planes() -> Case:
+    halves = np.arange(24, dtype="<f2").reshape(2, 3, 4)
+    parts = [Dense((3, 4), Plain(np.dtype("<f2")), 24 * part) for part in range(2)]
+    return halves.tobytes(), ComplexPlanes(*parts), (halves[0] + 1j * halves[1]).astype("c8")
+
+
+def scaled(scalar: complex, case: Case) -> Case:
+    content, layout, values = case
+    scaled = Scaled(layout, scalar)
+    return content, scaled, (values * scalar).astype(scaled.dtype)
+
+
+def blocks() -> Case:
+    parts = [[numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), planes()]]
+    parts[1][1] = scaled(2, dense_bits(2, 4))
+    grid = tuple(tuple(Block(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
+    values = np.block([[each[2] for each in row] for row in parts])
+    return b"", Blocks((0, 3, 5), (0, 3, 7), grid), values
+
+
+CASES: dict[str, Case] = {
+    "dense bits": dense_bits(5, 131),
+    "dense bits, long rows": dense_bits(4, 70, 64),
+    "causal 1": causal(1),
+    "causal 2": causal(2),
+    "causal 65": causal(65),
+    "causal 130": causal(130),
+    "int32 triangle": numbers(7, "i4"),
+    "int32 triangle, not padded": numbers(7, "i4", unit=4),
+    "int16 triangle": numbers(6, "i2"),
+    "float64 triangle": numbers(6, "f8"),
+    "symmetric": mirrored(7, 1),
+    "antisymmetric": mirrored(6, -1),
+    "diagonal": diagonal(),
+    "identity": (b"", Diagonal((3, 5), Ones((3,))), np.eye(3, 5)),
+    "row of a unit vector": (b"", UnitVector((1, 6), 4), np.eye(6)[4:5]),
+    "two planes": planes(),
+    "scaled bits": scaled(2.5, causal(70)),
+    "scaled by a complex number": scaled(1 - 2j, numbers(5, "f8")),
+    "scaled planes": scaled(3.0, planes()),
+    "blocks": blocks(),
+}
+CASES |= {
+    f"transposed {name}": (CASES[name][0], transposed(CASES[name][1], (1, 0)), CASES[name][2].T)
+    for name in ("dense bits", "causal 65", "int32 triangle", "identity", "blocks")
+}
+_, planes_layout, planes_values = CASES["two planes"]
+CASES["conjugated"] = (CASES["two planes"][0], Conjugated(planes_layout), planes_values.conj())
+VECTORS: dict[str, Case] = {
+    "vector of bits": (
+        dense_bits(1, 75)[0],
+        OnlyRow(dense_bits(1, 75)[1]),
+        dense_bits(1, 75)[2][0],
+    ),
+    "unit vector": (b"", UnitVector((9,), 3), np.eye(9)[3]),
+    "ones": (b"", Ones((9,)), np.ones(9)),
+}
+
+
+def pair(source: object, layout: Layout, values: np.ndarray) -> tuple[xr.DataArray, xr.DataArray]:
+    dims = ("a", "b")[: values.ndim]
+    lazy = xr.DataArray(xr.Variable(dims, lazy_array(source, layout)))  # type: ignore[arg-type]
+    return lazy, xr.DataArray(xr.Variable(dims, values.astype(layout.dtype)))
+
+
+@pytest.mark.parametrize("name", [*CASES, *VECTORS])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_the_whole_is_exact(name: str, kind: str, tmp_path: Path, always_mapped: None) -> None:
+    content, layout, values = (CASES | VECTORS)[name]
+    source = source_of(kind, content or b"\0", tmp_path / "file")
+    assert layout.dtype == values.dtype
+    assert_same(*pair(source, layout, values))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in CASES for kind in INDEXERS]
+    # xarray's strategy has no vectorised keys for one axis.
+    + [(name, kind) for name in VECTORS for kind in ("basic", "outer")],
+)
+def test_every_key_is_exact(name: str, kind: str) -> None:
+    content, layout, values = (CASES | VECTORS)[name]
+    lazy, eager = pair(Memory(content), layout, values)
+
+    @settings(max_examples=12, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        sizes = dict(eager.sizes)
+        key = data.draw(INDEXERS[kind](sizes=sizes) if kind != "basic" else basic(sizes))
+        assert_same(lazy.isel(key), eager.isel(key))
+
+    check()
+
+
+def basic(sizes: dict[str, int]) -> st.SearchStrategy:
+    return xrst.basic_indexers(sizes=sizes)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("columns", [[0, 3], [1], [2, 4]])
+def test_few_columns_far_apart_are_fetched_one_by_one(
+    name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.packed._FEW", 0)
+    monkeypatch.setattr("xr_tensorfmt.layouts.packed.MOST_RUNS", 3)
+    content, layout, values = CASES[name]
+    columns = [each for each in columns if each < values.shape[1]]
+    lazy, eager = pair(Memory(content), layout, values)
+    assert_same(lazy.isel(b=columns), eager.isel(b=columns))
+
+
+@pytest.mark.parametrize("limit", [1, 100, 2000])
+def test_small_windows_and_blocks_change_nothing(
+    limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.packed.LARGEST_WINDOW", limit)
+    monkeypatch.setattr("xr_tensorfmt.layouts.packed._BLOCK", limit)
+    for name in ("causal 130", "dense bits", "float64 triangle"):
+        content, layout, values = CASES[name]
+        source = source_of("mmap", content, tmp_path / name)
+        for key in ({}, {"b": slice(3, 60)}, {"a": [0, 3, 4], "b": slice(2, None)}):
+            lazy, eager = pair(source, layout, values)
+            assert_same(lazy.isel(key), eager.isel(key))
+
+
+@pytest.mark.parametrize("bits", [1, 16, 32, 64])
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("order", [0, 1, 2, 64, 65, 130, 321])
+def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
+    bits: int, diagonal: bool, order: int
+) -> None:
+    rows = TriangleRows(order, diagonal, bits, 8, 4096)
+    place, expected = 4096, []
+    for row in range(order):
+        expected.append(place)
+        place += -(-(order - row - (not diagonal)) * bits // 64) * 8
+    assert rows.starts(np.arange(order)).tolist() == expected
+    assert rows.nbytes == place - 4096
+
+
+def test_offsets_of_a_matrix_of_a_million_rows_need_no_table() -> None:
+    rows = TriangleRows(10**6, False, 1, 8, 4096)
+    assert rows.nbytes == sum(-(-length // 64) * 8 for length in range(10**6))
+    assert TriangleRows(10**5, False, 1, 8, 4096).nbytes == 625_387_560
+    assert len(pickle.dumps(Bits(rows))) < 400
+    last = rows.starts(np.array([10**6 - 1]))
+    assert last.tolist() == [4096 + rows.nbytes]
+
+
+def test_a_block_of_rows_is_one_request_of_their_bytes() -> None:
+    content, layout, values = causal(300)
+    source = RecordingSource(content)
+    part = layout.read(source, Selection((300, 300), (slice(20, 90, 1), slice(0, 300, 1))))
+    np.testing.assert_array_equal(part, values[20:90])
+    begin, end = layout.rows.starts(np.array([20, 90])).tolist()  # type: ignore[attr-defined]
+    assert source.requests == [(begin, end - begin)]
+
+
+@pytest.mark.parametrize("name", ["causal 130", "float64 triangle", "int32 triangle"])
+def test_what_is_not_stored_of_a_triangle_costs_no_request(name: str) -> None:
+    content, layout, values = CASES[name]
+    source = RecordingSource(content)
+    lazy, _ = pair(source, layout, values)
+    half = values.shape[0] // 2
+    assert not lazy.isel(a=slice(half, None), b=slice(0, half)).values.any()
+    assert not lazy.isel(a=slice(half, None), b=half).values.any()
+    points = xr.DataArray(np.arange(values.shape[0]), dims="p")
+    assert not lazy.isel(a=points, b=points).values.any()
+    assert source.requests == []
+    assert not len(layout.extents(Selection(values.shape, (slice(half, half + 1), slice(0, 1)))))
+
+
+@pytest.mark.parametrize("name", ["identity", "row of a unit vector", "ones", "unit vector"])
+def test_computed_values_cost_no_request(name: str) -> None:
+    _, layout, values = (CASES | VECTORS)[name]
+    source = RecordingSource(b"")
+    assert_same(*pair(source, layout, values))
+    assert source.requests == []
+    assert not len(layout.extents(Selection.everything(layout.shape)))
+
+
+def test_a_column_is_one_short_piece_a_row() -> None:
+    layout = Bits(TriangleRows(20_000, False, 1, 8, 4096))
+    selection = Selection(layout.shape, (slice(0, 20_000, 1), slice(15_000, 15_001, 1)))
+    extents = layout.extents(selection)
+    assert len(extents) == 15_000
+    assert set(extents.lengths.tolist()) <= {1, 2}
+    source = HollowSource(b"", 4096 + layout.rows.nbytes)  # type: ignore[attr-defined]
+    assert not layout.read(source, selection).any()
+    # Rows are near enough to each other to be fetched over the gaps, 8 MiB at a time.
+    assert len(source.requests) <= 5
+
+
+def test_the_extents_of_a_symmetric_matrix_are_each_stored_byte_once() -> None:
+    content, layout, _ = mirrored(8, 1)
+    everything = layout.extents(Selection.everything((8, 8)))
+    assert everything.starts.tolist() == [8]
+    assert everything.nbytes == len(content) - 8
+    below = layout.extents(Selection((8, 8), (slice(6, 8, 1), slice(0, 2, 1))))
+    assert below.lengths.tolist() == [16, 16]
+
+
+def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
+    starts, stops = np.array([0, 4, 4, 9, 12]), np.array([4, 4, 8, 12, 13])
+    joined = Extents.joined(starts, stops)
+    assert joined.starts.tolist() == [0, 9]
+    assert joined.lengths.tolist() == [8, 4]
+    assert len(Extents.joined(starts[:0], stops[:0])) == 0
+
+
+def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
+    layout = Bits(TriangleRows(100_000, False, 1, 8, 4096))
+    assert layout.chunk_shape(32 << 20) == (335, 100_000)
+    assert transposed(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
+    # 12,544 bytes a row: 16 rows are the least whole pages.
+    dense = Bits(PaddedRows(100_000, 100_000, 12_544, 4096))
+    rows, columns = dense.chunk_shape(32 << 20)
+    assert (rows % 16, columns) == (0, 100_000)
+    assert dense.chunk_shape(50_000) == (1, 36_864)
+    assert Scaled(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
+    assert Bits(TriangleRows(0, False, 1, 8, 0)).chunk_shape(1 << 20) == (1, 1)
+
+
+@pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])
+def test_zeros_stay_zero_whatever_they_are_multiplied_by(scalar: complex) -> None:
+    content, layout, values = causal(9)
+    read = Scaled(layout, scalar).read(Memory(content), Selection.everything((9, 9)))
+    assert not read[~values].any()
+    assert not np.isfinite(read[values]).any()
+
+
+@pytest.mark.parametrize("name", [*CASES, *VECTORS])
+def test_layouts_are_small_values(name: str) -> None:
+    _, layout, _ = (CASES | VECTORS)[name]
+    if name not in ("blocks", "transposed blocks"):
+        copy = pickle.loads(pickle.dumps(layout))
+        assert copy == layout
+        assert hash(copy) == hash(layout)

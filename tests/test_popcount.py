@@ -1,0 +1,243 @@
+"""Counting packed bits gives what summing unpacked ones gives, and reads as little."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+from tests import pycausetfiles as pf
+from tests.recording import RecordingSource
+from tests.test_packed import causal, dense_bits
+from xr_tensorfmt import popcount
+from xr_tensorfmt.layouts import Bits
+from xr_tensorfmt.layouts.bitcounts import BitCounts, binary_digits, column_sums
+from xr_tensorfmt.lazyarray import unread
+
+RNG = np.random.default_rng(1)
+ORDER = 333
+CAUSAL = np.triu(RNG.random((ORDER, ORDER)) < 0.5, 1)
+DENSE = RNG.random((70, 530)) < 0.5
+VECTOR = RNG.random(201) < 0.5
+FILES = {
+    "v2 causal": (pf.v2("CAUSAL", "BIT", ORDER, ORDER, pf.triangle(CAUSAL, dirty=True)), CAUSAL),
+    "transposed": (
+        pf.v2("CAUSAL", "BIT", ORDER, ORDER, pf.triangle(CAUSAL, dirty=True), transposed=1),
+        CAUSAL.T,
+    ),
+    "r1 dense": (
+        pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 70, 530), pf.dense_bits(DENSE, 64, dirty=True)),
+        DENSE,
+    ),
+    "r1 dense, whole words": (
+        pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 70, 512), pf.dense_bits(DENSE[:, :512], 64)),
+        DENSE[:, :512],
+    ),
+    "vector": (
+        pf.v2("VECTOR", "BIT", 201, 1, pf.dense_bits(VECTOR, 8, dirty=True)),
+        VECTOR,
+    ),
+    "no rows": (pf.v2("CAUSAL", "BIT", 0, 0, bytes(8)), np.zeros((0, 0), bool)),
+    "one row": (pf.v2("CAUSAL", "BIT", 1, 1, bytes(8)), np.zeros((1, 1), bool)),
+    "no columns": (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 3, 0)), np.zeros((3, 0), bool)),
+}
+SELECTIONS: list[dict[str, Any]] = [
+    {},
+    {"row": slice(3, 60)},
+    {"row": slice(None, None, -3)},
+    {"row": [60, 2, 2, 9]},
+    {"col": slice(65, 300)},
+    {"col": slice(0, 64)},
+    {"row": slice(5, 69, 2), "col": slice(7, 8)},
+    {"row": slice(0, 40), "col": slice(None, None, -1)},
+    {"row": slice(50, 60), "col": slice(0, 20)},
+    {"row": 4},
+    {"col": 300},
+    {"row": slice(0, 0)},
+    {"col": slice(4, 4)},
+]
+
+
+@pytest.fixture(params=FILES)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarray]:
+    content, values = FILES[request.param]
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    return path, values
+
+
+def opened(path: Path, **options: Any) -> xr.DataArray:
+    return xr.open_dataset(path, engine="tensorfmt", **options).tensor
+
+
+@pytest.mark.parametrize("options", [{}, {"io": "read"}, {"chunks": {}, "chunk_bytes": 5000}])
+def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dict) -> None:
+    path, values = file
+    for dims in (None, *opened(path).dims, list(opened(path).dims)):
+        array = opened(path, **options)
+        assert unread(array.variable) is not None
+        counts = popcount(array, dims)
+        expected = xr.DataArray(values, dims=array.dims).sum(dims).astype("i8")
+        assert (counts.chunks is not None) == (array.chunks is not None)
+        xr.testing.assert_identical(counts.compute().rename(None), expected)
+        assert counts.dtype == np.int64
+
+
+@pytest.fixture
+def nothing_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("bits were unpacked")
+
+    monkeypatch.setattr(Bits, "finish", fail)
+
+
+@pytest.mark.parametrize("key", SELECTIONS, ids=str)
+@pytest.mark.parametrize("name", ["v2 causal", "transposed", "r1 dense"])
+def test_selections_are_counted_packed(
+    name: str, key: dict, tmp_path: Path, nothing_is_unpacked: None
+) -> None:
+    content, values = FILES[name]
+    if name == "transposed":
+        key = {{"row": "col", "col": "row"}[dim]: each for dim, each in key.items()}
+    (tmp_path / "file").write_bytes(content)
+    expected = xr.DataArray(values, dims=("row", "col")).isel(key)
+    for dims in (*expected.dims, None):
+        lazy = opened(tmp_path / "file").isel(key)
+        repeated = any(isinstance(key.get(dim), list) for dim in np.atleast_1d(dims or lazy.dims))
+        if repeated:
+            continue
+        xr.testing.assert_equal(popcount(lazy, dims), expected.sum(dims))
+        xr.testing.assert_equal(popcount(lazy.T, dims), expected.sum(dims))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"row": [60, 2, 2, 9]},
+        {"col": [7, 99, 100]},
+        {"col": slice(None, None, 2)},
+        {"row": xr.DataArray([3, 4], dims="p"), "col": xr.DataArray([9, 8], dims="p")},
+    ],
+    ids=str,
+)
+def test_other_selections_are_counted_all_the_same(key: dict, tmp_path: Path) -> None:
+    content, values = FILES["r1 dense"]
+    (tmp_path / "file").write_bytes(content)
+    eager = xr.DataArray(values, dims=("row", "col"))
+    for options in ({}, {"chunks": {}}):
+        lazy = opened(tmp_path / "file", **options).isel(key)
+        for dims in (*lazy.dims, None):
+            xr.testing.assert_equal(popcount(lazy, dims).compute(), eager.isel(key).sum(dims))
+
+
+def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
+    content, values = FILES["v2 causal"]
+    (tmp_path / "file").write_bytes(content)
+    eager = xr.DataArray(values, dims=("row", "col"))
+    array = opened(tmp_path / "file", chunks={})
+    for lazy, expected in (
+        (~array, ~eager),
+        (array[::-1], eager[::-1]),
+        (array[5:50, :9], eager[5:50, :9]),
+        (array.T, eager.T),
+        (array.persist(), eager),
+        (array.load(), eager),
+        (eager, eager),
+    ):
+        assert unread(lazy.variable) is None
+        for dim in ("row", "col"):
+            xr.testing.assert_equal(popcount(lazy, dim).compute(), expected.sum(dim))
+
+
+def test_an_array_that_was_written_to_is_summed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
+    array = opened(tmp_path / "file")
+    array[5, 0] = True
+    assert int(popcount(array, "col")[5]) == CAUSAL[5].sum() + 1
+
+
+def test_chunked_later_is_counted_packed(tmp_path: Path, nothing_is_unpacked: None) -> None:
+    (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
+    part = opened(tmp_path / "file")[10:90].chunk(row=7)
+    np.testing.assert_array_equal(popcount(part, "col"), CAUSAL[10:90].sum(1))
+
+
+def test_tasks_of_dask_count_blocks_of_rows_and_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_is_unpacked: None
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.counting._TASK", 1000)
+    (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
+    array = opened(tmp_path / "file", chunks={})
+    rows = popcount(array, "col")
+    assert rows.data.npartitions > 5
+    columns = popcount(array, "row")
+    with dask.config.set(scheduler="synchronous"):
+        for counts, axis in ((rows, 1), (columns, 0)):
+            np.testing.assert_array_equal(pickle.loads(pickle.dumps(counts)), CAUSAL.sum(axis))
+    assert popcount(array, "col").data.name == rows.data.name
+    assert rows.data.name != columns.data.name
+
+
+def test_coordinates_and_names_stay_where_they_still_fit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
+    array = opened(tmp_path / "file").assign_coords(
+        row=np.arange(ORDER) * 2, age=("col", CAUSAL[0])
+    )
+    counts = popcount(array, "col")
+    assert list(counts.coords) == ["row"]
+    assert (counts.name, counts.attrs) == ("tensor", {})
+    assert int(counts.sel(row=8)) == CAUSAL[4].sum()
+
+
+def test_only_bool_can_be_counted(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="takes a DataArray, not a ndarray"):
+        popcount(CAUSAL)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"array of bool, not of float64; use da\.sum"):
+        popcount(xr.DataArray([1.0]))
+    with pytest.raises(ValueError, match="dim='x' is not one of the dimensions"):
+        popcount(xr.DataArray([True], dims="a"), "x")
+    with pytest.raises(AttributeError, match="has no attribute 'popcounts'"):
+        _ = xr_tensorfmt.popcounts
+
+
+def test_row_counts_of_some_columns_read_their_words_alone() -> None:
+    content, layout, values = dense_bits(50, 6400)
+    source = RecordingSource(content)
+    counts = BitCounts(source, layout, np.arange(20, 21), 640, 1280)  # type: ignore[arg-type]
+    assert counts.by_row().tolist() == [values[20, 640:1280].sum()]
+    assert source.requests == [(16 + 20 * 800 + 80, 80)]
+
+
+@pytest.mark.parametrize("limit", [1, 64, 3000])
+def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_BLOCK", "_ADDED", "_SHIFTED"):
+        monkeypatch.setattr(f"xr_tensorfmt.layouts.bitcounts.{name}", limit)
+    content, layout, values = causal(300)
+    for first, stop in ((0, 300), (100, 231), (64, 128)):
+        counts = BitCounts(
+            RecordingSource(content),
+            layout,
+            np.arange(1, 300),
+            first,
+            stop,  # type: ignore[arg-type]
+        )
+        assert counts.by_row().tolist() == values[1:, first:stop].sum(1).tolist()
+        assert counts.by_column().tolist() == values[1:, first:stop].sum(0).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 64, 65, 200])
+@pytest.mark.parametrize("words", [1, 3])
+def test_binary_digits_are_those_of_the_column_sums(rows: int, words: int) -> None:
+    bits = RNG.random((rows, 64 * words)) < 0.7
+    packed = np.packbits(bits, axis=1, bitorder="little").view("<u8")
+    digits = [np.unpackbits(each.view("u1"), bitorder="little") for each in binary_digits(packed)]
+    sums = sum(digit.astype(int) << place for place, digit in enumerate(digits))
+    np.testing.assert_array_equal(sums, bits.sum(0))
+    np.testing.assert_array_equal(column_sums(packed, 60), bits.sum(0)[:60])

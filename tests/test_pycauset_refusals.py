@@ -1,0 +1,316 @@
+"""Each bad PyCauset file has a message of its own, which names the place."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import pycausetfiles as pf
+from tests.test_pycauset import block_matrix, facts, manifest
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning
+
+VALUES = np.arange(9.0).reshape(3, 3)
+GOOD_V2 = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes())
+GOOD_R1 = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3), VALUES.tobytes())
+
+
+def load(content: bytes | Path, **options: Any) -> xr.Dataset:
+    return xr.open_dataset(content, engine="tensorfmt", format="pycauset", **options).load()
+
+
+def patched(content: bytes, offset: int, new: bytes) -> bytes:
+    return content[:offset] + new + content[offset + len(new) :]
+
+
+def container(payload: bytes = bytes(72), without: str = "", **changes: Any) -> bytes:
+    """A container whose metadata are those of a dense matrix but for some keys."""
+    keys = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3) | changes
+    keys.pop(without, None)
+    return pf.r1(keys, payload)
+
+
+def with_slots(first: bytes, second: bytes) -> bytes:
+    return patched(patched(GOOD_R1, 16, first), 144, second)
+
+
+def with_block(raw: bytes) -> bytes:
+    at = 4096 + 80
+    one = pf.slot(1, 72, at, len(raw))
+    return patched(GOOD_R1[:at], 16, one + one) + raw
+
+
+def zipped(payload: bytes = bytes(72), **changes: Any) -> bytes:
+    keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"} | changes
+    return pf.zipped(keys, payload)
+
+
+BLOCK = pf.block(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3))
+ZIP_TEXT = b'{"rows": 3}'
+DEEP = b"\x07\x01\x00\x00\x00" * 40 + b"\x01\x01"
+
+REFUSED = {
+    "empty": (b"", r"magic number at byte 0: b''"),
+    "magic": (b"PYCAUSES" + bytes(5000), r"magic number at byte 0: b'PYCAUSES'"),
+    "magic alone": (b"PYCAUSET", r"the version at byte 8: cut off"),
+    "header cut off": (GOOD_V2[:4000], r"the header at byte 0: cut off by the end"),
+    "container header cut off": (GOOD_R1[:4000], r"the header at byte 0: cut off by the end"),
+    "version 3": (
+        patched(GOOD_V2, 8, b"\3"),
+        r"version at byte 8: 3, then bytes 04 00 00 00, expected 2, or 1 and then",
+    ),
+    "version 1, neither": (patched(GOOD_V2, 8, b"\1\0\0\0\x09"), r"1, then bytes 09 00 00 00"),
+    "session store": (
+        b"PYCAUSET\1" + bytes(200),
+        r"the header at byte 12: that of a backing store of a PyCauset session, .*pycauset\.save",
+    ),
+    "matrix type": (patched(GOOD_V2, 12, b"\7"), r"matrix type at byte 12: 7, expected 1 \(CAUSAL"),
+    "data type": (patched(GOOD_V2, 16, b"\5"), r"data type at byte 16: 5, expected 1 \(BIT\)"),
+    "pair of types": (
+        pf.v2("CAUSAL", "FLOAT64", 3, 3, bytes(72)),
+        r"data type of a CAUSAL matrix at byte 12: 'FLOAT64', expected one of BIT",
+    ),
+    "payload cut off": (
+        GOOD_V2[:-1],
+        r"payload of 3 x 3 DENSE_FLOAT values of type FLOAT64 at byte 4096: 71 bytes, expected 72",
+    ),
+    "triangle cut off": (
+        pf.v2("CAUSAL", "BIT", 100, 100, bytes(1071)),
+        r"payload of 100 x 100 CAUSAL values of type BIT at byte 4096: 1071 bytes, expected 1072",
+    ),
+    "not square": (
+        pf.v2("CAUSAL", "BIT", 3, 4, bytes(72)),
+        r"shape of a CAUSAL at byte 12: 3 rows and 4 columns, expected as many rows as columns",
+    ),
+    "vector of two columns": (
+        pf.v2("VECTOR", "BIT", 3, 2, bytes(72)),
+        r"shape of a VECTOR .*expected one column",
+    ),
+    "larger than any memory": (
+        pf.v2("IDENTITY", "FLOAT64", 2**62, 2**62, b""),
+        r"tensor's size at byte 12: 16 bytes for each element of shape .*, expected at most 4611686018427387904 bytes",
+    ),
+    "a length of 0 beside a large one": (
+        pf.v2("DENSE", "FLOAT64", 2**63, 0, b""),
+        r"tensor's size at byte 12",
+    ),
+    "large triangle in a small file": (
+        pf.v2("CAUSAL", "BIT", 2**28, 2**28, bytes(8)),
+        r"CAUSAL values of type BIT at byte 4096: 8 bytes, expected 4503600667557888 bytes",
+    ),
+    "type 2 of no known size": (
+        pf.v2("INTEGER", "INT32", 5, 5, bytes(44)),
+        r"type 2 \(INTEGER\) of order 5 at byte 4096: 44 bytes, expected 100 or 48 or 40 bytes",
+    ),
+    "both slots damaged": (
+        with_slots(bytes(128), patched(pf.slot(1, 72, 4176, 9), 0, b"\2")),
+        r"header slots at byte 16: slot A at byte 16 has checksum 0x.* and slot B at byte 144 has",
+    ),
+    "payload offset": (
+        with_slots(*[pf.slot(1, 72, 4176, 9, offset=4100)] * 2),
+        r"payload offset 4100, which is no multiple of 4096",
+    ),
+    "metadata offset": (
+        with_slots(*[pf.slot(1, 72, 4177, 9)] * 2),
+        r"metadata offset 4177, which is no multiple of 16",
+    ),
+    "slot past the end": (
+        with_slots(*[pf.slot(1, 72, 4176, 2**63)] * 2),
+        r"ranges up to byte 9223372036854779984 in a file of",
+    ),
+    "metadata magic": (
+        with_block(b"PCMX" + BLOCK[4:]),
+        r"metadata block of slot A at byte 4176: b'PCMX', expected b'PCMB'",
+    ),
+    "metadata version": (
+        with_block(patched(BLOCK, 4, b"\2")),
+        r": version 2, encoding 1, expected version 1 of both",
+    ),
+    "metadata checksum": (with_block(patched(BLOCK, 40, b"!")), r": checksum 0x.* as computed"),
+    "metadata length": (
+        with_block(patched(BLOCK, 16, struct.pack("<Q", 2**40))),
+        r": a map of 1099511627776 bytes, expected at most",
+    ),
+    "metadata too short": (with_block(b"PCMB"), r": 4 bytes, expected from 32 to 67108864 bytes"),
+    "no map": (with_block(pf.block(b"\1\1")), r"the metadata at byte 4210: a bool, expected a map"),
+    "more than a map": (
+        with_block(pf.block(pf.encoded({}) + b"\0")),
+        r"the metadata at byte 4213: 1 more bytes, expected its end",
+    ),
+    "unknown tag": (with_block(pf.block(b"\x09")), r"a value of type 9, expected a type from 1 to"),
+    "empty map": (with_block(pf.block(b"")), r"0 bytes up to its end, expected 1 more bytes"),
+    "many entries": (
+        with_block(pf.block(b"\x08\xff\xff\xff\xff")),
+        r"4294967295 entries, expected no more than there are bytes",
+    ),
+    "no text": (
+        with_block(pf.block(b"\x08\1\0\0\0\1\0\xff\1\1")),
+        r"b'\\xff', expected a text in UTF-8",
+    ),
+    "deep": (with_block(pf.block(DEEP)), r"more than 32 maps within each other"),
+    "no type": (
+        container(without="matrix_type"),
+        r"metadata key 'matrix_type' at byte 4176: missing, .*save it again",
+    ),
+    "no data type": (container(without="data_type"), r"metadata key 'data_type' .*missing"),
+    "no uuid": (container(without="payload_uuid"), r"metadata key 'payload_uuid' .*missing"),
+    "rows of another type": (
+        container(rows=3.0),
+        r"key 'rows' .*3\.0, expected a value of type int",
+    ),
+    "rows that are a bool": (
+        container(rows=True),
+        r"key 'rows' .*True, expected a value of type int",
+    ),
+    "rows below 0": (container(rows=-3), r"key 'rows' .*-3, expected a count"),
+    "unknown matrix type": (
+        container(matrix_type="SPARSE"),
+        r"matrix type .*'SPARSE', expected one",
+    ),
+    "unknown data type": (
+        container(data_type="MIXED"),
+        r"data type of a DENSE_FLOAT matrix .*'MIXED', expected one of BIT",
+    ),
+    "scalar": (container(view={"scalar": {"real": 1.0}}), r"key 'scalar' .*a number, or its real"),
+    "payload into metadata": (
+        container(rows=4),
+        r"payload of 4 x 3 DENSE_FLOAT values of type FLOAT64 at byte 4096: 80 bytes, expected 96",
+    ),
+    "active index": (
+        pf.r1(pf.metadata("UNIT_VECTOR", "FLOAT64", 3, 1, seed=3)),
+        r"shape of a UNIT_VECTOR .*more rows than the active index 3",
+    ),
+    "other zip": (pf.entry("a.txt", b"x"), r"'metadata.json' at byte 0: missing among 'a.txt'"),
+    "zip without data": (
+        pf.entry("metadata.json", ZIP_TEXT),
+        r"the entry 'data.bin' at byte 0: missing among 'metadata.json'",
+    ),
+    "compressed": (
+        pf.entry("metadata.json", ZIP_TEXT, method=8),
+        r"the entry 'metadata.json' at byte 0: compressed, .*unzip the archive",
+    ),
+    "streamed": (pf.entry("metadata.json", ZIP_TEXT, flags=8), r": without its size, expected"),
+    "zip cut off": (
+        zipped()[:-1],
+        r"the entry 'data.bin' at byte \d+: 72 bytes from byte \d+ on, expected to end within",
+    ),
+    "zip payload too short": (zipped(bytes(71)), r"payload of 3 x 3 .*: 71 bytes, expected 72"),
+    "zip text": (pf.zipped(b"[", b""), r"metadata.json at byte 43: b'\[', expected a map in JSON"),
+    "zip list": (pf.zipped(b"[1]", b""), r"metadata.json at byte 43: b'\[1\]', expected a map"),
+    "zip deep": (pf.zipped(b"[" * 10**6, b""), r"metadata.json at byte 43: b'\[\[\["),
+    "zip metadata too large": (
+        pf.zipped(bytes((1 << 20) + 1), b""),
+        r": 1048577 bytes, expected at",
+    ),
+    "zip size missing": (
+        patched(zipped(), 18, b"\xff" * 8),
+        r"the size of an entry at byte 0: missing, expected a first extra field",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_message(name: str) -> None:
+    content, message = REFUSED[name]
+    with pytest.raises(TensorFormatError, match=message) as caught:
+        load(content)
+    assert caught.value.offset is not None
+
+
+BLOCKS = {
+    "separator": (lambda m: m["children"][0][0].update(path="../a.pycauset"), "a bare file name"),
+    "backslash": (lambda m: m["children"][0][0].update(path="x\\a"), "a bare file name"),
+    "drive": (lambda m: m["children"][0][0].update(path="C:a"), "a bare file name"),
+    "folder above": (lambda m: m["children"][0][0].update(path=".."), "a bare file name"),
+    "no name": (lambda m: m["children"][0][0].update(path=""), "a bare file name"),
+    "no map": (lambda m: m["children"][0].__setitem__(0, 3), "'path' .*missing"),
+    "missing file": (
+        lambda m: m["children"][0][0].update(path="z.pycauset"),
+        r"the file m\.pycauset\.blocks/z\.pycauset; it cannot be opened \(No such file",
+    ),
+    "other block": (
+        lambda m: m["children"][0][0].update(payload_uuid="z"),
+        "payload_uuid.*'a'|a, ",
+    ),
+    "version": (lambda m: m.update(version=2), r"key 'version' at byte \d+: 2, expected 1"),
+    "edges": (lambda m: m.update(row_partitions=[0, 4]), "ascending from 0 to 5"),
+    "edges that fall": (lambda m: m.update(col_partitions=[0, 5, 4]), "ascending from 0 to 4"),
+    "edges of text": (lambda m: m.update(col_partitions=["0", 4]), "ascending from 0 to 4"),
+    "grid": (lambda m: m.update(children=[]), "another grid, expected 1 x 2 blocks"),
+    "shape": (
+        lambda m: m.update(col_partitions=[0, 2, 4]),
+        r"the shape of a block at byte \d+: \(5, 3\), expected \(5, 2\) as in",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks(name: str, tmp_path: Path) -> None:
+    path, _ = block_matrix(tmp_path)
+    change, message = BLOCKS[name]
+    keys = manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")
+    change(keys["block_manifest"])  # type: ignore[no-untyped-call]
+    path.write_bytes(pf.r1(keys))
+    with pytest.raises(TensorFormatError, match=message):
+        load(path)
+
+
+def test_blocks_need_a_folder(tmp_path: Path) -> None:
+    path, _ = block_matrix(tmp_path)
+    with pytest.raises(TensorFormatError, match="open a BLOCK matrix by its path"):
+        load(path.read_bytes())
+
+
+def test_blocks_of_blocks_end(tmp_path: Path) -> None:
+    folder = tmp_path
+    for _ in range(10):
+        (folder / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
+        folder = folder / "a.pycauset.blocks"
+        folder.mkdir()
+    with pytest.raises(TensorFormatError, match="more than 8 within each other"):
+        load(tmp_path / "a.pycauset")
+
+
+def test_the_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = block_matrix(tmp_path)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.reading.MOST_BLOCKS", 3)
+    with pytest.raises(TensorFormatError, match="more than 3, or"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("r1_050_SymmetricMatrix_n004_untyped.pycauset", "'matrix_type' at byte"),
+        ("r1_061_backing_store_FloatMatrix_3x5.tmp", "a backing store"),
+    ],
+)
+def test_real_files_without_a_description(name: str, message: str, conformance: Path) -> None:
+    with pytest.raises(TensorFormatError, match=message):
+        load(conformance / "pycauset" / "unreadable" / name)
+
+
+SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zipped(),
+         pf.r1(facts("SYMMETRIC", "FLOAT64", 4, 4, "u"), bytes(80))]  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(SEEDS), st.data())
+def test_damaged_bytes_are_refused_or_read(seed: bytes, data: st.DataObject) -> None:
+    content = bytearray(seed)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(300, len(content)) - 1))
+        content[place] = data.draw(st.sampled_from([0, 1, 2, 3, 127, 128, 255]))
+    length = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
+    try:
+        lazy = xr.open_dataset(bytes(content[:length]), engine="tensorfmt", format="pycauset")
+        if lazy.tensor.size < 1 << 20:
+            lazy.load()
+    except (TensorFormatError, TensorFormatWarning):
+        pass  # the warning says that a slot fell back to the other

@@ -1,0 +1,77 @@
+"""PyCauset: causal matrices and others, of all generations of the format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xr_tensorfmt.formats.base import Format, OpenOptions
+from xr_tensorfmt.formats.header import HeaderReader
+from xr_tensorfmt.formats.pycauset.archive import MAGIC as ZIP_MAGIC
+from xr_tensorfmt.formats.pycauset.facts import attribute_of
+from xr_tensorfmt.formats.pycauset.matrix import Matrix
+from xr_tensorfmt.formats.pycauset.reading import MAGIC, Opening, recognises
+from xr_tensorfmt.formats.pycauset.storage import stored_dtype
+from xr_tensorfmt.layouts import Layout
+from xr_tensorfmt.tensor import Container, Tensor, named_dims
+
+MATRIX_DIMS = ("row", "col")
+VECTOR_DIMS = ("index",)
+
+
+def parse(reader: HeaderReader, options: OpenOptions) -> Container:
+    """Read the header of a PyCauset file.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    options : OpenOptions
+        What the user asked for.
+
+    Returns
+    -------
+    Container
+        One tensor, over ``row`` and ``col``, or ``index``.
+
+    Raises
+    ------
+    TensorFormatError
+        The file is damaged, or holds no matrix.
+    ValueError
+        The options do not fit the file.
+    """
+    options.check_all_stored(reader.source.name)
+    opening = Opening()
+    matrix, layout = opening.read(reader)
+    default = MATRIX_DIMS if len(layout.shape) == len(MATRIX_DIMS) else VECTOR_DIMS
+    dims = named_dims(options.dims, options.name, default)
+    encoding = _encoding(matrix, layout)
+    tensor = Tensor(options.name, dims, layout, _attrs(matrix), encoding)
+    return Container((tensor,), warnings=tuple(opening.warnings))
+
+
+def _attrs(matrix: Matrix) -> dict[str, Any]:
+    return {
+        "matrix_type": matrix.matrix_type,
+        "data_type": matrix.data_type,
+        "seed": matrix.seed,
+        "scalar": attribute_of(matrix.scalar),
+        "is_transposed": int(matrix.transposed),
+        "is_conjugated": int(matrix.conjugated),
+        **matrix.attrs,
+    }
+
+
+def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
+    facts = {
+        "format": "pycauset",
+        "version": matrix.generation,
+        "shape": (matrix.rows, matrix.columns),
+        "offset": matrix.offset,
+        "byteorder": "little",
+        **matrix.facts,
+    }
+    return {"tensorfmt": facts, "dtype": stored_dtype(matrix, layout)}
+
+
+PYCAUSET = Format("pycauset", (MAGIC, ZIP_MAGIC), recognises, parse)

@@ -1,0 +1,119 @@
+"""The typed binary encoding of the metadata of R1.
+
+Source: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
+``python/pycauset/_internal/persistence.py`` of 0.6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from xr_tensorfmt.errors import TensorFormatError
+
+MOST_NESTED = 32
+"""Limit on maps and arrays within each other."""
+
+_LENGTH = Struct("<I")
+_KEY_LENGTH = Struct("<H")
+_NUMBERS = {1: Struct("<?"), 2: Struct("<q"), 3: Struct("<Q"), 4: Struct("<d")}
+_TEXT, _BYTES, _ARRAY, _MAP = 5, 6, 7, 8
+
+
+class _Decoder:
+    """Takes one value after the other; each costs at least a byte, which bounds the work."""
+
+    def __init__(self, encoded: bytes, path: str, start: int) -> None:
+        self._encoded = encoded
+        self._path = path
+        self._start = start
+        self.position = 0
+
+    def error(self, found: object, expected: str) -> TensorFormatError:
+        return TensorFormatError(
+            self._path,
+            "the metadata",
+            found,
+            expected,
+            "the metadata block is damaged",
+            offset=self._start + self.position,
+        )
+
+    def value(self, depth: int = 0) -> Any:
+        if depth > MOST_NESTED:
+            raise self.error(
+                f"more than {MOST_NESTED} maps within each other", f"at most {MOST_NESTED}"
+            )
+        (tag,) = self._take(1)
+        readers: dict[int, Callable[[int], Any]] = {
+            _TEXT: lambda _: self._text(_LENGTH),
+            _BYTES: lambda _: self._take(self._number(_LENGTH)),
+            _ARRAY: self._array,
+            _MAP: self._map,
+        }
+        if tag in _NUMBERS:
+            return self._number(_NUMBERS[tag])
+        if tag not in readers:
+            raise self.error(f"a value of type {tag}", "a type from 1 to 8")
+        return readers[tag](depth + 1)
+
+    def _array(self, depth: int) -> list[Any]:
+        return [self.value(depth) for _ in range(self._count())]
+
+    def _map(self, depth: int) -> dict[str, Any]:
+        return {self._text(_KEY_LENGTH): self.value(depth) for _ in range(self._count())}
+
+    def _count(self) -> int:
+        count = int(self._number(_LENGTH))
+        if count > len(self._encoded) - self.position:
+            raise self.error(f"{count} entries", "no more than there are bytes")
+        return count
+
+    def _text(self, length: Struct) -> str:
+        raw = self._take(self._number(length))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(repr(raw[:20]), "a text in UTF-8") from error
+
+    def _number(self, record: Struct) -> Any:
+        return record.unpack(self._take(record.size))[0]
+
+    def _take(self, length: int) -> bytes:
+        taken = self._encoded[self.position : self.position + length]
+        if len(taken) < length:
+            raise self.error(f"{len(taken)} bytes up to its end", f"{length} more bytes")
+        self.position += length
+        return taken
+
+
+def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
+    """Decode the map that the metadata are.
+
+    Parameters
+    ----------
+    encoded : bytes
+        The encoded map, and nothing after it.
+    path : str
+        The file, for errors.
+    start : int
+        Where in the file the map begins, for errors.
+
+    Returns
+    -------
+    dict of str to object
+        Values are bool, int, float, str, bytes, list and dict.
+
+    Raises
+    ------
+    TensorFormatError
+        It is no map, is cut off, has values of unknown types, or something follows it.
+    """
+    decoder = _Decoder(encoded, path, start)
+    value = decoder.value()
+    if not isinstance(value, dict):
+        raise decoder.error(f"a {type(value).__name__}", "a map")
+    if decoder.position != len(encoded):
+        raise decoder.error(f"{len(encoded) - decoder.position} more bytes", "its end")
+    return value
