@@ -16,13 +16,15 @@ from xr_tensorfmt.layouts.base import Layout
 from xr_tensorfmt.layouts.blockscan import LARGE_BLOCK
 from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular
 from xr_tensorfmt.layouts.dense import Dense
-from xr_tensorfmt.selection import Entry, Selection, entry_indices, entry_length, entry_part
+from xr_tensorfmt.selection import Entry, Selection, entry_length, entry_part
 from xr_tensorfmt.sources.base import Source
 
 # Bytes of the file that are looked at together.
 _WINDOW = 16 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
 _CACHED = 256 << 10
+# Labels of large blocks that are looked at together.
+_MOST_HEADS = 1 << 10
 
 
 class _RefutedError(Exception):
@@ -71,11 +73,10 @@ class Blocks(Layout):
     def extents(self, selection: Selection) -> Extents:
         """For each block the range of its cells that holds those which are wanted."""
         first, last = self._span(self._inner(selection))
-        numbers = entry_indices(selection.entries[0])
-        return Extents.uniform(self._cells_at(numbers) + first, last - first)
+        return Extents.uniform(self._cells_at(selection.entries[0]) + first, last - first)
 
-    def _cells_at(self, numbers: Integers) -> Integers:
-        return self.table.places.starts(numbers + 1) - self._cell_bytes
+    def _cells_at(self, entry: Entry) -> Integers:
+        return self.table.places.stops(entry) - self._cell_bytes
 
     def _inner(self, selection: Selection) -> Selection:
         return Selection(self.lengths, selection.entries[1:])
@@ -101,12 +102,12 @@ class Blocks(Layout):
     def _read_large(self, values: Array, source: Source, selection: Selection) -> None:
         """Each block is a dense tensor of its own."""
         inner, position = self._inner(selection), 0
-        for numbers in _batches(selection.entries[0], 1 << 10):
+        for part in _batches(selection.entries[0], _MOST_HEADS):
             places = self.table.places
             if isinstance(places, Regular):
-                heads = source.read(Extents.uniform(places.starts(numbers), places.lead))
-                _check(places, heads.reshape(numbers.size, -1))
-            for offset in self._cells_at(numbers).tolist():
+                heads = source.read(Extents.uniform(places.starts(part), places.lead))
+                _check(places, heads.reshape(-1, places.lead))
+            for offset in self._cells_at(part).tolist():
                 block = Dense(self.lengths, self.element, offset)
                 values[position] = block.read(source, inner)
                 position += 1
@@ -116,15 +117,15 @@ class Blocks(Layout):
         flat = values.reshape(len(values), -1)
         entry = selection.entries[0]
         consecutive = isinstance(entry, slice) and entry.step == 1
-        for numbers in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
-            starts = self._cells_at(numbers) + pick.first
-            part = flat[position : position + numbers.size]
+        for part in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
+            starts = self._cells_at(part) + pick.first
+            target = flat[position : position + starts.size]
             if consecutive:
-                pick.from_window(part, source, starts)
+                pick.from_window(target, source, starts)
             else:
                 extents = Extents.uniform(starts, pick.length)
-                pick.decode(part, source.read(extents).reshape(numbers.size, -1))
-            position += numbers.size
+                pick.decode(target, source.read(extents).reshape(-1, pick.length))
+            position += starts.size
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch the cells of the points, in the order of the file."""
@@ -214,6 +215,6 @@ def _check(places: Regular, heads: Bytes) -> None:
         raise _RefutedError
 
 
-def _batches(entry: Entry, count: int) -> Iterator[Integers]:
+def _batches(entry: Entry, count: int) -> Iterator[Entry]:
     for first in range(0, entry_length(entry), count):
-        yield entry_indices(entry_part(entry, first, count))
+        yield entry_part(entry, first, count)

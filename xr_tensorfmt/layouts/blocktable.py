@@ -12,6 +12,7 @@ from xr_tensorfmt.extents import Bytes, Extents, Integers
 from xr_tensorfmt.layouts.blockscan import block_edges, length_at
 from xr_tensorfmt.layouts.labelled import BlockForm
 from xr_tensorfmt.once import Once
+from xr_tensorfmt.selection import Entry, entry_indices
 from xr_tensorfmt.sources.base import Source
 
 PASSED_OVER = 8 << 20
@@ -25,8 +26,12 @@ class Places(ABC):
     """Where each block begins and ends."""
 
     @abstractmethod
-    def starts(self, numbers: Integers) -> Integers:
-        """The first byte of blocks, given by their numbers (or one more than the last)."""
+    def starts(self, entry: Entry) -> Integers:
+        """The first byte of each of some blocks."""
+
+    @abstractmethod
+    def stops(self, entry: Entry) -> Integers:
+        """The byte after each of some blocks."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,13 @@ class Regular(Places):
     marks: tuple[tuple[int, int], ...]
     lead: int
 
-    def starts(self, numbers: Integers) -> Integers:
+    def starts(self, entry: Entry) -> Integers:
         """Multiples of the stride."""
-        return self.offset + numbers * self.stride
+        return self.offset + entry_indices(entry) * self.stride
+
+    def stops(self, entry: Entry) -> Integers:
+        """A stride further on."""
+        return self.starts(entry) + self.stride
 
     def hold(self, heads: Bytes) -> bool:
         """Whether the labels of blocks, one a row, have the lengths that they should have."""
@@ -71,9 +80,13 @@ class Listed(Places):
 
     edges: Integers
 
-    def starts(self, numbers: Integers) -> Integers:
+    def starts(self, entry: Entry) -> Integers:
         """Look them up."""
-        return self.edges[numbers]
+        return self.edges[entry]
+
+    def stops(self, entry: Entry) -> Integers:
+        """Each block ends where the next one begins."""
+        return self.edges[1:][entry]
 
 
 @dataclass(frozen=True, eq=False)

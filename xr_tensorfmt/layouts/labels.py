@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from xr_tensorfmt.layouts.blocks import Blocks
 from xr_tensorfmt.layouts.blocktable import Regular
 from xr_tensorfmt.layouts.labelled import label_at
 from xr_tensorfmt.layouts.texts import UndecodableError, decode_texts
-from xr_tensorfmt.selection import Selection, entry_indices
+from xr_tensorfmt.selection import Entry, Selection, entry_indices, entry_part
 from xr_tensorfmt.sources.base import Source
 
 LabelErrors = Literal["strict", "surrogateescape"]
@@ -63,22 +62,22 @@ class Labels(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """All labels of each block, since each says where the next one is."""
-        return self._extents(entry_indices(selection.entries[0]))
+        return self._extents(selection.entries[0])
 
-    def _extents(self, numbers: Integers) -> Extents:
+    def _extents(self, entry: Entry) -> Extents:
         places = self.blocks.table.places
-        starts = places.starts(numbers)
+        starts = places.starts(entry)
         if isinstance(places, Regular):
             return Extents.uniform(starts, places.lead)
-        stops = places.starts(numbers + 1) - self.blocks.table.form.cell_bytes
-        return Extents(starts, stops - starts)
+        return Extents(starts, places.stops(entry) - self.blocks.table.form.cell_bytes - starts)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Decode all labels of one length together."""
-        numbers = entry_indices(selection.entries[0])
-        texts = np.empty(numbers.size, dtype=self.dtype)
-        for part in self._batches(numbers):
-            texts[part] = self._read_batch(source, numbers[part])
+        texts = np.empty(selection.shape, dtype=self.dtype)
+        count = max(1, min(_MOST_LABELS, _WINDOW // self.blocks.table.mean_bytes))
+        for first in range(0, texts.size, count):
+            part = entry_part(selection.entries[0], first, count)
+            texts[first : first + count] = self._read_batch(source, part)
         return texts
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
@@ -87,13 +86,8 @@ class Labels(Layout):
         picked: Array = self.read(source, Selection(self.shape, (unique,)))[inverse]
         return picked
 
-    def _batches(self, numbers: Integers) -> Iterator[slice]:
-        count = max(1, min(_MOST_LABELS, _WINDOW // self.blocks.table.mean_bytes))
-        for first in range(0, numbers.size, count):
-            yield slice(first, first + count)
-
-    def _read_batch(self, source: Source, numbers: Integers) -> Array:
-        extents = self._extents(numbers)
+    def _read_batch(self, source: Source, entry: Entry) -> Array:
+        extents = self._extents(entry)
         first, last = extents.bounds
         if last - first <= _WINDOW:
             window, starts = source.read(Extents.single(first, last)), extents.starts - first
@@ -102,7 +96,7 @@ class Labels(Layout):
         places = self.blocks.table.places
         if isinstance(places, Regular) and not _hold(places, window, starts):
             self.blocks.table.refute(source)
-            return self._read_batch(source, numbers)
+            return self._read_batch(source, entry)
         texts, lengths = label_at(window, starts)
         for _ in range(self.number):
             texts, lengths = label_at(window, texts + lengths)
@@ -111,7 +105,8 @@ class Labels(Layout):
         except UndecodableError as error:
             within = error.number
             offset = int(extents.starts[within] + texts[within] - starts[within])
-            raise self._undecodable(source, int(numbers[within]), error.content, offset) from error
+            number = int(entry_indices(entry)[within])
+            raise self._undecodable(source, number, error.content, offset) from error
 
     def _undecodable(
         self, source: Source, number: int, content: bytes, offset: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,23 @@ from xr_tensorfmt.extents import Bytes, Extents, Integers
 _SEPARATOR = "\0"
 # Bytes of texts decoded at a time.
 _CACHED = 1 << 20
+
+
+class UndecodableError(ValueError):
+    """A text is not UTF-8.
+
+    Parameters
+    ----------
+    number : int
+        Which of the texts.
+    content : bytes
+        Its bytes.
+    """
+
+    def __init__(self, number: int, content: bytes) -> None:
+        super().__init__(number, content)
+        self.number = number
+        self.content = content
 
 
 def decode_texts(window: Bytes, starts: Integers, lengths: Integers, errors: str) -> NDArray[Any]:
@@ -37,34 +56,28 @@ def decode_texts(window: Bytes, starts: Integers, lengths: Integers, errors: str
         A text is not UTF-8.
     """
     texts = np.empty(starts.size, dtype=object)
-    order = np.argsort(lengths, kind="stable")
-    cuts = np.flatnonzero(np.diff(lengths[order])) + 1
-    for alike in np.split(order, cuts) if order.size else ():
-        length = int(lengths[alike[0]])
-        step = max(1, _CACHED // (length + 1))
-        for first in range(0, alike.size, step):
-            part = alike[first : first + step]
-            # Each with the byte before it, which becomes the separator.
-            rows = Extents.uniform(starts[part] - 1, length + 1).gather(window, 0)
-            texts[part] = _decoded(rows.reshape(part.size, -1), part, errors)
+    for numbers, part in _alike(lengths):
+        # Each with the byte before it, which becomes the separator.
+        pieces = Extents.uniform(starts[part] - 1, int(lengths[numbers[0]]) + 1)
+        rows = pieces.gather(window, 0).reshape(numbers.size, -1)
+        texts[part] = _decoded(rows, numbers, errors)
     return texts
 
 
-class UndecodableError(ValueError):
-    """A text is not UTF-8.
-
-    Parameters
-    ----------
-    number : int
-        Which of the texts.
-    content : bytes
-        Its bytes.
-    """
-
-    def __init__(self, number: int, content: bytes) -> None:
-        super().__init__(number, content)
-        self.number = number
-        self.content = content
+def _alike(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
+    """Texts of one length, not too many at a time: their numbers, and a key for them."""
+    order, cuts = np.arange(lengths.size), [0, lengths.size]
+    is_uniform = bool((lengths == lengths[:1]).all())
+    if not is_uniform:
+        # numpy sorts numbers of 16 bits several times faster.
+        short = lengths.astype(np.uint16) if lengths.max() < 1 << 16 else lengths
+        order = np.argsort(short, kind="stable")
+        cuts[1:1] = (np.flatnonzero(np.diff(lengths[order])) + 1).tolist()
+    for lower, upper in pairwise(cuts):
+        step = max(1, _CACHED // (int(lengths[order[lower]]) + 1)) if upper > lower else 1
+        for first in range(lower, upper, step):
+            part = slice(first, min(first + step, upper))
+            yield order[part], part if is_uniform else order[part]
 
 
 def _decoded(rows: Bytes, numbers: Integers, errors: str) -> list[str]:

@@ -94,5 +94,5 @@ def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Int
             f"those of block {first} as well",
             "labels that occur once",
             "there is no dense tensor of such blocks; open it with sparse='stored'",
-            offset=int(blocks.table.places.starts(np.array(second))),
+            offset=int(blocks.table.places.starts(np.array([second]))[0]),
         )
