@@ -123,7 +123,7 @@ def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -
     error = TensorFormatError(
         source.name,
         f"the end of {header.type}",
-        f"{source.size - stop} bytes more",
+        f"more, up to byte {source.size}",
         "the end of the file",
         "the file is no tensor or holds something else as well; verify=False ignores the rest",
         offset=stop,
