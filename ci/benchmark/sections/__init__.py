@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmark.case import Section
-from benchmark.sections import dense, hole, imports, opening, pairs
+from benchmark.sections import dense, hole, imports, opening, pairs, vespa
 
 SECTIONS: dict[str, Section] = {
-    each.SECTION.name: each.SECTION for each in (dense, pairs, hole, opening, imports)
+    each.SECTION.name: each.SECTION for each in (dense, pairs, vespa, hole, opening, imports)
 }
