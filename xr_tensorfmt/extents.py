@@ -97,7 +97,8 @@ class Extents:
         """
         starts = self.starts - origin
         length = int(self.lengths[0])
-        if length < _LONG_PIECE and (self.lengths == length).all():
+        # A broadcast scalar needs no comparing.
+        if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return _gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
         position = 0

@@ -116,16 +116,14 @@ class Blocks(Layout):
         pick, position = _Pick.of(self, self._inner(selection)), 0
         flat = values.reshape(len(values), -1)
         entry = selection.entries[0]
-        consecutive = isinstance(entry, slice) and entry.step == 1
         for part in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
-            starts = self._cells_at(part) + pick.first
-            target = flat[position : position + starts.size]
-            if consecutive:
-                pick.from_window(target, source, starts)
+            target = flat[position : position + entry_length(part)]
+            if isinstance(part, slice) and part.step == 1:
+                pick.from_window(target, source, part)
             else:
-                extents = Extents.uniform(starts, pick.length)
-                pick.decode(target, source.read(extents).reshape(-1, pick.length))
-            position += starts.size
+                raw = source.read(pick.pieces(part))
+                pick.decode(target, raw.reshape(-1, pick.length))
+            position += len(target)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch the cells of the points, in the order of the file."""
@@ -153,8 +151,8 @@ class _Pick:
         What a cell is.
     places : Regular or Listed
         Pieces of regular blocks begin with the labels, whose lengths are checked.
-    first : int
-        Where the piece begins, from the first cell on.
+    shift : int
+        Where the piece begins, from the end of the block on.
     length : int
         Bytes of the piece.
     skipped : int
@@ -165,7 +163,7 @@ class _Pick:
 
     element: Element
     places: Regular | Listed
-    first: int
+    shift: int
     length: int
     skipped: int
     elements: Integers | None
@@ -179,19 +177,23 @@ class _Pick:
             elements = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
             elements -= runs.starts[0]
         places = blocks.table.places
-        lead = places.lead if isinstance(places, Regular) else 0
-        if lead:
-            return cls(blocks.element, places, -lead, lead + last, lead + first, elements)
-        return cls(blocks.element, places, first, last - first, 0, elements)
+        # Pieces of regular blocks begin with the labels.
+        before = -places.lead if isinstance(places, Regular) else first
+        shift = before - blocks.table.form.cell_bytes
+        return cls(blocks.element, places, shift, last - before, first - before, elements)
 
-    def from_window(self, values: Array, source: Source, starts: Integers) -> None:
+    def pieces(self, entry: Entry) -> Extents:
+        """Where the pieces of blocks are."""
+        return Extents.uniform(self.places.stops(entry) + self.shift, self.length)
+
+    def from_window(self, values: Array, source: Source, entry: slice) -> None:
         """Gather the pieces of consecutive blocks, a few at a time, and decode them."""
-        origin = int(starts[0])
-        window = source.read(Extents.single(origin, int(starts[-1]) + self.length))
+        ends = self.pieces(np.array([entry.start, entry.stop - 1])).bounds
+        window = source.read(Extents.single(*ends))
         step = max(1, _CACHED // self.length)
-        for first in range(0, starts.size, step):
-            pieces = Extents.uniform(starts[first : first + step], self.length)
-            raw = pieces.gather(window, origin).reshape(-1, self.length)
+        for first in range(0, len(values), step):
+            pieces = self.pieces(entry_part(entry, first, step))
+            raw = pieces.gather(window, ends[0]).reshape(-1, self.length)
             self.decode(values[first : first + step], raw)
 
     def decode(self, values: Array, pieces: Bytes) -> None:

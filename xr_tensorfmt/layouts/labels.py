@@ -12,7 +12,8 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Bytes, Extents, Integers
 from xr_tensorfmt.layouts.base import Layout
 from xr_tensorfmt.layouts.blocks import Blocks
-from xr_tensorfmt.layouts.blocktable import Regular
+from xr_tensorfmt.layouts.blockscan import LARGE_BLOCK
+from xr_tensorfmt.layouts.blocktable import Listed, Regular
 from xr_tensorfmt.layouts.labelled import label_at
 from xr_tensorfmt.layouts.texts import UndecodableError, decode_texts
 from xr_tensorfmt.selection import Entry, Selection, entry_indices, entry_part
@@ -62,10 +63,9 @@ class Labels(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """All labels of each block, since each says where the next one is."""
-        return self._extents(selection.entries[0])
+        return self._extents(self.blocks.table.places, selection.entries[0])
 
-    def _extents(self, entry: Entry) -> Extents:
-        places = self.blocks.table.places
+    def _extents(self, places: Regular | Listed, entry: Entry) -> Extents:
         starts = places.starts(entry)
         if isinstance(places, Regular):
             return Extents.uniform(starts, places.lead)
@@ -74,7 +74,8 @@ class Labels(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Decode all labels of one length together."""
         texts = np.empty(selection.shape, dtype=self.dtype)
-        count = max(1, min(_MOST_LABELS, _WINDOW // self.blocks.table.mean_bytes))
+        size = self.blocks.table.mean_bytes
+        count = _MOST_LABELS if size > LARGE_BLOCK else min(_MOST_LABELS, _WINDOW // size)
         for first in range(0, texts.size, count):
             part = entry_part(selection.entries[0], first, count)
             texts[first : first + count] = self._read_batch(source, part)
@@ -87,13 +88,14 @@ class Labels(Layout):
         return picked
 
     def _read_batch(self, source: Source, entry: Entry) -> Array:
-        extents = self._extents(entry)
-        first, last = extents.bounds
-        if last - first <= _WINDOW:
+        places = self.blocks.table.places
+        extents = self._extents(places, entry)
+        is_dense = isinstance(entry, slice) and entry.step == 1
+        if is_dense and self.blocks.table.mean_bytes <= LARGE_BLOCK:
+            first, last = extents.bounds
             window, starts = source.read(Extents.single(first, last)), extents.starts - first
         else:
             window, starts = source.read(extents), np.cumsum(extents.lengths) - extents.lengths
-        places = self.blocks.table.places
         if isinstance(places, Regular) and not _hold(places, window, starts):
             self.blocks.table.refute(source)
             return self._read_batch(source, entry)

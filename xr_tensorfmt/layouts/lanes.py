@@ -93,7 +93,9 @@ def _lanes(window: Bytes, start: int, form: BlockForm, expected: _Expected) -> I
     """Where each lane begins: `start`, then guesses."""
     reach = expected.reach + form.cell_bytes
     room = window.size - start - (_CHAIN + 2) * reach
-    count = min(_MOST_LANES, int(room / (expected.stride * _BLOCKS_A_LANE)), room // (2 * reach))
+    # The stretches looked at are a small part of the window, whatever the labels of the sample.
+    most = min(_MOST_LANES, room // (8 * reach))
+    count = min(most, int(room / (expected.stride * _BLOCKS_A_LANE)))
     if count < _FEWEST_LANES:
         return np.array([start])
     spacing = room // count
