@@ -14,6 +14,7 @@ import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
 from xr_tensorfmt.formats import recognised
+from xr_tensorfmt.formats.vespa import VESPA
 from xr_tensorfmt.narrow import BFloat16
 from xr_tensorfmt.sources import open_source
 
@@ -235,6 +236,12 @@ def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> Non
         open_vespa(content, sparse="dense")
 
 
+def test_repeated_labels_are_looked_for_among_so_many_blocks_alone(monkeypatch) -> None:
+    content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.MOST_COMPARED", 2)
+    assert not open_vespa(content).indexes["k"].is_unique
+
+
 def test_an_odd_dimension_name_is_read_with_a_warning() -> None:
     with pytest.warns(TensorFormatWarning, match="'a b' has a name that Vespa refuses"):
         ds = open_vespa(vf.tensor("int8", [], {"a b": 1}, [], np.ones((1, 1))))
@@ -255,7 +262,19 @@ def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x08", b"\x04\x00", b"PK\3\4", b"\x06\x09\1\1x", b"\x02", b"\x02\x7f\x01"]
+    "content",
+    [
+        b"",
+        b"\x08",
+        b"\x04\x00",
+        b"PK\3\4",
+        b"\x06\x09\1\1x",
+        b"\x02",
+        b"\x02\x7f\x01",
+        b"\x01\x00" + bytes(100),
+        b"\x02\x01",
+        b"\x02\x01\x03\0\0\0",
+    ],
 )
 def test_a_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.tbf"
@@ -310,3 +329,14 @@ def test_mnist_equals_the_checkpoint_it_was_made_from(conformance: Path) -> None
     weights = np.frombuffer(truth, "<f4", 7840).reshape(784, 10).T
     ds = xr.open_dataset(folder / "tbf" / "mnist_softmax_Variable.tbf")
     np.testing.assert_array_equal(ds.tensor.values.astype("f4"), weights)
+
+
+@given(vf.tensors())
+def test_every_tensor_with_usual_names_is_recognised_by_its_suffix(made) -> None:
+    assert VESPA.recognises(made[0][:64], len(made[0]))
+
+
+@pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
+def test_scalars_are_recognised_by_their_suffix(head: str) -> None:
+    content = bytes.fromhex(head) + bytes(8)
+    assert VESPA.recognises(content, len(content)) == (content[0] < 0x80)

@@ -12,8 +12,9 @@ from xr_tensorfmt.formats.base import Format, OpenOptions
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.vespa.filled import filled
 from xr_tensorfmt.formats.vespa.grid import repeated_block
-from xr_tensorfmt.formats.vespa.header import Header, read_header, recognises
+from xr_tensorfmt.formats.vespa.header import Header, read_header
 from xr_tensorfmt.formats.vespa.names import BLOCK, dimension_names, odd_names
+from xr_tensorfmt.formats.vespa.recognition import recognises
 from xr_tensorfmt.layouts import Blocks, Dense, Held, Labels, Layout
 from xr_tensorfmt.layouts.blocktable import find_blocks
 from xr_tensorfmt.layouts.labelled import BlockForm

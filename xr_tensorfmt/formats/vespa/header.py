@@ -11,7 +11,7 @@ from math import prod
 from xr_tensorfmt.elements import Element
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.limits import MOST_DIMENSIONS, check_rank, check_size
+from xr_tensorfmt.formats.limits import check_rank, check_size
 from xr_tensorfmt.formats.vespa.cells import CELL_TYPES, CellType
 
 MOST_NAME_BYTES = 1 << 12
@@ -216,16 +216,3 @@ def _check_fits(cursor: Cursor, header: Header) -> None:
             f"at least {least} for {header.blocks} blocks of {header.cells} cells",
             "the file is incomplete or its header damaged; fetch it again",
         )
-
-
-def recognises(head: bytes, size: int) -> bool:
-    """Whether first bytes can be those of a typed binary tensor; many other files' can as well."""
-    if not head or head[0] not in (1, 2, 3, 5, 6, 7):
-        return False
-    after = head[1:]
-    if head[0] & WITH_CELL_TYPE:
-        if after[:1] not in (b"\0", b"\1", b"\2", b"\3"):
-            return False
-        after = after[1:]
-    # A rank, then a name's length: both are small, or the first is 0.
-    return len(after) >= 1 and size > 2 and after[0] <= MOST_DIMENSIONS

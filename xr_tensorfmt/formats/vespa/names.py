@@ -12,8 +12,8 @@ from xr_tensorfmt.tensor import named_dims
 BLOCK = "block"
 """The dimension that counts blocks, where they have no index of their own."""
 
-# What Vespa's own parsers of types take, TensorType.java and value_type_spec.cpp together.
-_USUAL = re.compile(r"[-@A-Za-z0-9_][@$A-Za-z0-9_]*")
+USUAL_NAME = re.compile(r"[-@A-Za-z0-9_][@$A-Za-z0-9_]*")
+"""What Vespa's own parsers of types take, TensorType.java and value_type_spec.cpp together."""
 
 
 def dimension_names(header: Header, options: OpenOptions, *taken: str) -> tuple[str, ...]:
@@ -42,9 +42,10 @@ def dimension_names(header: Header, options: OpenOptions, *taken: str) -> tuple[
     used, free = reserved.union(own), []
     for name in own:
         unique = name
-        while unique in (used if unique != name or name in reserved else ()):
-            unique += "_"
-        used.add(unique)
+        if name in reserved:
+            while unique in used:
+                unique += "_"
+            used.add(unique)
         free.append(unique)
     names = named_dims(options.dims, options.name, tuple(free))
     for name in taken:
@@ -59,5 +60,5 @@ def dimension_names(header: Header, options: OpenOptions, *taken: str) -> tuple[
 def odd_names(header: Header) -> Iterator[str]:
     """Say which names Vespa's own parsers of types would refuse."""
     for name in header.mapped + header.indexed:
-        if not _USUAL.fullmatch(name):
+        if not USUAL_NAME.fullmatch(name):
             yield f"the dimension {name!r} has a name that Vespa refuses in types"
