@@ -95,7 +95,7 @@ class Extents:
         ndarray of uint8
             The ranges one after the other.
         """
-        starts = self.starts - origin
+        starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
         # A broadcast scalar needs no comparing.
         if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):

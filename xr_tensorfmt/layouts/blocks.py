@@ -22,7 +22,7 @@ from xr_tensorfmt.sources.base import Source
 # Bytes of the file that are looked at together.
 _WINDOW = 16 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
-_CACHED = 256 << 10
+_CACHED = 128 << 10
 # Labels of large blocks that are looked at together.
 _MOST_HEADS = 1 << 10
 
@@ -182,9 +182,9 @@ class _Pick:
         shift = before - blocks.table.form.cell_bytes
         return cls(blocks.element, places, shift, last - before, first - before, elements)
 
-    def pieces(self, entry: Entry) -> Extents:
-        """Where the pieces of blocks are."""
-        return Extents.uniform(self.places.stops(entry) + self.shift, self.length)
+    def pieces(self, entry: Entry, origin: int = 0) -> Extents:
+        """Where the pieces of blocks are, counted from `origin` on."""
+        return Extents.uniform(self.places.stops(entry) + (self.shift - origin), self.length)
 
     def from_window(self, values: Array, source: Source, entry: slice) -> None:
         """Gather the pieces of consecutive blocks, a few at a time, and decode them."""
@@ -192,8 +192,8 @@ class _Pick:
         window = source.read(Extents.single(*ends))
         step = max(1, _CACHED // self.length)
         for first in range(0, len(values), step):
-            pieces = self.pieces(entry_part(entry, first, step))
-            raw = pieces.gather(window, ends[0]).reshape(-1, self.length)
+            pieces = self.pieces(entry_part(entry, first, step), ends[0])
+            raw = pieces.gather(window, 0).reshape(-1, self.length)
             self.decode(values[first : first + step], raw)
 
     def decode(self, values: Array, pieces: Bytes) -> None:

@@ -22,7 +22,7 @@ from xr_tensorfmt.sources.base import Source
 LabelErrors = Literal["strict", "surrogateescape"]
 
 # Bytes of the file that are looked at together, and labels that are.
-_WINDOW = 32 << 20
+_WINDOW = 16 << 20
 _MOST_LABELS = 1 << 16
 
 _TEXT = np.dtype(object, metadata={"element_type": str})
@@ -78,7 +78,7 @@ class Labels(Layout):
         count = _MOST_LABELS if size > LARGE_BLOCK else min(_MOST_LABELS, _WINDOW // size)
         for first in range(0, texts.size, count):
             part = entry_part(selection.entries[0], first, count)
-            texts[first : first + count] = self._read_batch(source, part)
+            self._read_batch(texts[first : first + count], source, part)
         return texts
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
@@ -87,28 +87,37 @@ class Labels(Layout):
         picked: Array = self.read(source, Selection(self.shape, (unique,)))[inverse]
         return picked
 
-    def _read_batch(self, source: Source, entry: Entry) -> Array:
+    def _read_batch(self, texts: Array, source: Source, entry: Entry) -> None:
         places = self.blocks.table.places
         extents = self._extents(places, entry)
-        is_dense = isinstance(entry, slice) and entry.step == 1
-        if is_dense and self.blocks.table.mean_bytes <= LARGE_BLOCK:
-            first, last = extents.bounds
-            window, starts = source.read(Extents.single(first, last)), extents.starts - first
-        else:
-            window, starts = source.read(extents), np.cumsum(extents.lengths) - extents.lengths
+        window, starts = self._labels_in(source, extents, entry)
         if isinstance(places, Regular) and not _hold(places, window, starts):
             self.blocks.table.refute(source)
-            return self._read_batch(source, entry)
-        texts, lengths = label_at(window, starts)
+            self._read_batch(texts, source, entry)
+            return
+        begins, lengths = label_at(window, starts)
         for _ in range(self.number):
-            texts, lengths = label_at(window, texts + lengths)
+            begins, lengths = label_at(window, begins + lengths)
         try:
-            return decode_texts(window, texts, lengths, self.errors)
+            decode_texts(texts, window, begins, lengths, self.errors)
         except UndecodableError as error:
             within = error.number
-            offset = int(extents.starts[within] + texts[within] - starts[within])
+            offset = int(extents.starts[within] + begins[within] - starts[within])
             number = int(entry_indices(entry)[within])
             raise self._undecodable(source, number, error.content, offset) from error
+
+    def _labels_in(self, source: Source, extents: Extents, entry: Entry) -> tuple[Bytes, Integers]:
+        """Bytes with the labels of blocks, and where those of each begin."""
+        is_dense = isinstance(entry, slice) and entry.step == 1
+        if not is_dense or self.blocks.table.mean_bytes > LARGE_BLOCK:
+            return source.read(extents), np.cumsum(extents.lengths) - extents.lengths
+        first, last = extents.bounds
+        window = source.read(Extents.single(first, last))
+        length = int(extents.lengths[0])
+        if extents.lengths.strides[0]:
+            return window, extents.starts - first
+        # Of one length: together they fit the cache, so that each page is touched once.
+        return extents.gather(window, first), np.arange(0, len(extents) * length, length)
 
     def _undecodable(
         self, source: Source, number: int, content: bytes, offset: int

@@ -33,11 +33,15 @@ class UndecodableError(ValueError):
         self.content = content
 
 
-def decode_texts(window: Bytes, starts: Integers, lengths: Integers, errors: str) -> NDArray[Any]:
+def decode_texts(
+    texts: NDArray[Any], window: Bytes, starts: Integers, lengths: Integers, errors: str
+) -> None:
     """Decode texts that lie anywhere in a window, each with at least one byte before it.
 
     Parameters
     ----------
+    texts : ndarray of object
+        Where Python's own texts go.
     window : ndarray of uint8
         The bytes.
     starts, lengths : ndarray of int64
@@ -45,23 +49,17 @@ def decode_texts(window: Bytes, starts: Integers, lengths: Integers, errors: str
     errors : str
         As for `bytes.decode`.
 
-    Returns
-    -------
-    ndarray of object
-        Python's own texts.
-
     Raises
     ------
     UndecodableError
         A text is not UTF-8.
     """
-    texts = np.empty(starts.size, dtype=object)
     for numbers, part in _alike(lengths):
         # Each with the byte before it, which becomes the separator.
         pieces = Extents.uniform(starts[part] - 1, int(lengths[numbers[0]]) + 1)
         rows = pieces.gather(window, 0).reshape(numbers.size, -1)
-        texts[part] = _decoded(rows, numbers, errors)
-    return texts
+        # numpy takes much longer to find out what a list holds.
+        texts[part] = np.fromiter(_decoded(rows, numbers, errors), object, numbers.size)
 
 
 def _alike(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:

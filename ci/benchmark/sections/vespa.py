@@ -175,8 +175,8 @@ def _selections(folder: Path) -> Iterator[Case]:
 
 def _tables(folder: Path) -> Sequence[Table]:
     opening = "`open_dataset`, with an index of the labels and without."
-    mean = "`chunks={}`, the mean of all cells (`skipna=False`); the limit uses all cores."
-    load = "All cells into memory, in the byte order of the machine, on one core."
+    mean = "The mean of all cells of an open table; `chunks={}`, `skipna=False`, all cores."
+    load = "All cells of an open table into memory, in the byte order of the machine, on one core."
     return (
         *(Table(f"Open: {k}", opening, tuple(_openings(folder, k))) for k in KINDS),
         Table(
