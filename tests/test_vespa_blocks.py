@@ -16,13 +16,14 @@ from tests.recording import RecordingSource
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.extents import Integers
-from xr_tensorfmt.layouts import Blocks, Labels, Scattered, blockscan, lanes
+from xr_tensorfmt.layouts import Blocks, Held, Labels, Scattered, blockscan, lanes
 from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular, find_blocks
 from xr_tensorfmt.layouts.labelled import BlockForm, walk
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Memory
 
 COUNT = 20_000
+FLOAT = Plain(np.dtype(">f4"))
 RANDOM = np.random.default_rng(5)
 LABELS: dict[str, Callable[[int], bytes]] = {
     "one length": lambda i: b"doc%07d" % i,
@@ -155,6 +156,7 @@ def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows)
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
     monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.MOST_COMPARED", 0)
     values = vf.values_for("int8", (4, 70000))
     labels = [("aa",), ("b",), ("ccc",), ("dd",)]
     content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)
@@ -164,16 +166,17 @@ def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
     np.testing.assert_array_equal(ds.tensor.values, values)
 
 
-def test_a_damaged_label_is_named_when_a_read_comes_to_it(monkeypatch) -> None:
+@pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
+def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block, length) -> None:
     monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
     damaged = bytearray(content)
-    damaged[edges[5000]] = 11
+    damaged[edges[block]] = length
     source, found = table(bytes(damaged), 64, COUNT)
     labels = Labels(Blocks(found, (64,), Plain(np.dtype("u1"))), 0)
     assert labels.read(source, Selection((COUNT,), (slice(0, 10, 1),)))[3] == "doc0000003"
     with pytest.raises(TensorFormatError, match=r"block \d+ at byte|the end of the last block"):
-        labels.read(source, Selection((COUNT,), (slice(4990, 5010, 1),)))
+        labels.read(source, Selection((COUNT,), (slice(block - 10, block + 2, 1),)))
 
 
 def test_equal_strides_do_not_mean_equal_lengths() -> None:
@@ -287,10 +290,58 @@ def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
     source = RecordingSource(content)
     form = BlockForm(2, 256)
     offset = content.index(b"\2u0")
-    blocks = Blocks(find_blocks(source, form, offset, 2000), (64,), Plain(np.dtype(">f4")))
+    blocks = Blocks(find_blocks(source, form, offset, 2000), (64,), FLOAT)
     layout = Scattered(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (slice(500, 510, 1), slice(0, 64, 1)))
     np.testing.assert_array_equal(layout.read(source, selection), values[500:510])
     assert source.fetched < 10 * 300
     assert layout.extents(selection).nbytes == 10 * 256
+
+
+def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
+    labels = [(f"u{number}", f"i{number % 3}") for number in range(100)]
+    values = vf.values_for("float", (100, 4))
+    content = vf.tensor("float", ["k", "l"], {"n": 4}, labels, values)
+    keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "dense", "fill_value": 0}
+    ds = xr.open_dataset(memoryview(content), chunks={}, chunk_bytes=960, **keywords)
+    assert ds.tensor.chunks[0] == (20,) * 5
+    assert ds.tensor.sum().values == values.sum()
+    np.testing.assert_array_equal(ds.tensor.sum("l").values, values)
+    rows = ds.tensor.isel(k=slice(0, 0)).values
+    assert rows.shape == (0, 3, 4)
+    empty = vf.tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
+    source = Memory(empty)
+    blocks = Blocks(find_blocks(source, BlockForm(2, 16), len(empty), 0), (4,), FLOAT)
+    nothing = np.empty(0, np.int64)
+    layout = Scattered(blocks, (2, 2), nothing, nothing, 7.0)
+    points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
+    assert layout.read_points(source, points).tolist() == [7.0, 7.0]
+    everything = Selection.everything(layout.shape)
+    assert (layout.read(source, everything) == 7.0).all()
+    assert layout.extents(everything).nbytes == 0
+
+
+def test_held_values_are_handed_out_as_copies() -> None:
+    values = np.arange(12).reshape(3, 4)
+    layout, source = Held(values), Memory(b"")
+    selection = Selection((3, 4), (np.array([0, 2]), slice(1, 4, 2)))
+    read = layout.read(source, selection)
+    np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])
+    read[:] = 0
+    assert values[2, 1] == 9
+    assert layout.read_points(source, (np.array([2]), np.array([1]))).tolist() == [9]
+    assert layout.extents(selection).nbytes == 0
+    assert layout.chunk_shape(1 << 20) == (3, 4)
+
+
+def test_chunks_of_ones_own_have_names_by_content() -> None:
+    content, values = numbered(300)
+    other, _ = numbered(301)
+    keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
+    first, again, different = (
+        xr.open_dataset(memoryview(each), **keywords).chunk(block=100)
+        for each in (content, content, other)
+    )
+    np.testing.assert_array_equal(first.tensor.values, values)
+    assert first.tensor.data.name == again.tensor.data.name != different.tensor.data.name

@@ -162,6 +162,13 @@ def test_keywords_that_do_not_fit_are_refused() -> None:
         from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
         from_hex(MIXED.hex(), sparse="dense", fill_value="0")
+    with pytest.raises(ValueError, match="fill_value=0 means something with sparse='dense' alone"):
+        from_hex(MIXED.hex(), fill_value=0)
+
+
+def test_int8_without_holes_needs_no_fill_value() -> None:
+    content = vf.tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
+    assert from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
 
 
 @pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])

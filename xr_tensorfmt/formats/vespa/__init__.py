@@ -73,6 +73,11 @@ def _check_options(source: Source, header: Header, options: OpenOptions) -> None
             f"{source.name} is {header.type}, which stores every cell, so that sparse='stored' "
             "has nothing to leave out; open it without"
         )
+    if options.fill_value is not None and options.sparse != "dense":
+        raise ValueError(
+            f"fill_value={options.fill_value!r} means something with sparse='dense' alone, as "
+            f"nothing is filled in with sparse={options.sparse!r}"
+        )
 
 
 def _unmapped(header: Header) -> Layout:

@@ -54,9 +54,9 @@ def filled(
     ValueError
         There are too many cells, or what is not stored has no value.
     """
-    filling = _filling(source, header, options)
     everything = Selection.everything((header.blocks,))
     grid = Grid.of([each.read(source, everything) for each in labels])
+    filling = _filling(source, header, options, has_holes=grid.size > header.blocks)
     cells = grid.size * header.cells
     if cells > MOST_FILLED_CELLS and options.fill_value is None:
         raise ValueError(
@@ -71,10 +71,12 @@ def filled(
     return Scattered(blocks, grid.lengths, places, numbers, filling), along
 
 
-def _filling(source: Source, header: Header, options: OpenOptions) -> float:
+def _filling(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:
     dtype, value = header.element.dtype, options.fill_value
     if dtype.kind == "f":
         return float("nan") if value is None else float(value)
+    if value is None and not has_holes:
+        return 0
     limits = np.iinfo(dtype)
     if value is None or value != value // 1 or not limits.min <= value <= limits.max:
         raise ValueError(
