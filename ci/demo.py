@@ -12,6 +12,7 @@ FAMILIES = (
     "tens",
     "mag",
     "pycauset",
+    "vespa",
 )
 
 

@@ -13,7 +13,7 @@ import xr_tensorfmt
 
 PACKAGE = Path(xr_tensorfmt.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-ABOVE = {"backend.py", "counting.py", "dataset.py", "lazyarray.py", "__init__.py"}
+ABOVE = {"backend.py", "counting.py", "dataset.py", "hexdigits.py", "lazyarray.py", "__init__.py"}
 LOWER = [path for path in MODULES if path.relative_to(PACKAGE).as_posix() not in ABOVE]
 
 
@@ -63,7 +63,7 @@ def test_importing_the_entry_point_imports_no_heavy_package() -> None:
     heavy = {"dask", "fsspec", "zarr", "ml_dtypes", "distributed"}
     assert not {name.split(".")[0] for name in new} & heavy
     house = {name for name in new if name.startswith("xr_tensorfmt.")}
-    assert house == {"xr_tensorfmt.backend", "xr_tensorfmt.chunks", "xr_tensorfmt.errors"}
+    assert house == {f"xr_tensorfmt.{n}" for n in ("backend", "chunks", "errors", "hexdigits")}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=identifier)

@@ -19,18 +19,18 @@ from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.layouts import (
     Bits,
-    Block,
-    Blocks,
     ComplexPlanes,
     Conjugated,
     Dense,
     Diagonal,
     Layout,
     Mirrored,
+    Mosaic,
     Ones,
     OnlyRow,
     PaddedRows,
     Scaled,
+    Tile,
     Triangle,
     TriangleRows,
     UnitVector,
@@ -95,9 +95,9 @@ def scaled(scalar: complex, case: Case) -> Case:
 def blocks() -> Case:
     parts = [[numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), planes()]]
     parts[1][1] = scaled(2, dense_bits(2, 4))
-    grid = tuple(tuple(Block(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
+    grid = tuple(tuple(Tile(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
     values = np.block([[each[2] for each in row] for row in parts])
-    return b"", Blocks((0, 3, 5), (0, 3, 7), grid), values
+    return b"", Mosaic((0, 3, 5), (0, 3, 7), grid), values
 
 
 CASES: dict[str, Case] = {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
+from xr_tensorfmt.hexdigits import from_hex
 
 if TYPE_CHECKING:
     from xr_tensorfmt.counting import popcount
@@ -16,6 +17,7 @@ __all__ = [
     "TensorFormatError",
     "TensorFormatWarning",
     "__version__",
+    "from_hex",
     "popcount",
 ]
 

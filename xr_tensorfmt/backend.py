@@ -16,7 +16,7 @@ from xr_tensorfmt.chunks import TARGET
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
-    from xr_tensorfmt.formats import Sparse
+    from xr_tensorfmt.formats import Sparse, TextErrors
     from xr_tensorfmt.sources import InputOutput
     from xr_tensorfmt.tensor import Names
 
@@ -28,7 +28,7 @@ class TensorFormatBackend(BackendEntrypoint):
     """
 
     description: ClassVar[str] = (
-        "Open binary tensor files (TENS, MAG, PyCauset) as lazy, labelled Datasets"
+        "Open binary tensor files (TENS, MAG, PyCauset, Vespa) as lazy, labelled Datasets"
     )
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
@@ -45,6 +45,8 @@ class TensorFormatBackend(BackendEntrypoint):
         "name",
         "dims",
         "sparse",
+        "fill_value",
+        "errors",
         "verify",
         "group",
         "separator",
@@ -67,6 +69,8 @@ class TensorFormatBackend(BackendEntrypoint):
         name: str = "tensor",
         dims: Names = None,
         sparse: Sparse = "auto",
+        fill_value: float | None = None,
+        errors: TextErrors = "strict",
         verify: bool = True,
         group: str | None = None,
         separator: str = ".",
@@ -86,8 +90,8 @@ class TensorFormatBackend(BackendEntrypoint):
             Variables to leave out.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
-        format : {"tens", "mag", "pycauset"}, optional
-            The format; by default the content decides.
+        format : {"tens", "mag", "pycauset", "vespa"}, optional
+            The format; by default the content decides, and ``.tbf`` at the end of the name.
         name : str
             Name of the variable of a file that holds one.
         dims : sequence of str, or mapping of variable name to such, optional
@@ -96,9 +100,18 @@ class TensorFormatBackend(BackendEntrypoint):
             For a file of index-value pairs. ``"dense"`` is the full tensor, with zeros where
             nothing is stored; ``"auto"`` is the same, but refuses tensors of more than 2**40
             elements; ``"stored"`` is the stored values over dim ``entry``, with a coordinate for
-            each dimension, and refuses files that store every element.
+            each dimension, and refuses files that store every element. For a Vespa tensor with
+            labels, ``"dense"`` is the outer product of all labels, and ``"stored"`` the blocks
+            over dim ``block``, which ``"auto"`` is as well unless each block has one label only.
+        fill_value : float, optional
+            For a Vespa tensor with ``sparse="dense"``: the value of cells that are not stored, NaN
+            by default. It must be given for int8, and for more than 2**32 cells.
+        errors : {"strict", "surrogateescape"}
+            What becomes of labels that are not UTF-8: an error, or texts with surrogates for the
+            bytes in question, as in `bytes.decode`.
         verify : bool
-            Whether a wrong checksum is an error; False makes it a warning.
+            Whether a wrong checksum, or bytes after the end of a Vespa tensor, are an error; False
+            makes it a warning.
         group : str, optional
             Only the variables whose names begin so, under the rest of their names:
             ``"layers.0"`` for ``"layers.0.weight"`` and its like. The path of a group in
@@ -147,6 +160,8 @@ class TensorFormatBackend(BackendEntrypoint):
             name=name,
             dims=dims,
             sparse=sparse,
+            fill_value=fill_value,
+            errors=errors,
             verify=verify,
             group=group,
             separator=separator,

@@ -122,9 +122,10 @@ class Extents:
         ndarray of uint8
             The ranges one after the other.
         """
-        starts = self.starts - origin
+        starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
-        if length < _LONG_PIECE and (self.lengths == length).all():
+        # A broadcast scalar needs no comparing.
+        if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
         position = 0

@@ -19,6 +19,11 @@ class Once(Generic[Value]):
         self._value = value
         self._lock = Lock()
 
+    @property
+    def known(self) -> Value | None:
+        """The value if it has been computed."""
+        return self._value
+
     def get(self, compute: Callable[[], Value]) -> Value:
         """The value; the first caller computes it while others wait."""
         if self._value is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from xr_tensorfmt.chunks import TARGET
-from xr_tensorfmt.formats.base import OpenOptions, Sparse
+from xr_tensorfmt.formats.base import OpenOptions, Sparse, TextErrors
 from xr_tensorfmt.sources import InputOutput
 from xr_tensorfmt.tensor import Names
 
@@ -32,6 +32,8 @@ class Request:
     separator: str = "."
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
+    fill_value: float | None = None
+    errors: TextErrors = "strict"
 
     def __post_init__(self) -> None:
         """Refuse values of kinds that would be misunderstood."""
@@ -48,7 +50,9 @@ class Request:
     @property
     def options(self) -> OpenOptions:
         """Those that the formats know."""
-        return OpenOptions(self.name, self.dims, self.sparse, self.verify)
+        return OpenOptions(
+            self.name, self.dims, self.sparse, self.verify, self.fill_value, self.errors
+        )
 
     @property
     def decoders(self) -> dict[str, Any]:

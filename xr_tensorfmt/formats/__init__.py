@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xr_tensorfmt.errors import TensorFormatError, shortened
-from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse
+from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse, TextErrors
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.mag import MAG
 from xr_tensorfmt.formats.pycauset import PYCAUSET
 from xr_tensorfmt.formats.tens import TENS
+from xr_tensorfmt.formats.vespa import VESPA
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container
 
-__all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "parse", "recognised"]
+__all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "TextErrors", "parse", "recognised"]
 
-FORMATS: tuple[Format, ...] = (TENS, MAG, PYCAUSET)
+FORMATS: tuple[Format, ...] = (TENS, MAG, PYCAUSET, VESPA)
 
 HEAD_BYTES = 64
 """Bytes of a file that suffice to tell the formats apart."""
 
 
 def recognised(source: Source) -> bool:
-    """Whether a file can only be of one of the families, by its content alone."""
+    """Whether a file can only be of one of the families, by its content and perhaps its name."""
     head = HeaderReader(source).first_bytes(HEAD_BYTES)
-    return any(each.recognises(head, source.size) for each in FORMATS)
+    named = [each for each in FORMATS if each.may_be_named(source.name)]
+    return any(each.recognises(head, source.size) for each in named)
 
 
 def parse(source: Source, options: OpenOptions, name: str | None = None) -> Container:
@@ -37,7 +39,7 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
     options : OpenOptions
         What the user asked for.
     name : str, optional
-        The format's name; by default the file's first bytes decide.
+        The format's name; by default the file's first bytes decide, then the end of its name.
 
     Returns
     -------
@@ -48,13 +50,18 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
     TensorFormatError
         The file is of no known format, or its header is wrong.
     ValueError
-        There is no format of that name, or `dims` is for variables that the file has not.
+        There is no format of that name, or the options are none that it knows.
     """
     known = {each.name: each for each in FORMATS}
     if name is not None and name not in known:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, known))}")
     reader = HeaderReader(source)
-    chosen = known[name] if name is not None else _by_magic(reader)
+    chosen = known[name] if name is not None else _by_magic_or_name(reader)
+    if options.fill_value is not None and not chosen.fills:
+        raise ValueError(
+            f"fill_value={options.fill_value!r} does not fit format {chosen.name!r}, which itself "
+            "says what elements are that are not stored; leave it out"
+        )
     container = chosen.parse(reader, options)
     if options.dims is not None:
         _check_named_variables(container, options)
@@ -88,16 +95,21 @@ def _check_lengths(container: Container, options: OpenOptions) -> None:
                 )
 
 
-def _by_magic(reader: HeaderReader) -> Format:
+def _by_magic_or_name(reader: HeaderReader) -> Format:
     head = reader.first_bytes(HEAD_BYTES)
     for each in FORMATS:
         if head.startswith(each.magics):
             return each
+    for each in FORMATS:
+        if each.suffixes and each.may_be_named(reader.source.name):
+            return each
+    without_magic = ", ".join(f"format={each.name!r}" for each in FORMATS if not each.magics)
     raise TensorFormatError(
         reader.source.name,
         "the magic number",
         repr(head[:8]) if head else "nothing, as the file is empty",
         " or ".join(repr(magic) for each in FORMATS for magic in each.magics),
-        "no format of this engine begins so; leave out engine= to let xarray look for another",
+        "no format of this engine begins so; leave out engine= to let xarray look for another, "
+        f"or name a format that has no magic number: {without_magic}",
         offset=0,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.tensor import Container, Names
 
 Sparse = Literal["auto", "dense", "stored"]
+TextErrors = Literal["strict", "surrogateescape"]
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,19 @@ class OpenOptions:
     sparse : {"auto", "dense", "stored"}
         Whether elements that the file does not store are filled in.
     verify : bool
-        Whether a wrong checksum is an error; otherwise it is a warning.
+        Whether a wrong checksum, or bytes after the end, are an error; otherwise it is a warning.
+    fill_value : float, optional
+        Value of elements that a file does not store, where its format gives them none.
+    errors : {"strict", "surrogateescape"}
+        What becomes of labels that are not UTF-8.
     """
 
     name: str = "tensor"
     dims: Names = None
     sparse: Sparse = "auto"
     verify: bool = True
+    fill_value: float | None = None
+    errors: TextErrors = "strict"
 
     def __post_init__(self) -> None:
         """Refuse words that no format knows, and names that are none."""
@@ -40,6 +48,12 @@ class OpenOptions:
         if self.sparse not in get_args(Sparse):
             words = ", ".join(map(repr, get_args(Sparse)))
             raise ValueError(f"sparse={self.sparse!r} is not one of {words}")
+        if self.errors not in get_args(TextErrors):
+            words = ", ".join(map(repr, get_args(TextErrors)))
+            raise ValueError(f"errors={self.errors!r} is not one of {words}")
+        fill_value: object = self.fill_value
+        if fill_value is not None and not isinstance(fill_value, Real):
+            raise TypeError(f"fill_value={fill_value!r} is not a real number")
 
     def check_unnamed(self, path: str) -> None:
         """Refuse a name for the one variable of a file whose variables have names of their own."""
@@ -73,9 +87,20 @@ class Format:
         programs may use the same magic.
     parse : callable
         Reads a header; raises `TensorFormatError` where it is wrong.
+    suffixes : tuple of str
+        What the names of its files end in, where no first bytes tell. Only files so named are
+        shown to `recognises`.
+    fills : bool
+        Whether the user chooses the value of elements that are not stored.
     """
 
     name: str
     magics: tuple[bytes, ...]
     recognises: Callable[[bytes, int], bool]
     parse: Callable[[HeaderReader, OpenOptions], Container]
+    suffixes: tuple[str, ...] = ()
+    fills: bool = False
+
+    def may_be_named(self, path: str) -> bool:
+        """Whether a file of this family can have a name; any where the first bytes tell."""
+        return not self.suffixes or path.casefold().endswith(self.suffixes)

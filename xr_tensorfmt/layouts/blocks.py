@@ -1,108 +1,222 @@
-"""A matrix that is put together of others, each in a file of its own."""
+"""Dense blocks that each begin with labels: the cells of all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.chunks import contiguous_chunk
-from xr_tensorfmt.elements import Array
-from xr_tensorfmt.extents import Extents, Integers
+from xr_tensorfmt.elements import Array, Element
+from xr_tensorfmt.extents import Bytes, Extents, Integers
 from xr_tensorfmt.layouts.base import Layout
-from xr_tensorfmt.selection import Selection, entry_indices, entry_of
+from xr_tensorfmt.layouts.blockscan import LARGE_BLOCK
+from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular
+from xr_tensorfmt.layouts.dense import Dense
+from xr_tensorfmt.selection import Entry, Selection, entry_length, entry_part
 from xr_tensorfmt.sources.base import Source
 
+# Bytes of the file that are looked at together.
+_WINDOW = 16 << 20
+# Bytes that are gathered and then decoded, while they are in the cache.
+_CACHED = 128 << 10
+# Labels of large blocks that are looked at together.
+_MOST_HEADS = 1 << 10
 
-@dataclass(frozen=True)
-class Block:
-    """One of the matrices.
 
-    Parameters
-    ----------
-    source : Source
-        Its file.
-    layout : Layout
-        How it lies there.
-    """
-
-    source: Source
-    layout: Layout
+class _RefutedError(Exception):
+    """The labels of a block are not as long as expected."""
 
 
 @dataclass(frozen=True)
 class Blocks(Layout):
-    """Matrices side by side.
+    """The cells of blocks: the first axis counts the blocks, the others are those of each.
 
     Parameters
     ----------
-    row_edges, column_edges : tuple of int
-        Where they begin, from 0 on, and where the last one ends.
-    blocks : tuple of tuple of Block
-        Row by row; their shapes fit the edges.
+    table : BlockTable
+        Where the blocks are.
+    lengths : tuple of int
+        Lengths of the axes of a block, slowest first.
+    element : Element
+        What a cell is.
     """
 
-    row_edges: tuple[int, ...]
-    column_edges: tuple[int, ...]
-    blocks: tuple[tuple[Block, ...], ...]
+    table: BlockTable
+    lengths: tuple[int, ...]
+    element: Element
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and columns of all together."""
-        return self.row_edges[-1], self.column_edges[-1]
+        """Number of blocks, and the lengths."""
+        return (self.table.count, *self.lengths)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that holds the values of all blocks."""
-        return np.result_type(*{each.layout.dtype for row in self.blocks for each in row})
+        """dtype of the values."""
+        return self.element.dtype
 
-    def extents(self, selection: Selection) -> Extents:
-        """None in this file: each block has a file of its own."""
-        return Extents.none()
+    @property
+    def _cell_bytes(self) -> int:
+        return self.table.form.cell_bytes
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
+        """Equal counts of blocks; parts of one where it is larger than a chunk may be."""
+        block = max(self.table.mean_bytes, prod(self.lengths) * self.dtype.itemsize)
+        if block <= target or not self.lengths:
+            return (*contiguous_chunk((self.table.count,), block, target), *self.lengths)
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
-    def _places(self) -> Iterator[tuple[Block, tuple[int, int], tuple[int, int]]]:
-        """Each block with its first row and column, and those after its last."""
-        rows, columns = list(pairwise(self.row_edges)), list(pairwise(self.column_edges))
-        for i, j in product(range(len(rows)), range(len(columns))):
-            yield (
-                self.blocks[i][j],
-                (rows[i][0], columns[j][0]),
-                (rows[i][1], columns[j][1]),
-            )
+    def extents(self, selection: Selection) -> Extents:
+        """For each block the range of its cells that holds those which are wanted."""
+        first, last = self._span(self._inner(selection))
+        return Extents.uniform(self._cells_at(selection.entries[0]) + first, last - first)
+
+    def _cells_at(self, entry: Entry) -> Integers:
+        return self.table.places.stops(entry) - self._cell_bytes
+
+    def _inner(self, selection: Selection) -> Selection:
+        return Selection(self.lengths, selection.entries[1:])
+
+    def _span(self, inner: Selection) -> tuple[int, int]:
+        """Bytes of a block's cells from the first that is wanted to the last."""
+        item, runs = self.element.stored.itemsize, inner.runs()
+        return int(runs.starts[0]) * item, (int(runs.starts[-1]) + runs.length) * item
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read from every block that the selection meets."""
+        """Gather and decode, a piece at a time that stays in the cache."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        indices = [entry_indices(entry) for entry in selection.entries]
-        for block, begin, end in self._places():
-            parts = [
-                slice(*np.searchsorted(each, (low, high)).tolist())
-                for each, low, high in zip(indices, begin, end, strict=True)
-            ]
-            entries = tuple(
-                entry_of(each[part] - low)
-                for each, part, low in zip(indices, parts, begin, strict=True)
-            )
-            inner = Selection(block.layout.shape, entries)
-            if inner.size:
-                values[tuple(parts)] = block.layout.read(block.source, inner)
+        if not selection.size:
+            return values
+        read = self._read_large if self._cell_bytes > LARGE_BLOCK else self._read_small
+        try:
+            read(values, source, selection)
+        except _RefutedError:
+            self.table.refute(source)
+            read(values, source, selection)
         return values
 
+    def _read_large(self, values: Array, source: Source, selection: Selection) -> None:
+        """Each block is a dense tensor of its own."""
+        inner, position = self._inner(selection), 0
+        for part in _batches(selection.entries[0], _MOST_HEADS):
+            places = self.table.places
+            if isinstance(places, Regular):
+                heads = source.read(Extents.uniform(places.starts(part), places.lead))
+                _check(places, heads.reshape(-1, places.lead))
+            for offset in self._cells_at(part).tolist():
+                block = Dense(self.lengths, self.element, offset)
+                values[position] = block.read(source, inner)
+                position += 1
+
+    def _read_small(self, values: Array, source: Source, selection: Selection) -> None:
+        pick, position = _Pick.of(self, self._inner(selection)), 0
+        flat = values.reshape(len(values), -1)
+        entry = selection.entries[0]
+        for part in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
+            target = flat[position : position + entry_length(part)]
+            if isinstance(part, slice) and part.step == 1:
+                pick.from_window(target, source, part)
+            else:
+                raw = source.read(pick.pieces(part))
+                pick.decode(target, raw.reshape(-1, pick.length))
+            position += len(target)
+
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read from every block that a point is in."""
-        values = np.empty(points[0].size, dtype=self.dtype)
-        rows, columns = points
-        for block, (top, left), (bottom, right) in self._places():
-            inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
-            here = np.flatnonzero(inside)
-            if here.size:
-                moved = (rows[here] - top, columns[here] - left)
-                values[here] = block.layout.read_points(block.source, moved)
-        return values
+        """Fetch the cells of the points, in the order of the file."""
+        item = self.element.stored.itemsize
+        cell = np.ravel_multi_index(points[1:], self.lengths) if self.lengths else 0 * points[0]
+        unique, inverse = np.unique(points[0] * prod(self.lengths) + cell, return_inverse=True)
+        number, within = np.divmod(unique, prod(self.lengths))
+        if isinstance(places := self.table.places, Regular):
+            numbers = np.unique(number)
+            heads = source.read(Extents.uniform(places.starts(numbers), places.lead))
+            if not places.hold(heads.reshape(numbers.size, -1)):
+                self.table.refute(source)
+        raw = source.read(Extents.uniform(self._cells_at(number) + within * item, item))
+        picked: Array = self.element.decode(raw.view(self.element.stored))[inverse]
+        return picked
+
+
+@dataclass(frozen=True, eq=False)
+class _Pick:
+    """What is taken of each block: a piece of bytes, and of that some elements.
+
+    Parameters
+    ----------
+    element : Element
+        What a cell is.
+    places : Regular or Listed
+        Pieces of regular blocks begin with the labels, whose lengths are checked.
+    shift : int
+        Where the piece begins, from the end of the block on.
+    length : int
+        Bytes of the piece.
+    skipped : int
+        Bytes of the piece before the first element.
+    elements : ndarray or None
+        Which elements of the piece are wanted; None for all.
+    """
+
+    element: Element
+    places: Regular | Listed
+    shift: int
+    length: int
+    skipped: int
+    elements: Integers | None
+
+    @classmethod
+    def of(cls, blocks: Blocks, inner: Selection) -> _Pick:
+        runs = inner.runs()
+        first, last = blocks._span(inner)  # noqa: SLF001  # the other half of one class
+        elements = None
+        if runs.starts.size > 1:
+            elements = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
+            elements -= runs.starts[0]
+        places = blocks.table.places
+        # Pieces of regular blocks begin with the labels.
+        before = -places.lead if isinstance(places, Regular) else first
+        shift = before - blocks.table.form.cell_bytes
+        return cls(blocks.element, places, shift, last - before, first - before, elements)
+
+    def pieces(self, entry: Entry, origin: int = 0) -> Extents:
+        """Where the pieces of blocks are, counted from `origin` on."""
+        return Extents.uniform(self.places.stops(entry) + (self.shift - origin), self.length)
+
+    def from_window(self, values: Array, source: Source, entry: slice) -> None:
+        """Gather the pieces of consecutive blocks, a few at a time, and decode them."""
+        ends = self.pieces(np.array([entry.start, entry.stop - 1])).bounds
+        window = source.read(Extents.single(*ends))
+        step = max(1, _CACHED // self.length)
+        for first in range(0, len(values), step):
+            pieces = self.pieces(entry_part(entry, first, step), ends[0])
+            raw = pieces.gather(window, 0).reshape(-1, self.length)
+            self.decode(values[first : first + step], raw)
+
+    def decode(self, values: Array, pieces: Bytes) -> None:
+        """Turn pieces into values, a row each."""
+        if isinstance(self.places, Regular):
+            _check(self.places, pieces)
+        stored = self.element.stored
+        count = (self.length - self.skipped) // stored.itemsize
+        raw: Array = np.ndarray(
+            (len(pieces), count),
+            stored,
+            pieces.data,
+            self.skipped,
+            (self.length, stored.itemsize),
+        )
+        self.element.decode_into(values, raw if self.elements is None else raw[:, self.elements])
+
+
+def _check(places: Regular, heads: Bytes) -> None:
+    if not places.hold(heads):
+        raise _RefutedError
+
+
+def _batches(entry: Entry, count: int) -> Iterator[Entry]:
+    for first in range(0, entry_length(entry), count):
+        yield entry_part(entry, first, count)

@@ -13,7 +13,7 @@ from typing import Any
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.matrix import Matrix
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
-from xr_tensorfmt.layouts import Block, Blocks, Layout
+from xr_tensorfmt.layouts import Layout, Mosaic, Tile
 from xr_tensorfmt.sources import Source
 
 MOST_BLOCKS = 4096
@@ -76,7 +76,7 @@ def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Chi
         )
         for row, (top, bottom) in zip(grid, pairwise(edges[0]), strict=True)
     )
-    return Blocks(*edges, blocks)
+    return Mosaic(*edges, blocks)
 
 
 def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
 
 def _block(
     source: Source, manifest: Metadata, entry: Any, shape: tuple[int, int], child: Child
-) -> Block:
+) -> Tile:
     facts = Metadata(entry if isinstance(entry, dict) else {}, manifest.path, manifest.offset)
     name = facts.take("path", str)
     if _UNSAFE.search(name):
@@ -133,4 +133,4 @@ def _block(
             "the files do not belong together",
             offset=matrix.fields,
         )
-    return Block(sibling, layout)
+    return Tile(sibling, layout)

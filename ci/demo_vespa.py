@@ -1,0 +1,123 @@
+"""Open a table of labelled embeddings in Vespa's format, and find and draw the nearest of them.
+
+The embeddings are those of 10,000 pages of an invented encyclopaedia: pages of one subject lie
+around a centre, and subjects of one field around a centre of theirs.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+
+import xr_tensorfmt
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+FIELDS = ("music", "physics", "rivers", "sport")
+SUBJECTS, PAGES, WIDTH = 25, 100, 64
+NEAREST = 12
+
+
+def text(value: str) -> bytes:
+    """A length below 128 and the bytes."""
+    return bytes([len(value)]) + value.encode()
+
+
+def write_embeddings(path: Path) -> None:
+    """A tensor<float>(page{},x[64]) with a label for each page."""
+    random = np.random.default_rng(7)
+    fields = random.normal(size=(len(FIELDS), 1, 1, WIDTH))
+    subjects = fields + 0.8 * random.normal(size=(len(FIELDS), SUBJECTS, 1, WIDTH))
+    pages = subjects + 0.6 * random.normal(size=(len(FIELDS), SUBJECTS, PAGES, WIDTH))
+    count = len(FIELDS) * SUBJECTS * PAGES
+    with path.open("wb") as file:
+        file.write(b"\7\1\1" + text("page") + b"\1" + text("x") + bytes([WIDTH]))
+        file.write((count | 1 << 31).to_bytes(4, "big"))
+        for (field, subject, page), row in zip(
+            np.ndindex(pages.shape[:3]), pages.reshape(count, WIDTH), strict=True
+        ):
+            file.write(text(f"{FIELDS[field]}/{subject}/{page}") + row.astype(">f4").tobytes())
+
+
+def cosine(embeddings: xr.DataArray, one: xr.DataArray) -> xr.DataArray:
+    """Similarity of each embedding to one of them."""
+    norms = np.sqrt((embeddings**2).sum("x"))
+    return (embeddings @ one) / (norms * np.sqrt((one**2).sum()))
+
+
+def draw(embeddings: xr.DataArray, similarity: xr.DataArray, label: str, picture: Path) -> None:
+    """All pages in the plane that shows most of them, and the nearest to one of them."""
+    nearest = similarity.sortby(similarity, ascending=False)[: NEAREST + 1].page.values
+    centred = (embeddings - embeddings.mean("page")).compute()
+    _, _, axes = np.linalg.svd(centred.values, full_matrices=False)
+    plane = centred.values @ axes[:2].T
+    at = dict(zip(embeddings.page.values, plane, strict=True))
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.8), layout="constrained")
+    colours = mpl.colormaps["viridis"](np.linspace(0.05, 0.9, len(FIELDS)))
+    of_page = np.array([page.partition("/")[0] for page in embeddings.page.values])
+    for field, colour in zip(FIELDS, colours, strict=True):
+        x, y = plane[of_page == field].T
+        left.plot(x, y, ".", ms=1.5, color=colour, alpha=0.5, label=field, rasterized=True)
+    x, y = np.array([at[page] for page in nearest[1:]]).T
+    left.plot(x, y, "o", mfc="none", mec="crimson", ms=7)
+    left.plot(*at[label], "*", color="crimson", ms=14, label=f"{label} and its {NEAREST} nearest")
+    legend = left.legend(loc="best", frameon=False)
+    for handle in legend.legend_handles[:-1]:
+        handle.set(markersize=8, alpha=1)
+    left.set(
+        title=f"{embeddings.sizes['page']:,} embeddings of {WIDTH} numbers", xticks=[], yticks=[]
+    )
+    left.set(xlabel="first principal axis", ylabel="second principal axis")
+
+    bins = np.linspace(float(similarity.min()), 1, 80)
+    for field, colour in zip(FIELDS, colours, strict=True):
+        right.hist(similarity[of_page == field], bins, color=colour, alpha=0.7, label=field)
+    right.axvline(float(similarity.sel(page=nearest[-1])), color="crimson", lw=1, ls="--")
+    right.set(yscale="log", xlabel=f"cosine similarity to {label}", ylabel="pages")
+    right.set_title(f"right of the dashed line: the {NEAREST} nearest")
+    right.legend(frameon=False)
+    right.spines[["top", "right"]].set_visible(False)
+    picture.parent.mkdir(exist_ok=True, parents=True)
+    figure.savefig(picture, dpi=150)
+    plt.close(figure)
+
+
+def say(heading: str) -> None:
+    """A heading between outputs."""
+    print(f"\n--- {heading}\n")
+
+
+def main(folder: Path, figure_path: Path) -> None:
+    """Write a table, open it, find the nearest labels to one, and draw them."""
+    path = folder / "embeddings.tbf"
+    write_embeddings(path)
+
+    say('xr.open_dataset("embeddings.tbf", engine="tensorfmt", chunks={}, chunk_bytes="512KiB")')
+    start = time.perf_counter()
+    ds = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes="512KiB")
+    print(f"{ds}\n\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
+
+    label = "rivers/3/14"
+    say(f'the nearest labels to ds.tensor.sel(page="{label}"), computed by dask')
+    similarity = cosine(ds.tensor, ds.tensor.sel(page=label)).compute()
+    for page in similarity.sortby(similarity, ascending=False)[1 : NEAREST + 1]:
+        print(f"  {float(page):.3f}  {page.page.item()}")
+
+    say("xr_tensorfmt.from_hex: two labels a block, and sparse='dense' between them")
+    digits = "0x050102046974656D0475736572020269310275314000000002693202753240800000"
+    print(xr_tensorfmt.from_hex(digits).load())
+    print(xr_tensorfmt.from_hex(digits, sparse="dense").tensor.load())
+
+    draw(ds.tensor, similarity, label, figure_path)
+    say(f"a picture: {figure_path}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        main(Path(name), Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo_vespa.png"))

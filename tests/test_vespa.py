@@ -1,0 +1,342 @@
+"""Typed binary tensors, made from the specification, open with the values that went in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+
+import xr_tensorfmt
+from tests import vespafiles as vf
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
+from xr_tensorfmt.formats import recognised
+from xr_tensorfmt.formats.vespa import VESPA
+from xr_tensorfmt.narrow import BFloat16
+from xr_tensorfmt.sources import open_source
+
+DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
+
+
+def open_vespa(content: bytes, **options) -> xr.Dataset:
+    return xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa", **options)
+
+
+def users(count: int = 5, cells: str = "float") -> bytes:
+    labels = [(f"u{number}",) for number in range(count)]
+    return vf.tensor(cells, ["user"], {"x": 3}, labels, vf.values_for(cells, (count, 3)))
+
+
+@given(vf.tensors())
+def test_any_tensor_decodes_to_what_went_in(made) -> None:
+    content, cells, mapped, indexed, addresses, values = made
+    tensor = open_vespa(content, sparse="stored" if mapped else "auto").tensor
+    expected = values if mapped else values[0]
+    np.testing.assert_array_equal(tensor.values, expected, strict=True)
+    assert tensor.dims == ((("block",) if mapped else ()) + tuple(indexed))
+    assert tensor.dtype == DTYPES[cells]
+    for axis, name in enumerate(mapped):
+        assert tensor[name].values.tolist() == [address[axis] for address in addresses]
+
+
+@given(vf.tensors())
+def test_the_outer_product_has_each_block_at_its_labels(made) -> None:
+    content, _, mapped, indexed, addresses, values = made
+    tensor = open_vespa(content, sparse="dense", fill_value=-77).tensor
+    assert tensor.dims == (*mapped, *indexed)
+    expected = np.full(tensor.shape, -77, dtype=tensor.dtype)
+    for address, block in zip(addresses, values, strict=True):
+        place = (tensor.indexes[n].get_loc(a) for n, a in zip(mapped, address, strict=True))
+        expected[tuple(place)] = block
+    np.testing.assert_array_equal(tensor.values, expected, strict=True)
+    for name in mapped:
+        axis = mapped.index(name)
+        in_order = dict.fromkeys(address[axis] for address in addresses)
+        assert tensor[name].values.tolist() == list(in_order)
+
+
+@pytest.mark.parametrize("cells", vf.CELL_TYPES)
+def test_cell_types_and_what_the_encoding_remembers(cells: str) -> None:
+    ds = open_vespa(vf.tensor(cells, [], {"x": 3}, [], vf.values_for(cells, (1, 3))))
+    assert ds.tensor.dtype == DTYPES[cells]
+    assert ds.tensor.encoding["dtype"] == (
+        "bfloat16" if cells == "bfloat16" else vf.CELL_TYPES[cells]
+    )
+    facts = ds.tensor.encoding["tensorfmt"]
+    assert (facts["format"], facts["cell_type"], facts["offset"]) == ("vespa", cells, 7)
+
+
+def test_a_tensor_without_a_cell_type_is_double() -> None:
+    content = vf.header(indexed={"x": 2}) + vf.raw_cells(np.array([1.5, -2]), "double")
+    tensor = open_vespa(content).tensor
+    assert (tensor.dtype, tensor.values.tolist()) == ("float64", [1.5, -2.0])
+    assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+def test_bfloat16_keeps_every_bit(big_endian: bool) -> None:
+    element = BFloat16(big_endian=big_endian)
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    shifted = element.decode(bits.astype(element.stored))
+    np.testing.assert_array_equal(shifted.view(np.uint32), bits.astype(np.uint32) << 16)
+    odd = np.frombuffer(b"\0" + bits.astype(element.stored).tobytes(), np.uint8)[1:]
+    np.testing.assert_array_equal(
+        element.decode(odd.view(element.stored)[::3]).view(np.uint32), shifted.view("u4")[::3]
+    )
+
+
+SCALARS = {
+    "02 00": "dense",
+    "01 00 01": "sparse",
+    "03 00 00": "mixed",
+    "06 00 00": "dense with cell type",
+    "05 00 00 01": "sparse with cell type",
+    "07 00 00 00": "mixed with cell type",
+    "80000002 80000000": "dense in integers of four bytes",
+}
+
+
+@pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
+def test_scalars_in_all_their_forms(head: str) -> None:
+    tensor = from_hex(head + "4045000000000000").tensor
+    assert tensor.dims == ()
+    assert tensor.values[()] == 42.0
+    assert tensor.attrs["vespa_type"] == "double"
+
+
+def test_a_sparse_scalar_without_a_cell_is_zero_and_a_float_scalar_is_read() -> None:
+    assert from_hex("0x010000").tensor.values[()] == 0.0
+    scalar = from_hex("0x0601003F800000").tensor
+    assert (scalar.dtype, scalar.values[()]) == ("float32", 1.0)
+    assert scalar.attrs["vespa_type"] == "tensor<float>()"
+
+
+def test_empty_tensors_keep_their_sizes_and_names() -> None:
+    one = from_hex("03 01 01 78 01 01 79 0A 00")
+    assert dict(one.sizes) == {"x": 0, "y": 10}
+    assert one.tensor.values.shape == (0, 10)
+    two = from_hex("03 02 01 77 01 78 01 01 79 0A 00", chunks={})
+    assert dict(two.sizes) == {"block": 0, "y": 10}
+    assert set(two.coords) == {"w", "x"}
+    filled = from_hex("03 02 01 77 01 78 01 01 79 0A 00", sparse="dense")
+    assert filled.tensor.values.shape == (0, 0, 10)
+
+
+def test_one_label_a_block_is_an_index_at_once() -> None:
+    ds = open_vespa(users(20))
+    assert ds.tensor.dims == ("user", "x")
+    expected = vf.values_for("float", (20, 3))
+    np.testing.assert_array_equal(ds.tensor.sel(user="u17").values, expected[17])
+    np.testing.assert_array_equal(ds.tensor.sel(user=["u3", "u0"]).values, expected[[3, 0]])
+
+
+def test_stored_blocks_have_lazy_labels_and_no_index() -> None:
+    ds = open_vespa(users(), sparse="stored")
+    assert (ds.tensor.dims, dict(ds.indexes)) == (("block", "x"), {})
+    assert ds.user.values.tolist() == ["u0", "u1", "u2", "u3", "u4"]
+
+
+def two_labels() -> tuple[bytes, np.ndarray]:
+    labels = [("i1", "u1"), ("i2", "u1"), ("i1", "u3")]
+    values = vf.values_for("double", (3, 2))
+    return vf.tensor("double", ["item", "user"], {"x": 2}, labels, values), values
+
+
+def test_two_labels_a_block_are_coordinates_that_one_line_makes_an_index() -> None:
+    content, values = two_labels()
+    ds = open_vespa(content)
+    assert (ds.tensor.dims, dict(ds.indexes)) == (("block", "x"), {})
+    indexed = ds.set_xindex(["item", "user"], xr.indexes.PandasMultiIndex)
+    np.testing.assert_array_equal(indexed.tensor.sel(item="i1", user="u3").values, values[2])
+    by_level = ds.set_index(block=["item", "user"]).tensor.sel(user="u1")
+    np.testing.assert_array_equal(by_level.values, values[:2])
+
+
+def test_the_type_sorts_mapped_and_indexed_dimensions_together() -> None:
+    content = vf.header("float", ["b", "d"], {"a": 2, "c": 3}, 0)
+    assert open_vespa(content).tensor.attrs["vespa_type"] == "tensor<float>(a[2],b{},c[3],d{})"
+
+
+@pytest.mark.parametrize(
+    ("mapped", "indexed", "dims"),
+    [
+        (["block"], {"x": 1}, ("block", "x")),
+        (["block", "user"], {"x": 1}, ("block", "x")),
+        (["user"], {"block": 1}, ("user", "block")),
+        (["item", "user"], {"block": 1}, ("block", "block_")),
+        (["tensor"], {"x": 1}, ("tensor_", "x")),
+        (["user"], {"tensor": 1, "tensor_": 1}, ("user", "tensor__", "tensor_")),
+    ],
+)
+def test_dims_called_block_or_tensor_get_an_underscore_where_they_would_clash(
+    mapped, indexed, dims
+) -> None:
+    labels = [("l",) * len(mapped)]
+    values = np.ones((1,) * (1 + len(indexed)))
+    ds = open_vespa(vf.tensor("double", mapped, indexed, labels, values))
+    assert ds.tensor.dims == dims
+    names = {"block": "block_"} if len(mapped) > 1 else {"tensor": "tensor_"}
+    assert set(ds.coords) == {names.get(name, name) for name in mapped}
+    assert all(f"{name}{{}}" in ds.tensor.attrs["vespa_type"] for name in mapped)
+    assert ds.tensor.load().size == 1
+
+
+def test_dims_renames_mapped_dimensions_first() -> None:
+    content, _ = two_labels()
+    ds = open_vespa(content, dims=("a", "b", "c"), name="score")
+    assert (ds.score.dims, set(ds.coords)) == (("block", "c"), {"a", "b"})
+    with pytest.raises(ValueError, match="'block', which is the dimension that counts the blocks"):
+        open_vespa(content, dims=("a", "block", "c"))
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_labels_of_any_length_and_script(long: bool) -> None:
+    labels = [
+        "",
+        "a",
+        "naïve/日本語 λ",
+        "k" * 127,
+        "k" * 128,
+        "nul\0inside",
+        "\0",
+        "🙂",
+        "x" * 70000,
+    ]
+    values = vf.values_for("int8", (len(labels), 1))
+    content = vf.tensor("int8", ["k"], {"x": 1}, [(label,) for label in labels], values, long=long)
+    ds = open_vespa(content)
+    assert ds.k.values.tolist() == labels
+    np.testing.assert_array_equal(ds.tensor.values, values)
+    assert ds.tensor.sel(k="k" * 128).values.tolist() == values[4].tolist()
+
+
+def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
+    labels = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",)]
+    content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((3, 1)))
+    with pytest.raises(TensorFormatError, match=r"label 0 of block 1 at byte 15: b'\\xff\\xfe'"):
+        open_vespa(content)
+    kept = open_vespa(content, errors="surrogateescape").k.values
+    assert [label.encode("utf-8", "surrogateescape") for label in kept] == [b for (b,) in labels]
+    with pytest.raises(ValueError, match="errors='ignore' is not one of"):
+        open_vespa(content, errors="ignore")
+
+
+def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> None:
+    labels = [("a",), ("b",), ("a",)]
+    content = vf.tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
+    with pytest.warns(TensorFormatWarning, match="block 2 has the same labels"):
+        ds = open_vespa(content)
+    assert ds.tensor.sel(k="a").values.tolist() == [[1.0], [3.0]]
+    with pytest.raises(
+        TensorFormatError, match=r"the labels of block 2 at byte .*: those of block 0"
+    ):
+        open_vespa(content, sparse="dense")
+
+
+def test_repeated_labels_are_looked_for_among_so_many_blocks_alone(monkeypatch) -> None:
+    content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.MOST_COMPARED", 2)
+    assert not open_vespa(content).indexes["k"].is_unique
+
+
+def test_an_odd_dimension_name_is_read_with_a_warning() -> None:
+    with pytest.warns(TensorFormatWarning, match="'a b' has a name that Vespa refuses"):
+        ds = open_vespa(vf.tensor("int8", [], {"a b": 1}, [], np.ones((1, 1))))
+    assert ds.tensor.dims == ("a b",)
+
+
+def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:
+    named, unnamed = tmp_path / "users.TBF", tmp_path / "users.bin"
+    for path in (named, unnamed):
+        path.write_bytes(users())
+    assert xr.open_dataset(named).sizes["user"] == 5
+    assert recognised(open_source(named))
+    assert not recognised(open_source(unnamed))
+    assert not recognised(open_source(users()))
+    with pytest.raises(TensorFormatError, match="format='vespa'"):
+        xr.open_dataset(unnamed, engine="tensorfmt")
+    assert xr.open_dataset(unnamed, engine="tensorfmt", format="vespa").sizes["user"] == 5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x08",
+        b"\x04\x00",
+        b"PK\3\4",
+        b"\x06\x09\1\1x",
+        b"\x02",
+        b"\x02\x7f\x01",
+        b"\x01\x00" + bytes(100),
+        b"\x02\x01",
+        b"\x02\x01\x03\0\0\0",
+    ],
+)
+def test_a_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.tbf"
+    path.write_bytes(content)
+    assert not recognised(open_source(path))
+
+
+def test_hexadecimal_digits_as_printed_by_vespa() -> None:
+    digits = "0x" + users().hex().upper()
+    assert from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
+    assert from_hex(f" {users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
+    with pytest.raises(ValueError, match="is not a text of hexadecimal digits"):
+        xr_tensorfmt.from_hex("0x012")
+    with pytest.raises(TypeError, match="is not a text of hexadecimal digits"):
+        xr_tensorfmt.from_hex(b"00")
+
+
+def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
+    folder = conformance / "vespa"
+    lines = (folder / "binary_format" / "test_spec.json").read_text().splitlines()
+    tests = [test for test in map(json.loads, lines) if "tensor" in test]
+    for name in ("documented_vectors.json", "derived_edge_cases.json"):
+        tests += json.loads((folder / name).read_text())["tests"]
+    for test in tests:
+        binaries = test["binary"] if isinstance(test["binary"], list) else [test["binary"]]
+        expected = sorted(
+            (address(c["address"]), float(c["value"])) for c in test["tensor"]["cells"]
+        )
+        for binary in binaries:
+            tensor = from_hex(binary).tensor
+            assert tensor.attrs["vespa_type"] == test["tensor"]["type"]
+            assert str(cells_of(tensor)) == str(expected)
+
+
+def address(labels: dict) -> tuple:
+    return tuple(sorted((name, str(label)) for name, label in labels.items()))
+
+
+def cells_of(tensor: xr.DataArray) -> list:
+    cells = []
+    for index in np.ndindex(tensor.shape):
+        at = dict(zip(tensor.dims, index, strict=True))
+        labels = {n: c.values[at[c.dims[0]]] for n, c in tensor.coords.items()}
+        numbers = {d: i for d, i in at.items() if d != "block" and d not in tensor.coords}
+        cells.append((address(numbers | labels), float(tensor.values[index])))
+    return sorted(cells)
+
+
+def test_mnist_equals_the_checkpoint_it_was_made_from(conformance: Path) -> None:
+    folder = conformance / "vespa"
+    truth = next((folder / "truth").iterdir()).read_bytes()
+    weights = np.frombuffer(truth, "<f4", 7840).reshape(784, 10).T
+    ds = xr.open_dataset(folder / "tbf" / "mnist_softmax_Variable.tbf")
+    np.testing.assert_array_equal(ds.tensor.values.astype("f4"), weights)
+
+
+@given(vf.tensors())
+def test_every_tensor_with_usual_names_is_recognised_by_its_suffix(made) -> None:
+    assert VESPA.recognises(made[0][:64], len(made[0]))
+
+
+@pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
+def test_scalars_are_recognised_by_their_suffix(head: str) -> None:
+    content = bytes.fromhex(head) + bytes(8)
+    assert VESPA.recognises(content, len(content)) == (content[0] < 0x80)

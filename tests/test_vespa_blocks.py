@@ -1,0 +1,347 @@
+"""Where blocks are: found fast, exactly, and without more memory than the answer needs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import vespafiles as vf
+from tests.recording import RecordingSource
+from xr_tensorfmt import TensorFormatError
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.extents import Integers
+from xr_tensorfmt.layouts import Blocks, Held, Labels, Scattered, blockscan, lanes
+from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular, find_blocks
+from xr_tensorfmt.layouts.labelled import BlockForm, walk
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources import Memory
+
+COUNT = 20_000
+FLOAT = Plain(np.dtype(">f4"))
+RANDOM = np.random.default_rng(5)
+LABELS: dict[str, Callable[[int], bytes]] = {
+    "one length": lambda i: b"doc%07d" % i,
+    "numbered": lambda i: b"doc%d" % i,
+    "random": lambda i: b"x" * int(RANDOM.integers(0, 45)),
+    "rarely very long": lambda i: b"y" * (3000 if i % 997 == 996 else 7),
+    "empty": lambda i: b"",
+    "long from the middle on": lambda i: b"z" * (5 if i < COUNT // 2 else 200),
+}
+CELLS: dict[str, Callable[[int], bytes]] = {
+    "floats": lambda size: RANDOM.normal(size=-(-size // 8)).astype(">f8").tobytes()[:size],
+    "zeros": bytes,
+    "small bytes": lambda size: RANDOM.integers(0, 12, size, np.uint8).tobytes(),
+}
+
+
+def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
+    """Blocks, and where they begin and the last one ends."""
+    pieces = [
+        b"".join(vf.text(label(number)) for _ in range(labels)) + cells(size)
+        for number in range(COUNT)
+    ]
+    return b"".join(pieces), np.cumsum([0, *map(len, pieces)])
+
+
+@pytest.mark.parametrize("cells", CELLS)
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
+def test_a_pass_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
+    monkeypatch.setattr(blockscan, "WINDOW", 300_000)
+    content, edges = made(LABELS[label], CELLS[cells], labels, size)
+    found = blockscan.block_edges(Memory(b"head" + content), BlockForm(labels, size), 4, COUNT)
+    np.testing.assert_array_equal(found, edges + 4)
+
+
+@pytest.mark.parametrize("label", ["numbered", "random"])
+def test_nearly_all_guesses_are_right_for_floats(monkeypatch, label) -> None:
+    content, _ = made(LABELS[label], CELLS["floats"], 1, 64)
+    singly = []
+
+    def counted(*args):
+        starts, stop = walk(*args)
+        singly.extend(starts)
+        return starts, stop
+
+    monkeypatch.setattr(lanes, "walk", counted)
+    blockscan.block_edges(Memory(content), BlockForm(1, 64), 0, COUNT)
+    assert len(singly) < COUNT // 20
+
+
+def test_wrong_guesses_cost_time_alone(monkeypatch) -> None:
+    content, edges = made(LABELS["random"], CELLS["floats"], 1, 40)
+    right = lanes._lanes
+
+    def wrong(*args):
+        starts = right(*args)
+        starts[1::3] += 1
+        return starts
+
+    monkeypatch.setattr(lanes, "_lanes", wrong)
+    found = blockscan.block_edges(Memory(content), BlockForm(1, 40), 0, COUNT)
+    np.testing.assert_array_equal(found, edges)
+
+
+def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -> None:
+    monkeypatch.setattr(blockscan, "WINDOW", 100)
+    labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
+    values = vf.values_for("int8", (3, 70000))
+    content = vf.tensor("int8", ["k", "l"], {"x": 70000}, labels, values)
+    ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert list(zip(ds.k.values, ds.l.values, strict=True)) == labels
+    np.testing.assert_array_equal(ds.tensor.values, values)
+    np.testing.assert_array_equal(ds.tensor[[2, 0], 5:60000:7].values, values[[2, 0], 5:60000:7])
+    points = xr.DataArray([2, 0, 2], dims="p")
+    np.testing.assert_array_equal(ds.tensor[points, points].values, values[[2, 0, 2], [2, 0, 2]])
+
+
+def table(content: bytes, size: int, count: int) -> tuple[RecordingSource, BlockTable]:
+    source = RecordingSource(content)
+    found = find_blocks(source, BlockForm(1, size), 0, count)
+    return source, found
+
+
+def test_labels_that_must_be_of_one_length_need_no_pass(monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+    content, edges = made(LABELS["one length"], CELLS["floats"], 1, 400)
+    source, found = table(content, 400, COUNT)
+    assert isinstance(found.places, Regular)
+    assert source.fetched < 100_000
+    np.testing.assert_array_equal(found.places.starts(slice(0, COUNT, 1)), edges[:-1])
+    assert len(pickle.dumps(found)) < 500
+
+
+def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
+    """Blocks of the size that labels of one length would have, although two differ."""
+    labels = [b"%05d" % number for number in range(COUNT)]
+    labels[7000], labels[7999] = b"1234", b"123456"
+    values = np.random.default_rng(0).integers(100, 200, (COUNT, size), np.uint8)
+    values[0] = 5
+    pieces = (vf.text(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
+    return b"".join(pieces), labels, values
+
+
+@pytest.mark.parametrize("rows", [slice(7500, 7600, 1), np.array([3, 7001, 9000])])
+def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
+    content, labels, values = wrong_mean(20)
+    for use in ("read", "points", "labels", "label points"):
+        source, found = table(content, 20, COUNT)
+        assert isinstance(found.places, Regular)
+        blocks = Blocks(found, (20,), Plain(np.dtype("u1")))
+        numbers = np.r_[rows]
+        if use == "read":
+            selection = Selection(blocks.shape, (rows, slice(0, 20, 1)))
+            np.testing.assert_array_equal(blocks.read(source, selection), values[rows])
+        elif use == "points":
+            points = blocks.read_points(source, (numbers, numbers % 20))
+            np.testing.assert_array_equal(points, values[numbers, numbers % 20])
+        elif use == "labels":
+            texts = Labels(blocks, 0).read(source, Selection((COUNT,), (rows,)))
+            assert texts.tolist() == [labels[number].decode() for number in numbers]
+        else:
+            texts = Labels(blocks, 0).read_points(source, (numbers,))
+            assert texts.tolist() == [labels[number].decode() for number in numbers]
+        assert isinstance(found.places, Listed)
+        assert isinstance(pickle.loads(pickle.dumps(found)).places, Listed)
+
+
+def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.MOST_COMPARED", 0)
+    values = vf.values_for("int8", (4, 70000))
+    labels = [("aa",), ("b",), ("ccc",), ("dd",)]
+    content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)
+    ds = xr.open_dataset(
+        memoryview(content), engine="tensorfmt", format="vespa", sparse="stored", chunks={}
+    )
+    np.testing.assert_array_equal(ds.tensor.values, values)
+
+
+@pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
+def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block, length) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+    content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
+    damaged = bytearray(content)
+    damaged[edges[block]] = length
+    source, found = table(bytes(damaged), 64, COUNT)
+    labels = Labels(Blocks(found, (64,), Plain(np.dtype("u1"))), 0)
+    assert labels.read(source, Selection((COUNT,), (slice(0, 10, 1),)))[3] == "doc0000003"
+    with pytest.raises(TensorFormatError, match=r"block \d+ at byte|the end of the last block"):
+        labels.read(source, Selection((COUNT,), (slice(block - 10, block + 2, 1),)))
+
+
+def test_equal_strides_do_not_mean_equal_lengths() -> None:
+    labels = [("a", "bb"), ("cc", "d"), ("e", "ff")]
+    content = vf.tensor("int8", ["k", "l"], {}, labels, np.array([1, 2, 3]))
+    ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert list(zip(ds.k.values, ds.l.values, strict=True)) == labels
+    assert ds.tensor.values.tolist() == [1, 2, 3]
+
+
+def numbered(count: int, cells: str = "float", width: int = 8) -> tuple[bytes, np.ndarray]:
+    values = vf.values_for(cells, (count, width))
+    labels = [(f"doc{number}",) for number in range(count)]
+    return vf.tensor(cells, ["user"], {"x": width}, labels, values), values
+
+
+def test_chunks_are_equal_counts_of_blocks_near_the_target() -> None:
+    content, values = numbered(3000)
+    ds = xr.open_dataset(
+        memoryview(content),
+        engine="tensorfmt",
+        format="vespa",
+        sparse="stored",
+        chunks={},
+        chunk_bytes=8192,
+    )
+    (rows, _) = ds.tensor.chunks
+    assert ds.user.chunks == (rows,)
+    assert len(set(rows[:-1])) == 1
+    assert rows[-1] <= rows[0]
+    assert 4096 < rows[0] * (len(content) / 3000) <= 8192 + 64
+    np.testing.assert_array_equal(ds.tensor.values, values)
+    assert ds.user.values[2999] == "doc2999"
+
+
+def test_a_block_larger_than_a_chunk_is_cut() -> None:
+    content, values = numbered(3, width=100)
+    ds = xr.open_dataset(
+        memoryview(content), engine="tensorfmt", format="vespa", chunks={}, chunk_bytes=100
+    )
+    assert ds.tensor.chunks == ((1, 1, 1), (25,) * 4)
+    np.testing.assert_array_equal(ds.tensor.values, values)
+
+
+def test_the_places_of_blocks_are_once_in_a_graph() -> None:
+    content, _ = numbered(3000)
+    open_one = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
+    sizes = [
+        len(pickle.dumps(dict(ds.tensor.__dask_graph__())))
+        for chunk_bytes in (1 << 20, 4096)
+        for ds in [
+            xr.open_dataset(memoryview(content), chunks={}, chunk_bytes=chunk_bytes, **open_one)
+        ]
+    ]
+    chunks = 30
+    assert sizes[1] - sizes[0] < chunks * 1000
+
+
+@given(st.data())
+def test_any_selection_of_blocks_and_cells(data) -> None:
+    content, values = numbered(40)
+    tensor = xr.open_dataset(
+        memoryview(content), engine="tensorfmt", format="vespa", sparse="stored"
+    ).tensor
+    key = tuple(data.draw(axis_key(length)) for length in values.shape)
+    by_axis = dict(zip(tensor.dims, key, strict=True))
+    expected = values
+    for axis in (1, 0):
+        expected = expected[(slice(None),) * axis + (key[axis],)]
+    np.testing.assert_array_equal(tensor.isel(by_axis).values, expected)
+    labels = np.array([f"doc{number}" for number in range(40)], dtype=object)
+    assert np.array_equal(tensor.user.isel(block=key[0]).values, labels[key[0]])
+
+
+def axis_key(length: int):
+    index = st.integers(-length, length - 1)
+    step = st.integers(-3, 3).filter(bool)
+    return st.one_of(index, st.lists(index, max_size=9), st.builds(slice, index, index, step))
+
+
+@given(st.data())
+def test_any_selection_of_an_outer_product(data) -> None:
+    pairs = data.draw(st.sets(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))))
+    labels, values = sorted(pairs), vf.values_for("float", (len(pairs), 3))
+    content = vf.tensor("float", ["k", "l"], {"n": 3}, labels, values)
+    tensor = xr.open_dataset(
+        memoryview(content), engine="tensorfmt", format="vespa", sparse="dense", cache=False
+    ).tensor
+    whole = np.full(tensor.shape, np.nan, "f4")
+    for (first, second), row in zip(labels, values, strict=True):
+        whole[tensor.indexes["k"].get_loc(first), tensor.indexes["l"].get_loc(second)] = row
+    if 0 in whole.shape:
+        return
+    key = tuple(data.draw(axis_key(length)) for length in whole.shape)
+    expected = whole
+    for axis in (2, 1, 0):
+        expected = expected[(slice(None),) * axis + (key[axis],)]
+    picked = tensor.isel(dict(zip(tensor.dims, key, strict=True)))
+    np.testing.assert_array_equal(picked.values, expected)
+    points = tuple(
+        data.draw(st.lists(st.integers(0, n - 1), min_size=5, max_size=5)) for n in whole.shape
+    )
+    by_point = tensor.isel({d: ("p", list(k)) for d, k in zip(tensor.dims, points, strict=True)})
+    np.testing.assert_array_equal(by_point.values, whole[points])
+
+
+def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
+    labels = [(f"u{number % 50}", f"i{number // 50}") for number in range(2000)]
+    values = vf.values_for("float", (2000, 64))
+    content = vf.tensor("float", ["k", "l"], {"n": 64}, labels, values)
+    source = RecordingSource(content)
+    form = BlockForm(2, 256)
+    offset = content.index(b"\2u0")
+    blocks = Blocks(find_blocks(source, form, offset, 2000), (64,), FLOAT)
+    layout = Scattered(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
+    source.requests.clear()
+    selection = Selection(layout.shape, (slice(500, 510, 1), slice(0, 64, 1)))
+    np.testing.assert_array_equal(layout.read(source, selection), values[500:510])
+    assert source.fetched < 10 * 300
+    assert layout.extents(selection).nbytes == 10 * 256
+
+
+def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
+    labels = [(f"u{number}", f"i{number % 3}") for number in range(100)]
+    values = vf.values_for("float", (100, 4))
+    content = vf.tensor("float", ["k", "l"], {"n": 4}, labels, values)
+    keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "dense", "fill_value": 0}
+    ds = xr.open_dataset(memoryview(content), chunks={}, chunk_bytes=960, **keywords)
+    assert ds.tensor.chunks[0] == (20,) * 5
+    assert ds.tensor.sum().values == values.sum()
+    np.testing.assert_array_equal(ds.tensor.sum("l").values, values)
+    rows = ds.tensor.isel(k=slice(0, 0)).values
+    assert rows.shape == (0, 3, 4)
+    empty = vf.tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
+    source = Memory(empty)
+    blocks = Blocks(find_blocks(source, BlockForm(2, 16), len(empty), 0), (4,), FLOAT)
+    nothing = np.empty(0, np.int64)
+    layout = Scattered(blocks, (2, 2), nothing, nothing, 7.0)
+    points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
+    assert layout.read_points(source, points).tolist() == [7.0, 7.0]
+    everything = Selection.everything(layout.shape)
+    assert (layout.read(source, everything) == 7.0).all()
+    assert layout.extents(everything).nbytes == 0
+
+
+def test_held_values_are_handed_out_as_copies() -> None:
+    values = np.arange(12).reshape(3, 4)
+    layout, source = Held(values), Memory(b"")
+    selection = Selection((3, 4), (np.array([0, 2]), slice(1, 4, 2)))
+    read = layout.read(source, selection)
+    np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])
+    read[:] = 0
+    assert values[2, 1] == 9
+    assert layout.read_points(source, (np.array([2]), np.array([1]))).tolist() == [9]
+    assert layout.extents(selection).nbytes == 0
+    assert layout.chunk_shape(1 << 20) == (3, 4)
+
+
+def test_chunks_of_ones_own_have_names_by_content() -> None:
+    content, values = numbered(300)
+    other, _ = numbered(301)
+    keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
+    first, again, different = (
+        xr.open_dataset(memoryview(each), **keywords).chunk(block=100)
+        for each in (content, content, other)
+    )
+    np.testing.assert_array_equal(first.tensor.values, values)
+    assert first.tensor.data.name == again.tensor.data.name != different.tensor.data.name

@@ -1,0 +1,200 @@
+"""What is no typed binary tensor is refused, in a sentence, quickly, and never otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import tensfiles as tf
+from tests import vespafiles as vf
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
+
+ONE = np.ones((1, 2))
+DENSE = vf.tensor("double", [], {"x": 2}, [], ONE)
+MIXED = vf.tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 2)))
+
+REFUSED = {
+    "no bytes": (b"", "the tag at byte 0: cut off"),
+    "tag 8": (b"\x08" + bytes(9), "the tag at byte 0: 8, expected 1, 2, 3, 5, 6 or 7"),
+    "tag 0": (bytes(10), "the tag at byte 0: 0, expected"),
+    "tag 4": (b"\4" + bytes(10), "the tag at byte 0: 4, expected"),
+    "cell type 4": (
+        b"\6\4\1\1x\1" + bytes(8),
+        r"the cell type at byte 1: 4, expected one of 0 \(double\)",
+    ),
+    "size 0": (
+        vf.header(indexed={"x": 0}),
+        "the size of dimension 'x' at byte 4: 0, expected at least 1",
+    ),
+    "same name": (
+        vf.header(indexed=[("x", 1), ("x", 1)]),
+        "the name of dimension 1 at byte 6: 'x', expected a name that no other has",
+    ),
+    "same mapped name": (
+        vf.header(None, ["x", "x"], None, 0),
+        "'x', expected a name that no other has",
+    ),
+    "same name in both": (
+        vf.header(None, ["x"], {"x": 1}, 0),
+        "'x', expected a name that no other has",
+    ),
+    "unsorted": (
+        vf.header(indexed={"y": 1, "x": 1}) + bytes(8),
+        "dimension 1 at byte 6: 'x' after 'y', expected names in the order of their bytes",
+    ),
+    "unsorted mapped": (vf.header(None, ["y", "x"], None, 0), "'x' after 'y'"),
+    "empty name": (
+        vf.header(indexed={"": 1}) + bytes(8),
+        "the name of dimension 0 at byte 2: 0 bytes long",
+    ),
+    "long name": (
+        vf.header(indexed={"n" * 5000: 1}) + bytes(8),
+        "5000 bytes long, expected 1 to 4096 bytes",
+    ),
+    "name not UTF-8": (
+        b"\2\1\2\xff\xfe\1" + bytes(8),
+        "the name of dimension 0 at byte 3: .*, expected UTF-8",
+    ),
+    "two cells of a scalar": (
+        b"\1\0\2" + bytes(16),
+        "the number of cells of a scalar at byte 3: 2, expected 0 or 1",
+    ),
+    "too many dimensions": (
+        vf.header(indexed={f"{n:02}": 1 for n in range(32)}) + bytes(8),
+        "the number of indexed dimensions at byte 1: 32, expected at most 31",
+    ),
+    "too many dimensions of both kinds": (
+        vf.header(None, [f"{n:02}" for n in range(16)], {f"{n}": 1 for n in range(20, 36)}, 0),
+        "the number of dimensions at byte 0: 32, expected at most 31",
+    ),
+    "blocks beyond the file": (
+        b"\1\1\1k\xff\xff\xff\xff",
+        "the cells of tensor.* at byte 8: 0 bytes left in the file, expected at least",
+    ),
+    "cells beyond the file": (
+        b"\2\2\1x\x80\0\1\x2c\1y\x80\0\0\xc8" + bytes(16),
+        "16 bytes left in the file, expected at least 480000",
+    ),
+    "cells beyond any computer": (
+        b"\2\2\1x\xff\xff\xff\xff\1y\xff\xff\xff\xff" + bytes(8),
+        "the tensor's size",
+    ),
+    "cells that wrap around": (
+        b"\2\3\1x\xc0\0\0\0\1y\xc0\0\0\0\1z\x10" + bytes(8),
+        "the tensor's size",
+    ),
+    "bytes after cells": (
+        DENSE + b"\0",
+        r"the end of tensor\(x\[2\]\) at byte 23: more, up to byte 24, expected the end",
+    ),
+    "bytes after blocks": (MIXED + b"\0\0", "more, up to byte 33, expected the end of the file"),
+    "bytes after a scalar": (
+        b"\2\0" + bytes(9),
+        "the end of double at byte 10: more, up to byte 11",
+    ),
+    "label beyond the file": (
+        b"\1\1\1k\1\x64a" + bytes(8),
+        "block 0 at byte 5: cut off by the end of the file",
+    ),
+    "later label beyond the file": (
+        MIXED[:-10] + b"\x7f" + MIXED[-9:],
+        "block 1 at byte .*: cut off",
+    ),
+    "long label beyond the file": (
+        b"\1\1\1k\1\xff\xff\xff\xff" + bytes(8),
+        "block 0 at byte 5: cut off",
+    ),
+    "cells of the last block": (
+        b"\1\1\1k\2" + b"\1a" + bytes(8) + b"\7" + bytes(9),
+        "block 1 at byte .*: cut off",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused_in_a_sentence(content: bytes, message: str) -> None:
+    with pytest.raises(TensorFormatError, match=message):
+        from_hex(content.hex())
+
+
+def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:
+    for content in (DENSE, MIXED):
+        with pytest.warns(TensorFormatWarning, match="more, up to byte"):
+            tensor = from_hex((content + b"abc").hex(), verify=False).tensor
+        assert (tensor.values == 1).all()
+
+
+def test_every_row_of_the_published_refusals(conformance: Path) -> None:
+    for test in json.loads((conformance / "vespa" / "rejects.json").read_text())["tests"]:
+        if test["recommend"].startswith("reject") and "or keep" not in test["recommend"]:
+            with pytest.raises(TensorFormatError):
+                from_hex(test["binary"])
+
+
+@given(vf.tensors())
+def test_every_proper_prefix_is_refused(made) -> None:
+    content = made[0]
+    for length in range(len(content)):
+        with pytest.raises(TensorFormatError):
+            from_hex(content[:length].hex())
+
+
+@pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
+@given(vf.tensors(), st.data())
+def test_any_changed_byte_gives_values_or_a_refusal(made, data) -> None:
+    content = bytearray(made[0])
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        ds = from_hex(content.hex()).load()
+    except TensorFormatError:
+        return
+    assert ds.tensor.size * np.dtype(ds.tensor.dtype).itemsize <= 2 * len(content) + 8
+
+
+def test_keywords_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="stores every cell, so that sparse='stored' has nothing"):
+        from_hex(DENSE.hex(), sparse="stored")
+    with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
+        from_hex(MIXED.hex(), sparse="dense", fill_value="0")
+    with pytest.raises(ValueError, match="fill_value=0 means something with sparse='dense' alone"):
+        from_hex(MIXED.hex(), fill_value=0)
+
+
+def test_int8_without_holes_needs_no_fill_value() -> None:
+    content = vf.tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
+    assert from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
+
+
+@pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
+def test_int8_needs_a_fill_value_that_it_has(fill_value) -> None:
+    content = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
+    with pytest.raises(ValueError, match="give a whole number from -128 to 127"):
+        from_hex(content.hex(), sparse="dense", fill_value=fill_value)
+    filled = from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
+    assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
+
+
+def test_a_very_large_outer_product_has_to_be_asked_for() -> None:
+    count = 2000
+    labels = [(f"{n}", f"{n}", f"{n}") for n in range(count)]
+    content = vf.tensor("int8", ["i", "j", "k"], {}, labels, np.zeros(count))
+    message = "2000 blocks belong to a tensor of 8000000000 cells; .* fill_value=nan as well"
+    floats = vf.tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
+    with pytest.raises(ValueError, match=message):
+        from_hex(floats.hex(), sparse="dense")
+    asked = from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
+    assert asked.tensor.sel(i="7", j="7").sum().values == 7
+    assert from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
+
+
+def test_fill_value_is_refused_where_the_format_has_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tens"
+    path.write_bytes(tf.index_value((3,), [1], np.array([2.0])))
+    with pytest.raises(ValueError, match="fill_value=1 does not fit format 'tens'"):
+        xr.open_dataset(path, engine="tensorfmt", fill_value=1)
