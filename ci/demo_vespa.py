@@ -115,7 +115,6 @@ def main(folder: Path, figure_path: Path) -> None:
     print(xr_tensorfmt.from_hex(digits, sparse="dense").tensor.load())
 
     draw(ds.tensor, similarity, label, figure_path)
-    say(f"a picture: {figure_path}")
 
 
 if __name__ == "__main__":
