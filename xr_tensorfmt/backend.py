@@ -123,7 +123,7 @@ class TensorFormatBackend(BackendEntrypoint):
             are the same today), or into memory of its own (``"read"``), which suits network file
             systems. It means nothing for file objects and bytes.
         chunk_bytes : int or str
-            Most bytes of a chunk of ``chunks={}``, 32 MiB by default; texts such as ``"64MiB"``
+            Most bytes of a chunk of ``chunks={}``, 31 MiB by default; texts such as ``"64MiB"``
             are understood. dask's ``array.chunk-size`` is a limit as well.
 
         Returns

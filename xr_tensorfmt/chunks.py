@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd, prod
 
 PAGE = 4096
 """Bytes that chunk lengths are a multiple of, wherever the arithmetic allows."""
 
-TARGET = 32 << 20
+TARGET = 31 << 20
 """Default size of a chunk in bytes.
 
-Measured: sums gain up to 64 MiB, chains of operations with temporaries lose from 32 MiB on.
+Measured: sums gain up to 64 MiB, chains of operations with temporaries lose from 32 MiB on. From
+that size on glibc also gives memory back to the system each time, whose pages must then be made
+anew: where values are copied, chunks of 31 MiB are a quarter faster than those of 32.
 """
 
 
-def contiguous_chunk(shape: Sequence[int], item: int, target: int) -> tuple[int, ...]:
+@lru_cache(maxsize=1024)  # many tensors of a file have one shape
+def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
     """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes.
 
     Parameters
     ----------
-    shape : sequence of int
+    shape : tuple of int
         Lengths of the axes, slowest first.
     item : int
         Bytes of one element.
@@ -34,12 +37,9 @@ def contiguous_chunk(shape: Sequence[int], item: int, target: int) -> tuple[int,
         rows have a multiple of 4096 bytes if any ``k`` within `target` has. Where there is no
         element, there is one chunk.
     """
-    total = item * prod(shape)
-    if total and total <= target:
-        return tuple(shape)
-    lengths = [max(1, length) for length in shape]
-    if not total:
-        return tuple(lengths)
+    lengths = tuple(max(1, length) for length in shape)
+    if item * prod(shape) <= target:
+        return lengths
     for axis in range(len(lengths)):
         row = item * prod(lengths[axis + 1 :])
         if row <= target or axis == len(lengths) - 1:
