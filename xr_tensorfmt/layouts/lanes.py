@@ -17,6 +17,7 @@ from xr_tensorfmt.layouts.labelled import LONG, BlockForm, label_at, walk
 
 # Blocks looked at one by one, to learn how long labels are and how far blocks are apart.
 _SAMPLE = 128
+_MOST_SAMPLES = 8
 # Steps of one lane; more lanes make steps cheaper, and guesses dearer.
 _BLOCKS_A_LANE = 128
 _MOST_LANES = 4096
@@ -60,18 +61,26 @@ def block_starts(window: Bytes, form: BlockForm, most: int) -> tuple[Integers, i
     stop : int
         The byte after the last of them, which may be beyond the window.
     """
-    sample, stop = walk(window, 0, window.size, form, min(most, _SAMPLE))
-    wanted = most - len(sample)
-    parts = [np.array(sample, dtype=np.int64)]
-    if len(sample) == _SAMPLE and wanted:
-        expected = _expected(window, parts[0], stop, form)
+    parts: list[Integers] = []
+    stop, wanted = 0, most
+    # Where labels of another kind begin, another sample is needed.
+    for _ in range(_MOST_SAMPLES):
+        sample, stop = walk(window, stop, window.size, form, min(wanted, _SAMPLE))
+        parts.append(np.array(sample, dtype=np.int64))
+        wanted -= len(sample)
+        if len(sample) < _SAMPLE or not wanted:
+            break
+        expected = _expected(window, parts[-1], stop, form)
         # With no more in the window than is wanted, no lane has anything else to step over.
         size = min(window.size, int(stop + 2 * expected.stride * wanted))
         lanes = _lanes(window[:size], stop, form, expected)
-        if lanes.size >= _FEWEST_LANES:
-            more, stop = _along_lanes(window[:size], lanes, form, expected)
-            parts += more
-            wanted -= sum(map(len, more))
+        if lanes.size < _FEWEST_LANES:
+            break
+        more, stop = _along_lanes(window[:size], lanes, form, expected)
+        parts += more
+        wanted -= sum(map(len, more))
+        if wanted <= 0 or stop >= window.size:
+            break
     if wanted > 0:
         rest, stop = walk(window, stop, window.size, form, wanted)
         parts.append(np.array(rest, dtype=np.int64))
@@ -165,7 +174,8 @@ def _step_together(
     ends = np.append(lanes[1:], window.size)
     position, counts = lanes, np.zeros(lanes.shape, dtype=np.int64)
     rows: list[Integers] = []
-    patience = _PATIENCE * int(np.max(ends - lanes) / expected.stride + 1)
+    # By the mean, so that all rows together have a few numbers for each block of the window.
+    patience = _PATIENCE * int((window.size - lanes[0]) / lanes.size / expected.stride + 1)
     active = position < ends
     while active.any() and len(rows) < patience:
         following, within = form.after(window, position)

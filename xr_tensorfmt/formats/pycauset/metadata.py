@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shortened
 
 Value = TypeVar("Value")
 
@@ -90,4 +90,9 @@ class Metadata:
             raise self.error(
                 key, repr(value)[:60], "a number, or its real and imag", "the file is damaged"
             )
-        return complex(*map(float, parts))
+        try:
+            return complex(*map(float, parts))
+        except OverflowError:
+            raise self.error(
+                key, shortened(parts), "a number that fits double precision", "the file is damaged"
+            ) from None

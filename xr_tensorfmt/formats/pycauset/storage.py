@@ -145,7 +145,7 @@ def _check_shape(matrix: Matrix, path: str) -> None:
         expected = "as many rows as columns"
     elif matrix.is_vector and matrix.columns != 1:
         expected = "one column"
-    elif matrix.matrix_type == "UNIT_VECTOR" and not matrix.seed < matrix.rows:
+    elif matrix.matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
         expected = f"more rows than the active index {matrix.seed}"
     if expected is not None:
         raise TensorFormatError(

@@ -6,7 +6,6 @@ Source: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
@@ -46,17 +45,17 @@ class _Decoder:
                 f"more than {MOST_NESTED} maps within each other", f"at most {MOST_NESTED}"
             )
         (tag,) = self._take(1)
-        readers: dict[int, Callable[[int], Any]] = {
-            _TEXT: lambda _: self._text(_LENGTH),
-            _BYTES: lambda _: self._take(self._number(_LENGTH)),
-            _ARRAY: self._array,
-            _MAP: self._map,
-        }
         if tag in _NUMBERS:
             return self._number(_NUMBERS[tag])
-        if tag not in readers:
-            raise self.error(f"a value of type {tag}", "a type from 1 to 8")
-        return readers[tag](depth + 1)
+        if tag == _TEXT:
+            return self._text(_LENGTH)
+        if tag == _BYTES:
+            return self._take(self._number(_LENGTH))
+        if tag == _ARRAY:
+            return self._array(depth + 1)
+        if tag == _MAP:
+            return self._map(depth + 1)
+        raise self.error(f"a value of type {tag}", "a type from 1 to 8")
 
     def _array(self, depth: int) -> list[Any]:
         return [self.value(depth) for _ in range(self._count())]
