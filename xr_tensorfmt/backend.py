@@ -14,6 +14,7 @@ from xarray.backends import BackendEntrypoint
 from xr_tensorfmt.chunks import TARGET
 
 if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
     from xarray import Dataset, DataTree
 
     from xr_tensorfmt.formats import Sparse, TextErrors
@@ -50,6 +51,8 @@ class TensorFormatBackend(BackendEntrypoint):
         "verify",
         "group",
         "separator",
+        "storage_options",
+        "fs",
         "io",
         "chunk_bytes",
     )
@@ -74,6 +77,8 @@ class TensorFormatBackend(BackendEntrypoint):
         verify: bool = True,
         group: str | None = None,
         separator: str = ".",
+        storage_options: Mapping[str, Any] | None = None,
+        fs: AbstractFileSystem | None = None,
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
     ) -> Dataset:
@@ -82,7 +87,8 @@ class TensorFormatBackend(BackendEntrypoint):
         Parameters
         ----------
         filename_or_obj : str, PathLike, file object, bytes, bytearray or memoryview
-            The file; ``~`` is the home folder. A file object is read from its start, whatever its
+            The file: a path, where ``~`` is the home folder, a URL that fsspec knows, a chain of
+            them such as ``"simplecache::s3://..."``, or an ``fsspec.OpenFile``. A file object is read from its start, whatever its
             position, which moves; it must stay open while values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
             As in `xarray.open_dataset`; they act on attributes that the file itself has.
@@ -118,10 +124,14 @@ class TensorFormatBackend(BackendEntrypoint):
             `xarray.open_datatree`, ``"/layers/0"``, means the same.
         separator : str
             What stands between the parts of a name, for `group` and for trees.
+        storage_options : mapping, optional
+            How to reach a URL, in the words of its file system: ``{"anon": True}`` for S3.
+        fs : AbstractFileSystem, optional
+            A file system of fsspec, in which `filename_or_obj` is a path.
         io : {"auto", "mmap", "read"}
             How a local file is read: by windows mapped for each read (``"auto"`` and ``"mmap"``
             are the same today), or into memory of its own (``"read"``), which suits network file
-            systems. It means nothing for file objects and bytes.
+            systems. It means nothing for all others.
         chunk_bytes : int or str
             Most bytes of a chunk of ``chunks={}``, 31 MiB by default; texts such as ``"64MiB"``
             are understood. dask's ``array.chunk-size`` is a limit as well.
@@ -165,6 +175,8 @@ class TensorFormatBackend(BackendEntrypoint):
             verify=verify,
             group=group,
             separator=separator,
+            storage_options=storage_options,
+            fs=fs,
             io=io,
             chunk_bytes=chunk_bytes,
         )

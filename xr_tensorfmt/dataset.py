@@ -15,9 +15,9 @@ from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 from xr_tensorfmt import formats, groups
 from xr_tensorfmt.collector import paused_collector
 from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.lazyarray import GroupedVariable, lazy_array
+from xr_tensorfmt.lazyarray import DistinctVariable, lazy_array
 from xr_tensorfmt.request import Request
-from xr_tensorfmt.sources import Source, is_url, open_source
+from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_by_fsspec, open_source
 from xr_tensorfmt.tensor import Container, Tensor
 
 
@@ -38,7 +38,7 @@ def open_file(file: Any, request: Request) -> Dataset:
     with paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        return _dataset(part, source, request, Variable)
+        return _dataset(part, source, request, _kind(source))
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
@@ -54,8 +54,7 @@ def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     dict of str to Dataset
         By path; ``"/"`` is the first.
     """
-    # xarray.open_groups gives the arrays of all groups names in dask by their own names alone.
-    return _datasets(file, request, GroupedVariable)
+    return _datasets(file, request, DistinctVariable)
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
@@ -70,7 +69,7 @@ def open_tree(file: Any, request: Request) -> DataTree:
     -------
     DataTree
     """
-    return DataTree.from_dict(_datasets(file, request, Variable))
+    return DataTree.from_dict(_datasets(file, request, None))
 
 
 def recognised(file: Any) -> bool:
@@ -85,7 +84,7 @@ def recognised(file: Any) -> bool:
     -------
     bool
     """
-    if is_url(file):
+    if is_remote(file):
         return False
     if isinstance(file, str | os.PathLike | bytes | bytearray | memoryview):
         return formats.recognised(open_source(file, "read"))
@@ -97,11 +96,20 @@ def recognised(file: Any) -> bool:
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
-    source = open_source(file, request.io)
-    container = formats.parse(source, request.options, request.format)
+    source, head = _open(file, request)
+    container = formats.parse(source, request.options, request.format, head)
     for message in container.warnings:
         warnings.warn(message, TensorFormatWarning, stacklevel=_frames_to_the_user())
     return source, container
+
+
+def _open(file: Any, request: Request) -> tuple[Source, bytes]:
+    """The Source, and its first bytes as far as opening has fetched them."""
+    if request.fs is not None or is_remote(file):
+        return open_by_fsspec(file, request.io, request.storage_options, request.fs)
+    if request.storage_options:
+        raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
+    return open_source(file, request.io), b""
 
 
 def _frames_to_the_user() -> int:
@@ -112,12 +120,18 @@ def _frames_to_the_user() -> int:
     return count
 
 
-def _datasets(file: Any, request: Request, kind: type[Variable]) -> dict[str, Dataset]:
+def _datasets(file: Any, request: Request, kind: type[Variable] | None) -> dict[str, Dataset]:
     with paused_collector():
         source, container = _parse(file, request)
+        kind = kind or _kind(source)
         part = groups.branch(container, request.group, request.separator)
         nodes = groups.split(part, request.separator)
         return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
+
+
+def _kind(source: Source) -> type[Variable]:
+    """What variables are; xarray knows the time of modification of local files alone."""
+    return Variable if isinstance(source, LocalFile) else DistinctVariable
 
 
 def _dataset(
@@ -129,6 +143,10 @@ def _dataset(
     if any(variable.attrs for variable in variables.values()):
         variables, _, more = conventions.decode_cf_variables(variables, {}, **request.decoders)
         names |= more
+        variables = {
+            name: kind(each.dims, _lazy(each), each.attrs, each.encoding, fastpath=True)
+            for name, each in variables.items()
+        }
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
     # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
@@ -136,6 +154,11 @@ def _dataset(
     dataset.encoding = dict(container.encoding)
     dataset.set_close(_nothing_to_close)
     return dataset
+
+
+def _lazy(variable: Variable) -> Any:
+    """What a variable holds, as it is: ``variable.data`` would read it."""
+    return variable._data
 
 
 def _nothing_to_close() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.extents import Integers
+from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts.base import Layout
 from xr_tensorfmt.selection import Entry, Selection
 from xr_tensorfmt.sources.base import Source
@@ -128,6 +128,10 @@ class OuterPlan:
         """What is to be read."""
         return Selection(self.extent, tuple(each.entry for each in self.picks))
 
+    def extents(self, layout: Layout) -> Extents | None:
+        """Bytes that hold what is to be read; None where that is nothing."""
+        return layout.extents(self.selection) if self.selection.size else None
+
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
         values = layout.read(source, self.selection)
@@ -175,6 +179,10 @@ class ArrangedPlan:
     outer: OuterPlan
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
+
+    def extents(self, layout: Layout) -> Extents | None:
+        """Those of the outer product."""
+        return self.outer.extents(layout)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the outer product and arrange it."""

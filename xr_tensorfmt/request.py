@@ -30,6 +30,8 @@ class Request:
     verify: bool = True
     group: str | None = None
     separator: str = "."
+    storage_options: Mapping[str, Any] | None = None
+    fs: Any = None
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
     fill_value: float | None = None
@@ -46,6 +48,10 @@ class Request:
             raise TypeError(f"group={self.group!r} is not a text such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:
             raise TypeError(f"separator={self.separator!r} is not a text such as '.'")
+        if not isinstance(self.storage_options, Mapping | None):
+            raise TypeError(
+                f"storage_options={self.storage_options!r} is not a mapping such as {{'anon': True}}"
+            )
 
     @property
     def options(self) -> OpenOptions:

@@ -35,6 +35,12 @@ class Layout(ABC):
     def extents(self, selection: Selection) -> Extents:
         """Bytes that hold a selection (which must not be empty); nothing is read."""
 
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Bytes that hold single elements (at least one), given as for `read_points`."""
+        unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
+        entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
+        return Extents.union([self.extents(Selection(self.shape, each)) for each in entries])
+
     @abstractmethod
     def read(self, source: Source, selection: Selection) -> Array:
         """Read a selection.

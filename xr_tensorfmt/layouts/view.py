@@ -51,6 +51,10 @@ class Transposed(Layout):
         """Bytes of the inner selection."""
         return self.inner.extents(self._inward(selection))
 
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Bytes of the inner layout's points."""
+        return self.inner.point_extents(tuple(points[axis] for axis in self._inverse))
+
     def read(self, source: Source, selection: Selection) -> Array:
         """Read in file order and hand out a transposed view."""
         return self.inner.read(source, self._inward(selection)).transpose(self.axes)

@@ -1,0 +1,62 @@
+"""What a dask graph would read of lazy arrays, found out without computing any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dask
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask.array.core import getter, getter_inline, getter_nofancy
+
+_GETTERS = (getter, getter_inline, getter_nofancy)
+
+
+def lazy_reads(array: Any) -> Iterator[tuple[Any, Any]]:
+    """Find every piece of a lazy array that computing a dask array would read.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        What would be computed; the graph is taken as dask would run it.
+
+    Yields
+    ------
+    key : object
+        Key of the task that reads.
+    piece : object
+        The lazy array, indexed as far as it would be.
+    """
+    (optimised,) = dask.optimize(array)
+    graph = dict(optimised.__dask_graph__())
+    for key, node in graph.items():
+        yield from ((key, piece) for piece in _pieces(node, graph))
+
+
+def _pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
+    """Walk through a task and the tasks that dask has put into it."""
+    if isinstance(node, list | tuple):
+        for each in node:
+            yield from _pieces(each, known)
+    elif isinstance(node, Task) and node.func in _GETTERS:
+        array, index = (_value(each, known) for each in node.args[:2])
+        yield array[index]
+    elif isinstance(node, Task) and node.has_subgraph():
+        inner, _, names, *values = node.args
+        # Names within are often those outside, so that they are looked up before they are bound.
+        outer = [known[each.key] if isinstance(each, TaskRef) else each for each in values]
+        within = {**known, **inner, **dict(zip(names, outer, strict=True))}
+        yield from _pieces((*inner.values(), *values), within)
+    elif isinstance(node, Task):
+        yield from _pieces((*node.args, *node.kwargs.values()), known)
+
+
+def _value(node: Any, known: Mapping[Any, Any]) -> Any:
+    """What an argument of a task stands for, if it needs no computing."""
+    if isinstance(node, TaskRef):
+        return _value(known[node.key], known)
+    if isinstance(node, Alias):
+        return _value(known[node.target], known)
+    if isinstance(node, DataNode):
+        return node.value
+    return node({}) if isinstance(node, GraphNode) else node
