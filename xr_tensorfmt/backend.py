@@ -88,8 +88,9 @@ class TensorFormatBackend(BackendEntrypoint):
         ----------
         filename_or_obj : str, PathLike, file object, bytes, bytearray or memoryview
             The file: a path, where ``~`` is the home folder, a URL that fsspec knows, a chain of
-            them such as ``"simplecache::s3://..."``, or an ``fsspec.OpenFile``. A file object is read from its start, whatever its
-            position, which moves; it must stay open while values are lazy.
+            them such as ``"simplecache::s3://..."``, or an ``fsspec.OpenFile``. A file object is
+            read from its start, whatever its position, which moves; it must stay open while
+            values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
             As in `xarray.open_dataset`; they act on attributes that the file itself has.
         drop_variables : str or iterable of str, optional

@@ -15,7 +15,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 from xr_tensorfmt import formats, groups
 from xr_tensorfmt.collector import paused_collector
 from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.lazyarray import DistinctVariable, lazy_array
+from xr_tensorfmt.lazyarray import DistinctVariable, held, lazy_array
 from xr_tensorfmt.request import Request
 from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_by_fsspec, open_source
 from xr_tensorfmt.tensor import Container, Tensor
@@ -144,7 +144,7 @@ def _dataset(
         variables, _, more = conventions.decode_cf_variables(variables, {}, **request.decoders)
         names |= more
         variables = {
-            name: kind(each.dims, _lazy(each), each.attrs, each.encoding, fastpath=True)
+            name: kind(each.dims, held(each), each.attrs, each.encoding, fastpath=True)
             for name, each in variables.items()
         }
     coords = {name: variable for name, variable in variables.items() if name in names}
@@ -154,11 +154,6 @@ def _dataset(
     dataset.encoding = dict(container.encoding)
     dataset.set_close(_nothing_to_close)
     return dataset
-
-
-def _lazy(variable: Variable) -> Any:
-    """What a variable holds, as it is: ``variable.data`` would read it."""
-    return variable._data
 
 
 def _nothing_to_close() -> None:

@@ -107,6 +107,11 @@ class DistinctVariable(Variable):
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
 
 
+def held(variable: Variable) -> Any:
+    """What a variable holds, as it is: ``variable.data`` would read it."""
+    return variable._data  # noqa: SLF001
+
+
 def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
     """Find the tensor beneath what xarray wraps around it.
 
@@ -121,7 +126,7 @@ def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
         The tensor and the key that is not applied yet; None where the values are in memory, or
         are not of this engine.
     """
-    data: Any = lazy._data if isinstance(lazy, Variable) else lazy
+    data: Any = held(lazy) if isinstance(lazy, Variable) else lazy
     while data is not None:
         inner = getattr(data, "array", None)
         if isinstance(inner, TensorArray):

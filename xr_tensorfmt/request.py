@@ -50,7 +50,8 @@ class Request:
             raise TypeError(f"separator={self.separator!r} is not a text such as '.'")
         if not isinstance(self.storage_options, Mapping | None):
             raise TypeError(
-                f"storage_options={self.storage_options!r} is not a mapping such as {{'anon': True}}"
+                f"storage_options= is a {type(self.storage_options).__name__}, not a mapping "
+                "such as {'anon': True}"
             )
 
     @property
