@@ -20,7 +20,7 @@ Range = tuple[int, int]
 
 @dataclass
 class Log:
-    """`gets` lists the ranges that were asked for, as (start, length); `heads` counts the others."""
+    """`gets` lists the ranges that were asked for, as (start, length); `heads` counts HEAD."""
 
     gets: list[Range] = field(default_factory=list)
     heads: int = 0
@@ -60,6 +60,13 @@ def parsed(asked: str) -> Range:
 Trouble = Callable[["Handler", bytes, int, int], bool]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, *_: object) -> None: ...
+
+
 class HttpStore:
     """Files by name; `trouble` may answer a GET in place of the server, and then returns True."""
 
@@ -70,8 +77,7 @@ class HttpStore:
         self.conditions = True
         self.etags = True
         handler = type("BoundHandler", (Handler,), {"store": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        self.server = _Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def put(self, name: str, content: bytes) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import dask
+import dask.base
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.core import getter, getter_inline, getter_nofancy
 
 _GETTERS = (getter, getter_inline, getter_nofancy)
 
 
-def lazy_reads(array: Any) -> Iterator[tuple[Any, Any]]:
+def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Find every piece of a lazy array that computing a dask array would read.
 
     Parameters
@@ -22,15 +22,16 @@ def lazy_reads(array: Any) -> Iterator[tuple[Any, Any]]:
 
     Yields
     ------
-    key : object
-        Key of the task that reads.
+    block : tuple of int
+        Number of the block that the reading task makes, along each axis.
     piece : object
         The lazy array, indexed as far as it would be.
     """
-    (optimised,) = dask.optimize(array)
+    optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
     graph = dict(optimised.__dask_graph__())
     for key, node in graph.items():
-        yield from ((key, piece) for piece in _pieces(node, graph))
+        block = key[1:] if isinstance(key, tuple) else ()
+        yield from ((block, piece) for piece in _pieces(node, graph))
 
 
 def _pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:

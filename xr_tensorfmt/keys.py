@@ -128,9 +128,9 @@ class OuterPlan:
         """What is to be read."""
         return Selection(self.extent, tuple(each.entry for each in self.picks))
 
-    def extents(self, layout: Layout) -> Extents | None:
-        """Bytes that hold what is to be read; None where that is nothing."""
-        return layout.extents(self.selection) if self.selection.size else None
+    def reads(self, layout: Layout) -> list[Extents]:
+        """Bytes that hold what is to be read, for each read of the source."""
+        return [layout.extents(self.selection)] if self.selection.size else []
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
@@ -180,9 +180,9 @@ class ArrangedPlan:
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
 
-    def extents(self, layout: Layout) -> Extents | None:
+    def reads(self, layout: Layout) -> list[Extents]:
         """Those of the outer product."""
-        return self.outer.extents(layout)
+        return self.outer.reads(layout)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the outer product and arrange it."""

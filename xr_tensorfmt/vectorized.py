@@ -52,13 +52,12 @@ class PointPlan:
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
 
-    def extents(self, layout: Layout) -> Extents | None:
-        """Bytes that hold the points, alone or with the outer product that belongs to each."""
+    def reads(self, layout: Layout) -> list[Extents]:
+        """Bytes that hold the points, for each read of the source."""
         if self._singly(layout):
-            each = [plan.extents(layout) for plan in self._plans()[0]]
-            return Extents.union([extents for extents in each if extents is not None])
+            return [extents for plan in self._plans()[0] for extents in plan.reads(layout)]
         count = next(iter(self.points.values())).size
-        return layout.point_extents(self._all_indices(slice(0, count)))
+        return [layout.point_extents(self._all_indices(slice(0, count)))]
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read each point, alone or with the outer product that belongs to it."""
