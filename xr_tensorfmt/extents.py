@@ -90,6 +90,11 @@ class Extents:
         """First byte of the first range and the byte after the last one."""
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
+    @property
+    def gaps(self) -> Integers:
+        """Bytes between each range and the next."""
+        return self.starts[1:] - (self.starts + self.lengths)[:-1]
+
     def blocks(self, size: int) -> int:
         """Number of blocks of the file, such as pages, that the ranges touch."""
         first = self.starts // size
@@ -115,8 +120,7 @@ class Extents:
         if len(self) == 1:
             yield self
             return
-        ends = self.starts + self.lengths
-        apart = self.starts[1:] - ends[:-1] > gap
+        apart = self.gaps > gap
         group = np.concatenate(([0], np.cumsum(apart)))
         firsts = np.flatnonzero(np.concatenate(([True], apart)))
         part = (self.starts - self.starts[firsts][group]) // limit

@@ -12,6 +12,7 @@ from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.sources.remote import RemoteFile, open_remote
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -96,5 +97,13 @@ def _place(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem
                 "ranges; unpack it first"
             )
         return Place(file.full_name, file.fs, file.path)
-    found, path = url_to_fs(file, **storage_options)
+    found, path = url_to_fs(file, **_with_connections(file, storage_options))
     return Place(file, found, path)
+
+
+def _with_connections(url: str, storage_options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let s3fs open a connection for each request in flight, where it would open ten."""
+    if not url.startswith(("s3://", "s3a://")):
+        return storage_options
+    given = storage_options.get("config_kwargs", {})
+    return {**storage_options, "config_kwargs": {"max_pool_connections": MOST_AT_ONCE, **given}}

@@ -88,7 +88,9 @@ def even_parts(extents: Extents, *, gap: int, smallest: int, largest: int, most:
         In the order of the file. None is longer than `largest`, and those of a long range are as
         equal as can be.
     """
-    size = min(max(extents.nbytes // most, smallest), largest)
+    gaps = extents.gaps
+    fetched = extents.nbytes + int(gaps[gaps <= gap].sum())
+    size = min(max(fetched // most, smallest), largest)
     parts: list[Part] = []
     for group in merged_parts(extents, gap=gap, limit=size):
         parts += [group] if group.size <= size else _divided(group, size, largest)
