@@ -12,6 +12,7 @@ from threading import Lock, Thread
 from typing import Any
 
 import s3fs
+from fsspec.implementations.memory import MemoryFileSystem
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -72,21 +73,30 @@ class HttpStore:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self._all: list[bytes] = []
+        self._etags: dict[int, str] = {}
         self.log = Log()
         self.trouble: Trouble | None = None
+        self.options: dict[str, Any] = {}
         self.conditions = True
         self.etags = True
         handler = type("BoundHandler", (Handler,), {"store": self})
         self.server = _Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
+    def etag_of(self, content: bytes) -> str:
+        if id(content) not in self._etags:
+            self._etags[id(content)] = f'"{md5(content, usedforsecurity=False).hexdigest()}"'
+        return self._etags[id(content)]
+
     def put(self, name: str, content: bytes) -> str:
+        self._all.append(content)  # so that no other content gets its id
         self.files[name] = content
         return f"{self.url}/{name}"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[HttpStore]:
-        thread = Thread(target=self.server.serve_forever, daemon=True)
+        thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield self
@@ -115,6 +125,8 @@ class Handler(BaseHTTPRequestHandler):
             content = self.store.files.get(self.path.lstrip("/"))
             if content is None:
                 return self.answer(404, b"gone")
+            if "Range" not in self.headers:
+                return self.answer(200, content, headers=self.version(content))
             start, length = parsed(self.headers["Range"])
             stop = min(start + length, len(content))
             if self.store.trouble and self.store.trouble(self, content, start, stop):
@@ -132,8 +144,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(206, content[start:stop], headers={**span, **self.version(content)})
 
     def version(self, content: bytes) -> dict[str, str]:
-        etag = f'"{md5(content, usedforsecurity=False).hexdigest()}"'
-        return {"ETag": etag} if self.store.etags else {}
+        return {"ETag": self.store.etag_of(content)} if self.store.etags else {}
 
     def answer(
         self,
@@ -182,7 +193,7 @@ class S3Store:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[S3Store]:
-        thread = Thread(target=self.server.serve_forever, daemon=True)
+        thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield self
@@ -190,3 +201,38 @@ class S3Store:
             self.server.shutdown()
             self.server.server_close()
             thread.join()
+
+
+class MemoryStore:
+    """fsspec's own store in memory; its file system is synchronous."""
+
+    def __init__(self) -> None:
+        self.fs = MemoryFileSystem()
+        self.log = Log()
+        self.options: dict[str, Any] = {}
+
+    def put(self, name: str, content: bytes) -> str:
+        self.fs.pipe_file(f"/bucket/{name}", content)
+        return f"memory://bucket/{name}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[MemoryStore]:
+        info, cat_file = MemoryFileSystem.info, MemoryFileSystem.cat_file
+
+        def logged_info(fs: Any, path: str, **options: Any) -> Any:
+            with self.log.request("HEAD", None):
+                return info(fs, path, **options)
+
+        def logged_cat_file(fs: Any, path: str, *, start: int, end: int) -> bytes:
+            with self.log.request("GET", f"bytes={start}-{end - 1}"):
+                return cat_file(fs, path, start=start, end=end)
+
+        MemoryFileSystem.info, MemoryFileSystem.cat_file = logged_info, logged_cat_file
+        try:
+            yield self
+        finally:
+            MemoryFileSystem.info, MemoryFileSystem.cat_file = info, cat_file
+            self.fs.store.clear()
+
+
+Store = HttpStore | S3Store | MemoryStore

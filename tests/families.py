@@ -1,0 +1,46 @@
+"""A file of each family and container, large enough for a few chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests import magfiles as mf
+from tests import tensfiles as tf
+
+SHAPE = (96, 40, 64)
+"""1.9 MiB of float64: more than the head that opening fetches."""
+
+
+def numbers() -> np.ndarray:
+    return np.random.default_rng(0).random(SHAPE)
+
+
+def tens_pairs() -> bytes:
+    rng = np.random.default_rng(0)
+    total = int(np.prod(SHAPE))
+    indices = np.sort(rng.choice(total, 100_000, replace=False))
+    return tf.index_value(SHAPE, indices.tolist(), rng.random(indices.size))
+
+
+def mag_puts() -> dict[str, mf.Put]:
+    values = numbers().astype("f4")
+    return {
+        "w.a": mf.put(values),
+        "w.b": mf.put(values[::-1].copy()),
+        "n": mf.put(np.arange(5, dtype="i4")),
+    }
+
+
+FILES: dict[str, Callable[[], bytes]] = {
+    "tens-0.9": lambda: tf.version_0_9(numbers()),
+    "tens-1.0": lambda: tf.version_1_0(numbers()),
+    "tens-big-endian": lambda: tf.version_0_9((numbers() * 1000).astype(">i4")),
+    "tens-pairs": tens_pairs,
+    "mag-archive": lambda: mf.archive(mag_puts(), {"epoch": 3}),
+    "mag-snapshot-200": lambda: mf.snapshot(mag_puts(), version=200),
+    "mag-snapshot-300": lambda: mf.document(mag_puts(), {"epoch": 3}),
+    "mag-stream": lambda: mf.stream(mag_puts()),
+}
+"""By name of the container."""
