@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests import magfiles as mf
+from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 
 SHAPE = (96, 40, 64)
@@ -42,5 +43,19 @@ FILES: dict[str, Callable[[], bytes]] = {
     "mag-snapshot-200": lambda: mf.snapshot(mag_puts(), version=200),
     "mag-snapshot-300": lambda: mf.document(mag_puts(), {"epoch": 3}),
     "mag-stream": lambda: mf.stream(mag_puts()),
+    "pycauset-2-dense": lambda: pf.v2(
+        "DENSE", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2], numbers().tobytes()
+    ),
+    "pycauset-dense": lambda: pf.r1(
+        pf.metadata("DENSE_FLOAT", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2]), numbers().tobytes()
+    ),
+    "pycauset-bits": lambda: pf.r1(
+        pf.metadata("DENSE_FLOAT", "BIT", 960, 2560),
+        pf.dense_bits(numbers().reshape(96, 2560).repeat(10, axis=0) < 0.5, 8),
+    ),
+    "pycauset-triangle": lambda: pf.r1(
+        pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 480, 480),
+        pf.triangle(np.triu(numbers().ravel()[: 480 * 480].reshape(480, 480), 1)),
+    ),
 }
 """By name of the container."""

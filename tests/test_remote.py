@@ -24,6 +24,13 @@ from xr_tensorfmt.sources.version import Version
 MIB = 1 << 20
 
 
+AT_THE_END = ("pycauset-dense", "pycauset-bits", "pycauset-triangle")
+"""Their metadata follow the values."""
+
+AT_MOST = ("tens-pairs", "pycauset-bits", "pycauset-triangle")
+"""What is read of them depends on what is read first, or on how many points there are in a row."""
+
+
 @pytest.fixture(params=["http", "s3", "memory"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "memory":
@@ -46,13 +53,22 @@ def local(content: bytes, **keywords: Any) -> xr.Dataset:
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_opening_takes_two_requests(store: Store, family: str) -> None:
+def test_opening_takes_two_requests_and_one_for_metadata_at_the_end(
+    store: Store, family: str
+) -> None:
     content = FILES[family]()
     url = store.put(family, content)
     opened(store, url)  # the client of S3 looks for the bucket's region once
     xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
-    assert store.log.gets == [(0, HEAD_BYTES)]
     assert store.log.heads == 1
+    (head, *more) = store.log.gets
+    assert head == (0, HEAD_BYTES)
+    if family in AT_THE_END:
+        (metadata,) = more
+        assert sum(metadata) == len(content)
+        assert metadata[1] < 2000
+    else:
+        assert not more
 
 
 @pytest.mark.parametrize("family", FILES)
@@ -76,7 +92,7 @@ def selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
     yield "nothing", tensor.isel({dims[0]: slice(0, 0)})
 
 
-@pytest.mark.parametrize("family", [name for name in FILES if name != "tens-pairs"])
+@pytest.mark.parametrize("family", FILES)
 def test_a_selection_takes_the_requests_that_were_explained(store: Store, family: str) -> None:
     content = FILES[family]()
     remote = opened(store, store.put(family, content))
@@ -86,9 +102,12 @@ def test_a_selection_takes_the_requests_that_were_explained(store: Store, family
         explained = lazy.tensorfmt.explain()
         assert not store.log.gets
         xr.testing.assert_identical(lazy.load(), eager)
-        planned = [(a, b - a) for piece in explained.pieces for a, b in piece.requests]
-        assert sorted(store.log.gets) == sorted(planned), what
-        assert store.log.fetched == explained.fetched
+        planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+        if family not in AT_MOST:
+            assert sorted(store.log.gets) == sorted(planned), what
+            assert store.log.fetched == explained.fetched
+        elif family != "tens-pairs":
+            assert store.log.fetched <= explained.fetched
         assert explained.needed <= explained.fetched
         store.log.clear()
 
@@ -101,8 +120,8 @@ def test_chunks_take_the_requests_that_were_explained(store: Store, family: str)
     with dask.config.set(scheduler="threads", num_workers=4):
         values = remote.compute()
     xr.testing.assert_identical(values, local(content).load())
-    if family != "tens-pairs":
-        planned = [(a, b - a) for piece in explained.pieces for a, b in piece.requests]
+    if family not in AT_MOST:
+        planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
         assert sorted(store.log.gets) == sorted(planned)
         assert explained.fetched == explained.needed
         assert not store.log.heads

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Protocol
 
 from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import Layout
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.sources import Source
 
 _MOST_LINES = 20
@@ -20,8 +20,8 @@ _HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fet
 class Plan(Protocol):
     """A key, brought into the form in which it is read."""
 
-    def reads(self, layout: Layout) -> list[Extents]:
-        """Bytes that hold what is to be read, for each read of the source."""
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What reading would fetch at most, for each read of a source."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,10 @@ class Piece:
         Number of the chunk along each axis; empty where there are no chunks.
     shape : tuple of int
         Shape of the values.
-    extents : Extents or None
-        The byte ranges that hold the values; None where there are none.
-    requests : sequence of (int, int)
-        What is fetched: first byte and the one after the last of each request.
+    extents : mapping of str to Extents
+        The byte ranges that hold the values, by file; of most tensors there is one.
+    requests : tuple of (str, int, int)
+        What each request fetches: of which file, from which byte, up to which one.
     fetched : int
         Bytes that the requests move.
     """
@@ -47,35 +47,37 @@ class Piece:
     variable: str
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
-    extents: Extents | None = field(repr=False)
-    requests: Sequence[tuple[int, int]] = field(repr=False)
+    extents: Mapping[str, Extents] = field(repr=False)
+    requests: tuple[tuple[str, int, int], ...] = field(repr=False)
     fetched: int
 
     @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """The byte ranges that hold the values: first byte and the one after the last."""
-        if self.extents is None:
-            return []
-        stops = self.extents.starts + self.extents.lengths
-        return list(zip(self.extents.starts.tolist(), stops.tolist(), strict=True))
+    def ranges(self) -> list[tuple[str, int, int]]:
+        """The byte ranges that hold the values, in the form of `requests`."""
+        return [
+            (name, start, start + length)
+            for name, each in self.extents.items()
+            for start, length in zip(each.starts.tolist(), each.lengths.tolist(), strict=True)
+        ]
 
     @property
     def needed(self) -> int:
         """Bytes that hold the values."""
-        return 0 if self.extents is None else self.extents.nbytes
+        return sum(each.nbytes for each in self.extents.values())
 
     @property
-    def _cells(self) -> tuple[str, ...]:
-        first, last = self.extents.bounds if self.extents else (0, 0)
+    def cells(self) -> tuple[str, ...]:
+        """What the table says of it."""
+        bounds = [each.bounds for each in self.extents.values()]
         return (
             self.variable,
             ", ".join(map(str, self.chunk)) or "-",
             f"{prod(self.shape):,}",
-            f"{len(self.extents or ()):,}",
+            f"{sum(map(len, self.extents.values())):,}",
             f"{len(self.requests):,}",
             _size(self.needed),
             _size(self.fetched),
-            f"{first} to {last}",
+            "; ".join(f"{first} to {last}" for first, last in bounds) or "-",
         )
 
 
@@ -138,7 +140,7 @@ class Explanation:
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
-        return [each._cells for each in self.pieces[:_MOST_LINES]]  # noqa: SLF001
+        return [each.cells for each in self.pieces[:_MOST_LINES]]
 
     @property
     def _rest(self) -> list[str]:
@@ -175,11 +177,14 @@ def explain_piece(
     -------
     Piece
     """
-    reads = plan.reads(layout)
-    extents = Extents.union(reads) if reads else None
-    parts = [part for read in reads for part in source.parts(read)]
-    fetched = sum(source.fetched(part) for part in parts)
-    requests = [(part.start, part.stop) for part in parts]
+    reads = plan.reads(layout, source)
+    parts = [(origin, part) for origin, read in reads for part in origin.parts(read)]
+    fetched = sum(origin.fetched(part) for origin, part in parts)
+    requests = tuple((origin.name, part.start, part.stop) for origin, part in parts)
+    by_origin: dict[str, list[Extents]] = {}
+    for origin, read in reads:
+        by_origin.setdefault(origin.name, []).append(read)
+    extents = {name: Extents.union(each) for name, each in by_origin.items()}
     return Piece(variable, tuple(chunk), shape, extents, requests, fetched)
 
 

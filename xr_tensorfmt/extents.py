@@ -69,6 +69,9 @@ class Extents:
     @classmethod
     def union(cls, many: Sequence[Extents]) -> Extents:
         """All bytes of several; ranges that overlap or touch become one."""
+        many = [each for each in many if len(each)]
+        if not many:
+            return cls.none()
         starts = np.concatenate([each.starts for each in many])
         stops = starts + np.concatenate([each.lengths for each in many])
         order = np.argsort(starts, kind="stable")

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.extents import Integers
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.selection import Entry, Selection
 from xr_tensorfmt.sources.base import Source
 
@@ -128,9 +128,9 @@ class OuterPlan:
         """What is to be read."""
         return Selection(self.extent, tuple(each.entry for each in self.picks))
 
-    def reads(self, layout: Layout) -> list[Extents]:
-        """Bytes that hold what is to be read, for each read of the source."""
-        return [layout.extents(self.selection)] if self.selection.size else []
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What `read` would fetch at most."""
+        return layout.reads(source, self.selection)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
@@ -180,9 +180,9 @@ class ArrangedPlan:
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
 
-    def reads(self, layout: Layout) -> list[Extents]:
-        """Those of the outer product."""
-        return self.outer.reads(layout)
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What `read` would fetch at most."""
+        return self.outer.reads(layout, source)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the outer product and arrange it."""

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.extents import Extents, Integers
+from xr_tensorfmt.extents import Integers
 from xr_tensorfmt.keys import (
     ArrangedPlan,
     AxisPick,
@@ -18,7 +18,7 @@ from xr_tensorfmt.keys import (
     checked_indices,
     pick,
 )
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.selection import entry_indices
 from xr_tensorfmt.sources.base import Source
 
@@ -52,12 +52,12 @@ class PointPlan:
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
 
-    def reads(self, layout: Layout) -> list[Extents]:
-        """Bytes that hold the points, for each read of the source."""
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What `read` would fetch at most."""
         if self._singly(layout):
-            return [extents for plan in self._plans()[0] for extents in plan.reads(layout)]
+            return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]
         count = next(iter(self.points.values())).size
-        return [layout.point_extents(self._all_indices(slice(0, count)))]
+        return layout.point_reads(source, self._all_indices(slice(0, count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read each point, alone or with the outer product that belongs to it."""

@@ -9,6 +9,9 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.sources import Source
 
+# What lies further behind the head is fetched without all that is between.
+_NEAR = 64 << 10
+
 MOST_READ_AHEAD = 1 << 20
 """Bytes fetched at most beyond what was asked for, as a long header is read piece by piece."""
 
@@ -61,7 +64,7 @@ class HeaderReader:
                 offset=offset,
             )
         ahead = self.source.read_ahead
-        if offset > len(self._head) + ahead:
+        if offset > len(self._head) + min(ahead, _NEAR):
             return self._far_bytes(offset, stop)
         if stop > len(self._head):
             # Twice as much each time, so that a long header takes few requests.

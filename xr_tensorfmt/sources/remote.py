@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +73,14 @@ class RemoteFile(Source):
         """What tells contents apart: a replaced object has another name in dask."""
         way = (type(self.fs).__name__, self.fs.storage_args, self.fs.storage_options)
         return (type(self).__name__, self.url, self.size, str(self.version), *way)
+
+    def sibling(self, path: str) -> RemoteFile:
+        """Another object beside this one; the store is asked for its size and version."""
+        url, place = (f"{text.rpartition('/')[0]}/{path}" for text in (self.url, self.path))
+        info = self.fs.info(place)
+        if info.get("type") == "directory":
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", url)
+        return RemoteFile(url, self.fs, place, int(info["size"]), Version.of(info))
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 16 reads at the same time."""
