@@ -9,6 +9,7 @@ import numpy as np
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
+from tests import vespafiles as vf
 
 SHAPE = (96, 40, 64)
 """1.9 MiB of float64: more than the head that opening fetches."""
@@ -56,6 +57,23 @@ FILES: dict[str, Callable[[], bytes]] = {
     "pycauset-triangle": lambda: pf.r1(
         pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 480, 480),
         pf.triangle(np.triu(numbers().ravel()[: 480 * 480].reshape(480, 480), 1)),
+    ),
+    "vespa-indexed.tbf": lambda: vf.tensor(
+        "double", [], {"x": SHAPE[0], "y": SHAPE[1] * SHAPE[2]}, [], numbers().reshape(1, -1)
+    ),
+    "vespa-uniform.tbf": lambda: vf.tensor(
+        "double",
+        ["a", "b"],
+        {"x": SHAPE[2]},
+        [(f"{i:03}", f"{j:03}") for i in range(SHAPE[0]) for j in range(SHAPE[1])],
+        numbers().reshape(-1, SHAPE[2]),
+    ),
+    "vespa-irregular.tbf": lambda: vf.tensor(
+        "float",
+        ["a"],
+        {"x": 512},
+        [(str(i),) for i in range(480)],
+        numbers().reshape(480, 512),
     ),
 }
 """By name of the container."""

@@ -27,7 +27,10 @@ MIB = 1 << 20
 AT_THE_END = ("pycauset-dense", "pycauset-bits", "pycauset-triangle")
 """Their metadata follow the values."""
 
-AT_MOST = ("tens-pairs", "pycauset-bits", "pycauset-triangle")
+PASSED_OVER = ("vespa-irregular.tbf", "vespa-uniform.tbf")
+"""Their blocks are looked for, or at some of them."""
+
+AT_MOST = ("tens-pairs", "pycauset-bits", "pycauset-triangle", *PASSED_OVER)
 """What is read of them depends on what is read first, or on how many points there are in a row."""
 
 
@@ -49,6 +52,8 @@ def opened(store: Store, url: str, **keywords: Any) -> xr.Dataset:
 
 
 def local(content: bytes, **keywords: Any) -> xr.Dataset:
+    magics = (b"TENS", b"MAG", b"PYCAUSET")
+    keywords["format"] = None if content.startswith(magics) else "vespa"
     return xr.open_dataset(memoryview(content), engine="tensorfmt", **keywords)
 
 
@@ -67,8 +72,11 @@ def test_opening_takes_two_requests_and_one_for_metadata_at_the_end(
         (metadata,) = more
         assert sum(metadata) == len(content)
         assert metadata[1] < 2000
+    elif family in PASSED_OVER:
+        # Once to find the blocks, and once for the labels of an index.
+        assert sum(length for _, length in more) <= 2 * len(content)
     else:
-        assert not more
+        assert more == []
 
 
 @pytest.mark.parametrize("family", FILES)
@@ -107,7 +115,8 @@ def test_a_selection_takes_the_requests_that_were_explained(store: Store, family
             assert sorted(store.log.gets) == sorted(planned), what
             assert store.log.fetched == explained.fetched
         elif family != "tens-pairs":
-            assert store.log.fetched <= explained.fetched
+            # Reading looks at the labels of a block as well, which lie before its cells.
+            assert store.log.fetched <= explained.fetched + 4096
         assert explained.needed <= explained.fetched
         store.log.clear()
 

@@ -149,12 +149,6 @@ class TensorFormatBackend(BackendEntrypoint):
             There is no such file, or it may not be read.
         ValueError, TypeError
             A keyword does not fit the file.
-
-        Examples
-        --------
-        >>> xr.open_dataset(
-        ...     "CoulombVertex.bin", engine="tensorfmt", dims=("F", "q", "r"), chunks={}
-        ... )  # doctest: +SKIP
         """
         from xr_tensorfmt.dataset import open_file  # noqa: PLC0415
         from xr_tensorfmt.request import Request  # noqa: PLC0415

@@ -8,6 +8,7 @@ from typing import Any
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.sources import Source
+from xr_tensorfmt.sources.headed import Headed
 
 # What lies further behind the head is fetched without all that is between.
 _NEAR = 64 << 10
@@ -28,7 +29,7 @@ class HeaderReader:
     """
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
-        self.source = source
+        self.source = Headed(source, head) if head else source
         self._head = bytearray(head)
         # What was fetched last from far behind the head, and where it begins.
         self._far, self._far_start = b"", 0

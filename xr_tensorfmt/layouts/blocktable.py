@@ -186,7 +186,8 @@ def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> Blo
         return BlockTable(form, offset, 0, offset, Regular(offset, 1, (), 0))
     first = _first_block(source, form, offset)
     stop = offset + count * first.stride
-    if stop == source.size and stop - offset > PASSED_OVER and _probed(source, first, count):
+    short = 0 if source.distant else PASSED_OVER
+    if stop == source.size and stop - offset > short and _probed(source, first, count):
         return BlockTable(form, offset, count, stop, first)
     edges = block_edges(source, form, offset, count)
     places = first if (np.diff(edges) == first.stride).all() else Listed(edges)

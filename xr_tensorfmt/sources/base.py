@@ -30,6 +30,8 @@ class Source(ABC):
     size: int
     mapped: bool = False
     """Whether `window` gives windows, so that values are best converted straight out of them."""
+    distant: bool = False
+    """Whether each request takes its time, so that few and large ones are best."""
     read_ahead: int = 4096
     """Bytes worth fetching at least for a header; by default what a disk reads anyway."""
 

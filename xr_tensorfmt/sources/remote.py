@@ -62,6 +62,7 @@ class RemoteFile(Source):
     size: int
     version: Version
 
+    distant = True
     read_ahead = 1 << 20
 
     @property
