@@ -68,7 +68,7 @@ def test_a_bad_chunking_is_seen(store) -> None:
 
 
 def test_a_selection_and_its_words(store) -> None:
-    explained = opened().tensorfmt.explain({"b": 100}, a=slice(0, 10))
+    explained = opened().tensorfmt.explain({"b": 100, "a": slice(0, 10)})
     (piece,) = explained.pieces
     assert piece.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
     assert piece.requests == tuple(piece.ranges)
@@ -120,5 +120,6 @@ def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     assert (by_reading.requests, by_reading.fetched) == (2, 2 * 8192)
 
 
-def test_unknown_dimensions_of_a_selection_are_passed_over(store) -> None:
-    assert opened().tensorfmt.explain(nowhere=3).needed == VALUES.nbytes
+def test_unknown_dimensions_of_a_selection_are_refused(store) -> None:
+    with pytest.raises(ValueError, match="nowhere"):
+        opened().tensorfmt.explain(nowhere=3)

@@ -41,7 +41,7 @@ def explain(
     """
     from xr_tensorfmt.reads import explanation  # noqa: PLC0415  # importing xarray imports this
 
-    return explanation(data.isel(selection, missing_dims="ignore", **indexers))
+    return explanation(data.isel(selection, **indexers))
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
