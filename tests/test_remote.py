@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import xarray as xr
 
 from tests import tensfiles as tf
+from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
@@ -360,3 +362,20 @@ def test_a_source_is_equal_to_its_copy_and_small() -> None:
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source
     assert len(pickle.dumps(source)) < 500
+
+
+def test_a_pass_over_blocks_is_kept_where_asked(store: Store, tmp_path: Path) -> None:
+    content = FILES["vespa-irregular.tbf"]()
+    url = store.put("kept.tbf", content)
+    options = {"sparse": "stored", "index_cache": tmp_path / "cache"}  # without an index
+    xr.testing.assert_identical(opened(store, url, **options), local(content, sparse="stored"))
+    store.log.clear()
+    xr.open_dataset(url, engine="tensorfmt", storage_options=store.options, **options)
+    assert store.log.gets == [(0, HEAD_BYTES)]
+    (note,) = (tmp_path / "cache").iterdir()
+    note.write_bytes(b"damaged")
+    xr.testing.assert_identical(opened(store, url, **options), local(content, sparse="stored"))
+    other = vf.tensor("float", ["a"], {"x": 2}, [("x",), ("yy",)], np.ones((2, 2)))
+    store.put("kept.tbf", other)
+    xr.testing.assert_identical(opened(store, url, **options), local(other, sparse="stored"))
+    assert len(list((tmp_path / "cache").iterdir())) == 2

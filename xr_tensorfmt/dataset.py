@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import dask.config
@@ -106,7 +106,8 @@ def _parse(file: Any, request: Request) -> tuple[Source, Container]:
 def _open(file: Any, request: Request) -> tuple[Source, bytes]:
     """The Source, and its first bytes as far as opening has fetched them."""
     if request.fs is not None or is_remote(file):
-        return open_by_fsspec(file, request.io, request.storage_options, request.fs)
+        options = request.storage_options, request.fs, request.index_cache
+        return open_by_fsspec(file, request.io, *options)
     if request.storage_options:
         raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
     return open_source(file, request.io), b""
@@ -139,14 +140,13 @@ def _dataset(
 ) -> Dataset:
     variables = _variables(container, source, request, kind)
     names: set[Hashable] = {each.name for each in container.coordinates}
-    # Decoding looks at attributes alone, and takes its time to find none.
-    if any(variable.attrs for variable in variables.values()):
-        variables, _, more = conventions.decode_cf_variables(variables, {}, **request.decoders)
+    # Decoding acts by attributes alone, takes its time to find none, and looks at texts for dates.
+    described = {name: each for name, each in variables.items() if each.attrs}
+    if described:
+        decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
         names |= more
-        variables = {
-            name: kind(each.dims, held(each), each.attrs, each.encoding, fastpath=True)
-            for name, each in variables.items()
-        }
+        for name, each in decoded.items():
+            variables[name] = kind(each.dims, held(each), each.attrs, each.encoding, fastpath=True)
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
     # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
@@ -162,7 +162,7 @@ def _nothing_to_close() -> None:
 
 def _variables(
     container: Container, source: Source, request: Request, kind: type[Variable]
-) -> Mapping[Any, Variable]:
+) -> dict[Any, Variable]:
     target, dropped = _chunk_target(request.chunk_bytes), request.dropped
     return {
         each.name: _variable(each, source, target, kind)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+import dask.array
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.daskreads import lazy_reads
 from xr_tensorfmt.explanation import Explanation, Piece, explain_piece
 from xr_tensorfmt.lazyarray import unwrapped
 
@@ -49,6 +51,6 @@ def _reads(variable: Variable) -> list[tuple[tuple[int, ...], Any]]:
     """What is read at once: each chunk, or the variable itself where it has none."""
     if variable.chunks is None:
         return [((), variable)]
-    from xr_tensorfmt.daskreads import lazy_reads  # noqa: PLC0415  # other chunk managers have none
-
+    if not isinstance(variable.data, dask.array.Array):
+        return []  # of another chunk manager, whose plans are its own
     return sorted(lazy_reads(variable.data), key=lambda read: read[0])

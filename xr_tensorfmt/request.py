@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +33,7 @@ class Request:
     separator: str = "."
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
+    index_cache: str | os.PathLike[str] | None = None
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
     fill_value: float | None = None

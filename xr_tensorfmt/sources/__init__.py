@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xr_tensorfmt.sources.base import Source
@@ -47,6 +48,7 @@ def open_by_fsspec(
     io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
+    index_cache: str | os.PathLike[str] | None = None,
 ) -> tuple[Source, bytes]:
     """Find the Source for a URL and the like, and what opening has fetched of it.
 
@@ -60,6 +62,8 @@ def open_by_fsspec(
         How to reach a URL, in the words of its file system.
     fs : AbstractFileSystem, optional
         A file system of fsspec that `file` is a path in.
+    index_cache : str or PathLike, optional
+        Folder for what a pass over a whole remote file finds out.
 
     Returns
     -------
@@ -80,7 +84,12 @@ def open_by_fsspec(
 
     _check_io(io)
     place = locate(file, storage_options, fs)
-    return (open_source(place.path, io), b"") if place.is_local else place.open()
+    if place.is_local:
+        return open_source(place.path, io), b""
+    source, head = place.open()
+    if index_cache:
+        source = replace(source, index_cache=os.path.abspath(os.path.expanduser(index_cache)))
+    return source, head
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
