@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, LARGEST_PART, RemoteFile
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE
 from xr_tensorfmt.sources.version import Version
 
 MIB = 1 << 20
@@ -193,8 +195,6 @@ def test_pairs_as_stored_read_the_entries_alone(store: Store) -> None:
 
 
 def test_a_long_header_takes_few_requests(store: Store) -> None:
-    from tests import magfiles as mf  # noqa: PLC0415
-
     puts = {f"layer.{number:05}.weight": mf.put(np.ones(1, "f4")) for number in range(3000)}
     content = mf.archive(puts)
     header = content.index(np.ones(1, "f4").tobytes() + b"\xff" * 60)
@@ -237,19 +237,19 @@ def test_a_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
 
 
 def test_variables_load_at_the_same_time(http: HttpStore) -> None:
-    content = FILES["mag-archive"]()
+    values = {f"w{number}": mf.put(np.full(32_768, number, "f4")) for number in range(MOST_AT_ONCE)}
+    content = mf.archive(values)
     dataset = opened(http, http.put("async", content))
-    both = Barrier(2, timeout=60)
+    together = Barrier(MOST_AT_ONCE, timeout=60)
 
     def wait_for_each_other(_: Handler, content: bytes, start: int, stop: int) -> bool:
-        if stop - start > MIB // 2:
-            both.wait()
+        together.wait()
         return False
 
     http.trouble = wait_for_each_other
     loaded = asyncio.run(dataset.load_async())
     xr.testing.assert_identical(loaded, local(content).load())
-    assert not both.broken
+    assert http.log.most_in_flight == MOST_AT_ONCE
 
 
 @pytest.mark.parametrize("chunks", [None, {}])

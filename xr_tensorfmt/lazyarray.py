@@ -27,6 +27,7 @@ from xr_tensorfmt.elements import Array
 from xr_tensorfmt.keys import ArrangedPlan, OuterPlan, plan_outer
 from xr_tensorfmt.layouts import Layout, transposed
 from xr_tensorfmt.sources import Source
+from xr_tensorfmt.sources.threads import LOADS
 from xr_tensorfmt.vectorized import PointPlan, plan_vectorized
 
 
@@ -61,8 +62,8 @@ class TensorArray(BackendArray):
         return plan_vectorized(key.tuple, self.shape)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
-        """Read in a thread, so that ``await ds.load_async()`` loads variables at the same time."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        """Read in one of 16 threads: ``await ds.load_async()`` loads as many variables at once."""
+        return await asyncio.wrap_future(LOADS.submit(self.__getitem__, key))
 
 
 class LazyTensor(LazilyIndexedArray):

@@ -75,5 +75,8 @@ class Threads:
 REQUESTS = Threads("tensorfmt-request")
 """Those that send one request at a time, and wait for nothing else."""
 
+LOADS = Threads("tensorfmt-load")
+"""Those that load whole variables for ``await ds.load_async()``."""
+
 READS = Threads("tensorfmt-read")
 """Those that wait for requests, where one read is made of several."""

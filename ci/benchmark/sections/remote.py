@@ -188,7 +188,7 @@ def _all_chunks(ways: _Ways) -> Iterator[Case]:
     for name, opener in _openers(ways).items():
         keywords = {"chunk_bytes": _CHUNK} if name.startswith("tensorfmt") else {}
         yield _case(name, "all", partial(_dask_sum, opener, keywords))
-    yield _case("tensorfmt, s3fs, 32 MiB", "all", partial(_dask_sum, ways.tens, {}))
+    yield _case("tensorfmt, s3fs, chunks of 31 MiB", "all", partial(_dask_sum, ways.tens, {}))
     starts = [OFFSET + number * _CHUNK for number in range(_CHUNKS)]
 
     def by_hand(bucket: Any) -> float:
