@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dask.base
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
 from dask.array.core import getter, getter_inline, getter_nofancy
 
 _GETTERS = (getter, getter_inline, getter_nofancy)
@@ -42,7 +42,7 @@ def _pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
     elif isinstance(node, Task) and node.func in _GETTERS:
         array, index = (_value(each, known) for each in node.args[:2])
         yield array[index]
-    elif isinstance(node, Task) and node.has_subgraph():
+    elif isinstance(node, Task) and node.func is _execute_subgraph:
         inner, _, names, *values = node.args
         # Names within are often those outside, so that they are looked up before they are bound.
         outer = [known[each.key] if isinstance(each, TaskRef) else each for each in values]
