@@ -45,19 +45,24 @@ def _pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
     elif isinstance(node, Task) and node.func is _execute_subgraph:
         inner, _, names, *values = node.args
         # Names within are often those outside, so that they are looked up before they are bound.
-        outer = [known[each.key] if isinstance(each, TaskRef) else each for each in values]
+        outer = [_looked_up(each, known) for each in values]
         within = {**known, **inner, **dict(zip(names, outer, strict=True))}
         yield from _pieces((*inner.values(), *values), within)
     elif isinstance(node, Task):
         yield from _pieces((*node.args, *node.kwargs.values()), known)
 
 
+def _looked_up(node: Any, known: Mapping[Any, Any]) -> Any:
+    """What a name stands for; everything else stands for itself."""
+    if isinstance(node, TaskRef):
+        return known[node.key]
+    return known[node.target] if isinstance(node, Alias) else node
+
+
 def _value(node: Any, known: Mapping[Any, Any]) -> Any:
     """What an argument of a task stands for, if it needs no computing."""
-    if isinstance(node, TaskRef):
-        return _value(known[node.key], known)
-    if isinstance(node, Alias):
-        return _value(known[node.target], known)
+    if isinstance(node, TaskRef | Alias):
+        return _value(_looked_up(node, known), known)
     if isinstance(node, DataNode):
         return node.value
     return node({}) if isinstance(node, GraphNode) else node
