@@ -11,7 +11,9 @@ from pathlib import Path
 
 def lowest(requirement: str) -> str:
     """``"numpy>=2.0.0"`` as ``"numpy==2.0.0"``; what stands after a semicolon stays."""
-    match = re.fullmatch(r"([A-Za-z0-9._-]+)(>=|==)([0-9.]+)( *;.*)?", requirement)
+    # A constraint has no extras: "moto[server]" is "moto" there.
+    pattern = r"([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?(>=|==)([0-9.]+)( *;.*)?"
+    match = re.fullmatch(pattern, requirement)
     if match is None:
         raise SystemExit(f"{requirement!r} is not of the form name>=version or name==version")
     name, _, version, marker = match.groups(default="")

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.servers import HttpStore, S3Store
 
 # Timings never decide a test, and the same examples are tried on every machine.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
@@ -24,3 +29,21 @@ def conformance() -> Path:
 def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Map windows of any size, so that small files go the way of large ones."""
     monkeypatch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
+
+
+@pytest.fixture
+def http() -> Iterator[HttpStore]:
+    """An HTTP server on loopback."""
+    from tests.servers import HttpStore  # noqa: PLC0415  # its packages take their time
+
+    with HttpStore().running() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Store]:
+    """An S3 server on loopback."""
+    from tests.servers import S3Store  # noqa: PLC0415
+
+    with S3Store().running() as store:
+        yield store

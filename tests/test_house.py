@@ -13,7 +13,17 @@ import xr_tensorfmt
 
 PACKAGE = Path(xr_tensorfmt.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-ABOVE = {"backend.py", "counting.py", "dataset.py", "hexdigits.py", "lazyarray.py", "__init__.py"}
+ABOVE = {
+    "__init__.py",
+    "accessor.py",
+    "backend.py",
+    "counting.py",
+    "daskreads.py",
+    "dataset.py",
+    "hexdigits.py",
+    "lazyarray.py",
+    "reads.py",
+}
 LOWER = [path for path in MODULES if path.relative_to(PACKAGE).as_posix() not in ABOVE]
 
 
@@ -63,7 +73,8 @@ def test_importing_the_entry_point_imports_no_heavy_package() -> None:
     heavy = {"dask", "fsspec", "zarr", "ml_dtypes", "distributed"}
     assert not {name.split(".")[0] for name in new} & heavy
     house = {name for name in new if name.startswith("xr_tensorfmt.")}
-    assert house == {f"xr_tensorfmt.{n}" for n in ("backend", "chunks", "errors", "hexdigits")}
+    light = ("accessor", "backend", "chunks", "errors", "hexdigits")
+    assert house == {f"xr_tensorfmt.{name}" for name in light}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=identifier)

@@ -227,8 +227,6 @@ def test_pipes_and_devices_are_refused_and_do_not_hang(path: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("file", "error", "words"),
     [
-        ("s3://bucket/vertex.bin", ValueError, "fsspec.open"),
-        ("simplecache::https://host/x", ValueError, "is a URL"),
         (42, TypeError, "cannot open an object of type int"),
         ("/no/such/file", FileNotFoundError, "/no/such/file"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.hexdigits import from_hex
@@ -17,6 +18,7 @@ __all__ = [
     "TensorFormatError",
     "TensorFormatWarning",
     "__version__",
+    "explain",
     "from_hex",
     "popcount",
 ]

@@ -7,6 +7,7 @@ imports nothing of the house before a file is to be opened.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
@@ -14,6 +15,7 @@ from xarray.backends import BackendEntrypoint
 from xr_tensorfmt.chunks import TARGET
 
 if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
     from xarray import Dataset, DataTree
 
     from xr_tensorfmt.formats import Sparse, TextErrors
@@ -50,6 +52,9 @@ class TensorFormatBackend(BackendEntrypoint):
         "verify",
         "group",
         "separator",
+        "storage_options",
+        "fs",
+        "index_cache",
         "io",
         "chunk_bytes",
     )
@@ -74,6 +79,9 @@ class TensorFormatBackend(BackendEntrypoint):
         verify: bool = True,
         group: str | None = None,
         separator: str = ".",
+        storage_options: Mapping[str, Any] | None = None,
+        fs: AbstractFileSystem | None = None,
+        index_cache: str | PathLike[str] | None = None,
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
     ) -> Dataset:
@@ -82,8 +90,10 @@ class TensorFormatBackend(BackendEntrypoint):
         Parameters
         ----------
         filename_or_obj : str, PathLike, file object, bytes, bytearray or memoryview
-            The file; ``~`` is the home folder. A file object is read from its start, whatever its
-            position, which moves; it must stay open while values are lazy.
+            The file: a path, where ``~`` is the home folder, a URL that fsspec knows, a chain of
+            them such as ``"simplecache::s3://..."``, or an ``fsspec.OpenFile``. A file object is
+            read from its start, whatever its position, which moves; it must stay open while
+            values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
             As in `xarray.open_dataset`; they act on attributes that the file itself has.
         drop_variables : str or iterable of str, optional
@@ -91,7 +101,7 @@ class TensorFormatBackend(BackendEntrypoint):
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
         format : {"tens", "mag", "pycauset", "vespa"}, optional
-            The format; by default the content decides, and ``.tbf`` at the end of the name.
+            By default the content decides, and ``.tbf`` at the end of the name.
         name : str
             Name of the variable of a file that holds one.
         dims : sequence of str, or mapping of variable name to such, optional
@@ -107,21 +117,24 @@ class TensorFormatBackend(BackendEntrypoint):
             For a Vespa tensor with ``sparse="dense"``: the value of cells that are not stored, NaN
             by default. It must be given for int8, and for more than 2**32 cells.
         errors : {"strict", "surrogateescape"}
-            What becomes of labels that are not UTF-8: an error, or texts with surrogates for the
-            bytes in question, as in `bytes.decode`.
+            What becomes of labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
-            Whether a wrong checksum, or bytes after the end of a Vespa tensor, are an error; False
-            makes it a warning.
+            Whether a wrong checksum, or bytes after a Vespa tensor, are an error or a warning.
         group : str, optional
             Only the variables whose names begin so, under the rest of their names:
             ``"layers.0"`` for ``"layers.0.weight"`` and its like. The path of a group in
             `xarray.open_datatree`, ``"/layers/0"``, means the same.
         separator : str
             What stands between the parts of a name, for `group` and for trees.
+        storage_options : mapping, optional
+            How to reach a URL, in the words of its file system: ``{"anon": True}`` for S3.
+        fs : AbstractFileSystem, optional
+            A file system of fsspec, in which `filename_or_obj` is a path.
+        index_cache : str or PathLike, optional
+            Folder to keep what a pass over all blocks of a remote Vespa file has found out.
         io : {"auto", "mmap", "read"}
-            How a local file is read: by windows mapped for each read (``"auto"`` and ``"mmap"``
-            are the same today), or into memory of its own (``"read"``), which suits network file
-            systems. It means nothing for file objects and bytes.
+            How a local file is read: by windows mapped for each read (``"auto"``, ``"mmap"``), or
+            into memory of its own (``"read"``), which suits network file systems.
         chunk_bytes : int or str
             Most bytes of a chunk of ``chunks={}``, 31 MiB by default; texts such as ``"64MiB"``
             are understood. dask's ``array.chunk-size`` is a limit as well.
@@ -134,16 +147,8 @@ class TensorFormatBackend(BackendEntrypoint):
         ------
         TensorFormatError
             The file is damaged or of no known format.
-        OSError
-            There is no such file, or it may not be read.
-        ValueError, TypeError
-            A keyword does not fit the file.
-
-        Examples
-        --------
-        >>> xr.open_dataset(
-        ...     "CoulombVertex.bin", engine="tensorfmt", dims=("F", "q", "r"), chunks={}
-        ... )  # doctest: +SKIP
+        OSError, ValueError, TypeError
+            The file cannot be read, or a keyword does not fit it.
         """
         from xr_tensorfmt.dataset import open_file  # noqa: PLC0415
         from xr_tensorfmt.request import Request  # noqa: PLC0415
@@ -165,6 +170,9 @@ class TensorFormatBackend(BackendEntrypoint):
             verify=verify,
             group=group,
             separator=separator,
+            storage_options=storage_options,
+            fs=fs,
+            index_cache=index_cache,
             io=io,
             chunk_bytes=chunk_bytes,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import dask.config
@@ -15,9 +15,9 @@ from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 from xr_tensorfmt import formats, groups
 from xr_tensorfmt.collector import paused_collector
 from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.lazyarray import GroupedVariable, lazy_array
+from xr_tensorfmt.lazyarray import DistinctVariable, held, lazy_array
 from xr_tensorfmt.request import Request
-from xr_tensorfmt.sources import Source, is_url, open_source
+from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_by_fsspec, open_source
 from xr_tensorfmt.tensor import Container, Tensor
 
 
@@ -38,7 +38,7 @@ def open_file(file: Any, request: Request) -> Dataset:
     with paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        return _dataset(part, source, request, Variable)
+        return _dataset(part, source, request, _kind(source))
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
@@ -54,8 +54,7 @@ def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     dict of str to Dataset
         By path; ``"/"`` is the first.
     """
-    # xarray.open_groups gives the arrays of all groups names in dask by their own names alone.
-    return _datasets(file, request, GroupedVariable)
+    return _datasets(file, request, DistinctVariable)
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
@@ -70,7 +69,7 @@ def open_tree(file: Any, request: Request) -> DataTree:
     -------
     DataTree
     """
-    return DataTree.from_dict(_datasets(file, request, Variable))
+    return DataTree.from_dict(_datasets(file, request, None))
 
 
 def recognised(file: Any) -> bool:
@@ -85,7 +84,7 @@ def recognised(file: Any) -> bool:
     -------
     bool
     """
-    if is_url(file):
+    if is_remote(file):
         return False
     if isinstance(file, str | os.PathLike | bytes | bytearray | memoryview):
         return formats.recognised(open_source(file, "read"))
@@ -97,11 +96,21 @@ def recognised(file: Any) -> bool:
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
-    source = open_source(file, request.io)
-    container = formats.parse(source, request.options, request.format)
+    source, head = _open(file, request)
+    container = formats.parse(source, request.options, request.format, head)
     for message in container.warnings:
         warnings.warn(message, TensorFormatWarning, stacklevel=_frames_to_the_user())
     return source, container
+
+
+def _open(file: Any, request: Request) -> tuple[Source, bytes]:
+    """The Source, and its first bytes as far as opening has fetched them."""
+    if request.fs is not None or is_remote(file):
+        options = request.storage_options, request.fs, request.index_cache
+        return open_by_fsspec(file, request.io, *options)
+    if request.storage_options:
+        raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
+    return open_source(file, request.io), b""
 
 
 def _frames_to_the_user() -> int:
@@ -112,12 +121,18 @@ def _frames_to_the_user() -> int:
     return count
 
 
-def _datasets(file: Any, request: Request, kind: type[Variable]) -> dict[str, Dataset]:
+def _datasets(file: Any, request: Request, kind: type[Variable] | None) -> dict[str, Dataset]:
     with paused_collector():
         source, container = _parse(file, request)
+        kind = kind or _kind(source)
         part = groups.branch(container, request.group, request.separator)
         nodes = groups.split(part, request.separator)
         return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
+
+
+def _kind(source: Source) -> type[Variable]:
+    """What variables are; xarray knows the time of modification of local files alone."""
+    return Variable if isinstance(source, LocalFile) else DistinctVariable
 
 
 def _dataset(
@@ -125,10 +140,13 @@ def _dataset(
 ) -> Dataset:
     variables = _variables(container, source, request, kind)
     names: set[Hashable] = {each.name for each in container.coordinates}
-    # Decoding looks at attributes alone, and takes its time to find none.
-    if any(variable.attrs for variable in variables.values()):
-        variables, _, more = conventions.decode_cf_variables(variables, {}, **request.decoders)
+    # Decoding acts by attributes alone, takes its time to find none, and looks at texts for dates.
+    described = {name: each for name, each in variables.items() if each.attrs}
+    if described:
+        decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
         names |= more
+        for name, each in decoded.items():
+            variables[name] = kind(each.dims, held(each), each.attrs, each.encoding, fastpath=True)
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
     # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
@@ -144,7 +162,7 @@ def _nothing_to_close() -> None:
 
 def _variables(
     container: Container, source: Source, request: Request, kind: type[Variable]
-) -> Mapping[Any, Variable]:
+) -> dict[Any, Variable]:
     target, dropped = _chunk_target(request.chunk_bytes), request.dropped
     return {
         each.name: _variable(each, source, target, kind)

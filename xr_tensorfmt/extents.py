@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -66,6 +66,20 @@ class Extents:
         """The one range from ``start`` up to ``stop``."""
         return cls.uniform(np.array([start], dtype=np.int64), stop - start)
 
+    @classmethod
+    def union(cls, many: Sequence[Extents]) -> Extents:
+        """All bytes of several; ranges that overlap or touch become one."""
+        many = [each for each in many if len(each)]
+        if not many:
+            return cls.none()
+        starts = np.concatenate([each.starts for each in many])
+        stops = starts + np.concatenate([each.lengths for each in many])
+        order = np.argsort(starts, kind="stable")
+        starts, stops = starts[order], np.maximum.accumulate(stops[order])
+        first = np.concatenate(([True], starts[1:] > stops[:-1]))
+        last = np.concatenate((first[1:], [True]))
+        return cls(starts[first], stops[last] - starts[first])
+
     def __len__(self) -> int:
         return self.starts.size
 
@@ -78,6 +92,18 @@ class Extents:
     def bounds(self) -> tuple[int, int]:
         """First byte of the first range and the byte after the last one."""
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
+
+    @property
+    def gaps(self) -> Integers:
+        """Bytes between each range and the next."""
+        return self.starts[1:] - (self.starts + self.lengths)[:-1]
+
+    def blocks(self, size: int) -> int:
+        """Number of blocks of the file, such as pages, that the ranges touch."""
+        first = self.starts // size
+        last = (self.starts + self.lengths - 1) // size
+        again = np.count_nonzero(first[1:] == last[:-1])
+        return int((last - first + 1).sum()) - int(again)
 
     def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
         """Group ranges that are worth one request.
@@ -97,8 +123,7 @@ class Extents:
         if len(self) == 1:
             yield self
             return
-        ends = self.starts + self.lengths
-        apart = self.starts[1:] - ends[:-1] > gap
+        apart = self.gaps > gap
         group = np.concatenate(([0], np.cumsum(apart)))
         firsts = np.flatnonzero(np.concatenate(([True], apart)))
         part = (self.starts - self.starts[firsts][group]) // limit

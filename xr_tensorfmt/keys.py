@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.selection import Entry, Selection
 from xr_tensorfmt.sources.base import Source
 
@@ -128,6 +128,10 @@ class OuterPlan:
         """What is to be read."""
         return Selection(self.extent, tuple(each.entry for each in self.picks))
 
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What `read` would fetch at most."""
+        return layout.reads(source, self.selection)
+
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
         values = layout.read(source, self.selection)
@@ -175,6 +179,10 @@ class ArrangedPlan:
     outer: OuterPlan
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
+
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What `read` would fetch at most."""
+        return self.outer.reads(layout, source)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the outer product and arrange it."""

@@ -24,10 +24,11 @@ from xarray.core.indexing import (
 )
 
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.keys import OuterPlan, plan_outer
+from xr_tensorfmt.keys import ArrangedPlan, OuterPlan, plan_outer
 from xr_tensorfmt.layouts import Layout, transposed
 from xr_tensorfmt.sources import Source
-from xr_tensorfmt.vectorized import plan_vectorized
+from xr_tensorfmt.sources.threads import LOADS
+from xr_tensorfmt.vectorized import PointPlan, plan_vectorized
 
 
 class TensorArray(BackendArray):
@@ -51,14 +52,18 @@ class TensorArray(BackendArray):
 
     def __getitem__(self, key: ExplicitIndexer) -> Array:
         """Read what a key selects; every kind of key is exact."""
+        return self.plan(key).read(self.layout, self.source)
+
+    def plan(self, key: ExplicitIndexer) -> OuterPlan | ArrangedPlan | PointPlan:
+        """What is to be read for a key."""
         if isinstance(key, BasicIndexer | OuterIndexer):
-            return plan_outer(key.tuple, self.shape).read(self.layout, self.source)
+            return plan_outer(key.tuple, self.shape)
         assert isinstance(key, VectorizedIndexer), f"xarray has no other keys, got {key!r}"
-        return plan_vectorized(key.tuple, self.shape).read(self.layout, self.source)
+        return plan_vectorized(key.tuple, self.shape)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
-        """Read in a thread, so that ``await ds.load_async()`` loads variables at the same time."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        """Read in one of 16 threads: ``await ds.load_async()`` loads as many variables at once."""
+        return await asyncio.wrap_future(LOADS.submit(self.__getitem__, key))
 
 
 class LazyTensor(LazilyIndexedArray):
@@ -82,11 +87,12 @@ class LazyTensor(LazilyIndexedArray):
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
-class GroupedVariable(Variable):
-    """A variable of one of several groups that `xarray.open_groups` opens at once.
+class DistinctVariable(Variable):
+    """A variable whose array in dask is named by what tells it apart.
 
-    xarray names its array in dask by the variable and the file alone, so that dask would take
-    same-named variables of different groups for one; this one adds what tells them apart.
+    xarray names it by the variable, the file and the keywords alone. That is the same for
+    same-named variables of several groups that `xarray.open_groups` opens at once, and before and
+    after a remote object is replaced, so that dask would take one for the other.
     """
 
     __slots__ = ()
@@ -94,11 +100,40 @@ class GroupedVariable(Variable):
     def chunk(self, *args: Any, **keywords: Any) -> Any:
         """Cut into chunks, as an ordinary variable."""
         arguments = keywords.get("from_array_kwargs") or {}
-        if isinstance(arguments.get("name"), str):
-            name = f"{arguments['name']}-{tokenize(self.encoding.get('tensorfmt'))}"
-            keywords["from_array_kwargs"] = {**arguments, "name": name}
+        lazy = unwrapped(self)
+        if isinstance(arguments.get("name"), str) and lazy is not None:
+            token = tokenize(lazy[0].source, self.encoding.get("tensorfmt"))
+            keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
         chunked = super().chunk(*args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
+
+
+def held(variable: Variable) -> Any:
+    """What a variable holds, as it is: ``variable.data`` would read it."""
+    return variable._data  # noqa: SLF001
+
+
+def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
+    """Find the tensor beneath what xarray wraps around it.
+
+    Parameters
+    ----------
+    lazy : object
+        A Variable, or one of xarray's lazy arrays.
+
+    Returns
+    -------
+    tuple or None
+        The tensor and the key that is not applied yet; None where the values are in memory, or
+        are not of this engine.
+    """
+    data: Any = held(lazy) if isinstance(lazy, Variable) else lazy
+    while data is not None:
+        inner = getattr(data, "array", None)
+        if isinstance(inner, TensorArray):
+            return inner, data.key
+        data = inner
+    return None
 
 
 def lazy_array(source: Source, layout: Layout) -> LazyTensor:

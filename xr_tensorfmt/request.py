@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,6 +31,9 @@ class Request:
     verify: bool = True
     group: str | None = None
     separator: str = "."
+    storage_options: Mapping[str, Any] | None = None
+    fs: Any = None
+    index_cache: str | os.PathLike[str] | None = None
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
     fill_value: float | None = None
@@ -46,6 +50,11 @@ class Request:
             raise TypeError(f"group={self.group!r} is not a text such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:
             raise TypeError(f"separator={self.separator!r} is not a text such as '.'")
+        if not isinstance(self.storage_options, Mapping | None):
+            raise TypeError(
+                f"storage_options= is a {type(self.storage_options).__name__}, not a mapping "
+                "such as {'anon': True}"
+            )
 
     @property
     def options(self) -> OpenOptions:

@@ -18,7 +18,7 @@ from xr_tensorfmt.keys import (
     checked_indices,
     pick,
 )
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.selection import entry_indices
 from xr_tensorfmt.sources.base import Source
 
@@ -52,12 +52,21 @@ class PointPlan:
     spread: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
 
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What `read` would fetch at most."""
+        if self._singly(layout):
+            return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]
+        count = next(iter(self.points.values())).size
+        return layout.point_reads(source, self._all_indices(slice(0, count)))
+
     def read(self, layout: Layout, source: Source) -> Array:
         """Read each point, alone or with the outer product that belongs to it."""
-        outer = prod(_picked(each).size for each in self.picks.values())
-        singly = outer >= _LARGE_POINT and not layout.prefers_points
-        read = self._read_each if singly else self._read_all
+        read = self._read_each if self._singly(layout) else self._read_all
         return arrange(read(layout, source), self.spread, self.shape)
+
+    def _singly(self, layout: Layout) -> bool:
+        outer = prod(_picked(each).size for each in self.picks.values())
+        return outer >= _LARGE_POINT and not layout.prefers_points
 
     @property
     def _kept(self) -> tuple[int, ...]:
@@ -66,15 +75,26 @@ class PointPlan:
             _picked(each).size for each in self.picks.values() if not isinstance(each.then, int)
         )
 
-    def _read_each(self, layout: Layout, source: Source) -> Array:
+    def _plans(self) -> tuple[list[OuterPlan], Integers]:
+        """One plan for each different point, and which of them each point is."""
         lengths = [self.extent[axis] for axis in self.points]
         flat = np.ravel_multi_index(tuple(self.points.values()), lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
-        values = np.empty((unique.size, *self._kept), dtype=layout.dtype)
-        for number, point in enumerate(zip(*np.unravel_index(unique, lengths), strict=True)):
+        plans = []
+        for point in zip(*np.unravel_index(unique, lengths), strict=True):
             here = {a: pick(i, self.extent[a]) for a, i in zip(self.points, point, strict=True)}
             picks = tuple((here | self.picks)[axis] for axis in range(len(self.extent)))
-            values[number] = OuterPlan(self.extent, picks).read(layout, source)
+            plans.append(OuterPlan(self.extent, picks))
+        return plans, inverse
+
+    def _read_each(self, layout: Layout, source: Source) -> Array:
+        plans, inverse = self._plans()
+        values = np.empty((len(plans), *self._kept), dtype=layout.dtype)
+
+        def read(number: int) -> None:
+            values[number] = plans[number].read(layout, source)
+
+        source.run(read, range(len(plans)))
         return values if _is_identity(inverse) else values[inverse]
 
     def _read_all(self, layout: Layout, source: Source) -> Array:

@@ -29,7 +29,9 @@ def recognised(source: Source) -> bool:
     return any(each.recognises(head, source.size) for each in named)
 
 
-def parse(source: Source, options: OpenOptions, name: str | None = None) -> Container:
+def parse(
+    source: Source, options: OpenOptions, name: str | None = None, head: bytes = b""
+) -> Container:
     """Read a file's header.
 
     Parameters
@@ -40,6 +42,8 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
         What the user asked for.
     name : str, optional
         The format's name; by default the file's first bytes decide, then the end of its name.
+    head : bytes
+        The file's first bytes, as far as they are known.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def parse(source: Source, options: OpenOptions, name: str | None = None) -> Cont
     known = {each.name: each for each in FORMATS}
     if name is not None and name not in known:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, known))}")
-    reader = HeaderReader(source)
+    reader = HeaderReader(source, head)
     chosen = known[name] if name is not None else _by_magic_or_name(reader)
     if options.fill_value is not None and not chosen.fills:
         raise ValueError(

@@ -8,9 +8,10 @@ from typing import Any
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.sources import Source
+from xr_tensorfmt.sources.headed import Headed
 
-READ_AHEAD = 4096
-"""Bytes fetched at least for a header: what a disk reads anyway."""
+# What lies further behind the head is fetched without all that is between.
+_NEAR = 64 << 10
 
 MOST_READ_AHEAD = 1 << 20
 """Bytes fetched at most beyond what was asked for, as a long header is read piece by piece."""
@@ -23,11 +24,15 @@ class HeaderReader:
     ----------
     source : Source
         The file.
+    head : bytes
+        Its first bytes, as far as they are known.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._head = bytearray()
+    def __init__(self, source: Source, head: bytes = b"") -> None:
+        self.source = Headed(source, head) if head else source
+        self._head = bytearray(head)
+        # What was fetched last from far behind the head, and where it begins.
+        self._far, self._far_start = b"", 0
 
     def bytes_at(self, offset: int, length: int, field: str) -> bytes:
         """Bytes of one field.
@@ -59,14 +64,23 @@ class HeaderReader:
                 "the file is incomplete; fetch it again",
                 offset=offset,
             )
-        if offset > len(self._head) + READ_AHEAD:
-            return self._fetch(offset, stop)
+        ahead = self.source.read_ahead
+        if offset > len(self._head) + min(ahead, _NEAR):
+            return self._far_bytes(offset, stop)
         if stop > len(self._head):
             # Twice as much each time, so that a long header takes few requests.
-            ahead = min(max(len(self._head), READ_AHEAD), MOST_READ_AHEAD)
+            ahead = min(max(len(self._head), ahead), MOST_READ_AHEAD)
             upto = min(self.source.size, max(stop, len(self._head) + ahead))
             self._head += self._fetch(len(self._head), upto)
         return bytes(self._head[offset:stop])
+
+    def _far_bytes(self, offset: int, stop: int) -> bytes:
+        """Bytes of a field far behind the head, whose neighbours are fetched with it."""
+        last = self._far_start + len(self._far)
+        if not self._far_start <= offset <= stop <= last:
+            ahead = min(self.source.size, offset + self.source.read_ahead)
+            self._far, self._far_start = self._fetch(offset, max(stop, ahead)), offset
+        return self._far[offset - self._far_start : stop - self._far_start]
 
     def first_bytes(self, length: int) -> bytes:
         """The first bytes of the file, fewer where it is shorter."""

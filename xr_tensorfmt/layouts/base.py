@@ -14,6 +14,9 @@ from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources.base import Source
 
+Read = tuple[Source, Extents]
+"""Byte ranges of a source that are read at once."""
+
 
 class Layout(ABC):
     """How the values of a tensor lie in the bytes of a Source.
@@ -34,6 +37,35 @@ class Layout(ABC):
     @abstractmethod
     def extents(self, selection: Selection) -> Extents:
         """Bytes that hold a selection (which must not be empty); nothing is read."""
+
+    def reads(self, source: Source, selection: Selection) -> list[Read]:
+        """What `read` would fetch at most, for each read of a source; nothing is read.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        selection : Selection
+            The elements.
+
+        Returns
+        -------
+        list of (Source, Extents)
+            Only those of which there is something to fetch.
+        """
+        extents = self.extents(selection) if selection.size else None
+        return [(source, extents)] if extents is not None and len(extents) else []
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+        """What `read_points` would fetch at most, as for `reads`."""
+        extents = self.point_extents(points)
+        return [(source, extents)] if len(extents) else []
+
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Bytes that hold single elements (at least one), given as for `read_points`."""
+        unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
+        entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
+        return Extents.union([self.extents(Selection(self.shape, each)) for each in entries])
 
     @abstractmethod
     def read(self, source: Source, selection: Selection) -> Array:

@@ -107,10 +107,15 @@ class Blocks(Layout):
             if isinstance(places, Regular):
                 heads = source.read(Extents.uniform(places.starts(part), places.lead))
                 _check(places, heads.reshape(-1, places.lead))
-            for offset in self._cells_at(part).tolist():
-                block = Dense(self.lengths, self.element, offset)
-                values[position] = block.read(source, inner)
-                position += 1
+            offsets = self._cells_at(part).tolist()
+            target = values[position : position + len(offsets)]
+
+            def read(number: int, offsets: list[int] = offsets, target: Array = target) -> None:
+                block = Dense(self.lengths, self.element, offsets[number])
+                target[number] = block.read(source, inner)
+
+            source.run(read, range(len(offsets)))
+            position += len(offsets)
 
     def _read_small(self, values: Array, source: Source, selection: Selection) -> None:
         pick, position = _Pick.of(self, self._inner(selection)), 0

@@ -45,7 +45,9 @@ def block_edges(source: Source, form: BlockForm, offset: int, count: int) -> Int
     """
     edges = np.empty(count + 1, dtype=np.int64)
     edges[0], known = offset, 0
-    ahead = _LABELS_AT_ONCE if form.cell_bytes > LARGE_BLOCK else WINDOW
+    # One request after the other costs more than the cells between, unless those are very large.
+    large = WINDOW // 4 if source.distant else LARGE_BLOCK
+    ahead = _LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
     while known < count:
         start, wanted = int(edges[known]), count - known
         if start >= source.size:

@@ -63,6 +63,10 @@ class Dense(Layout):
         """One range a run of consecutive elements."""
         return self._extents(selection.runs())
 
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """One range an element, as they are read."""
+        return self._extents(Runs(np.unique(np.ravel_multi_index(points, self.shape)), 1))
+
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows of the slowest axis that fits."""
         widest = max(self._item, self.dtype.itemsize)
@@ -104,7 +108,8 @@ class Dense(Layout):
         # A single range that is read into memory anyway needs no second copy.
         if selection.run_count == 1 and not source.mapped:
             return self._adopted(source, selection)
-        span = LARGEST_WINDOW // self._item
+        # What is read without windows needs no memory for what lies between the pieces.
+        span = LARGEST_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MOST_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
             return self._adopted(source, selection)

@@ -12,7 +12,7 @@ import numpy as np
 from xr_tensorfmt.chunks import contiguous_chunk
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.sources.base import Source
 
@@ -77,32 +77,59 @@ class Mosaic(Layout):
                 (rows[i][1], columns[j][1]),
             )
 
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read from every block that the selection meets."""
-        values = np.empty(selection.shape, dtype=self.dtype)
+    def _parts(self, selection: Selection) -> Iterator[tuple[Tile, tuple[slice, ...], Selection]]:
+        """Each tile that a selection meets, where its values go, and what is selected of it."""
         indices = [entry_indices(entry) for entry in selection.entries]
-        for block, begin, end in self._places():
-            parts = [
+        for tile, begin, end in self._places():
+            parts = tuple(
                 slice(*np.searchsorted(each, (low, high)).tolist())
                 for each, low, high in zip(indices, begin, end, strict=True)
-            ]
+            )
             entries = tuple(
                 entry_of(each[part] - low)
                 for each, part, low in zip(indices, parts, begin, strict=True)
             )
-            inner = Selection(block.layout.shape, entries)
+            inner = Selection(tile.layout.shape, entries)
             if inner.size:
-                values[tuple(parts)] = block.layout.read(block.source, inner)
-        return values
+                yield tile, parts, inner
 
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read from every block that a point is in."""
-        values = np.empty(points[0].size, dtype=self.dtype)
+    def _points(
+        self, points: tuple[Integers, ...]
+    ) -> Iterator[tuple[Tile, Integers, tuple[Integers, ...]]]:
+        """Each tile that a point is in, which points those are, and where they are in it."""
         rows, columns = points
-        for block, (top, left), (bottom, right) in self._places():
+        for tile, (top, left), (bottom, right) in self._places():
             inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
             here = np.flatnonzero(inside)
             if here.size:
-                moved = (rows[here] - top, columns[here] - left)
-                values[here] = block.layout.read_points(block.source, moved)
+                yield tile, here, (rows[here] - top, columns[here] - left)
+
+    def reads(self, source: Source, selection: Selection) -> list[Read]:
+        """Those of every tile that the selection meets."""
+        return [
+            read
+            for tile, _, inner in self._parts(selection)
+            for read in tile.layout.reads(tile.source, inner)
+        ]
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+        """Those of every tile that a point is in."""
+        return [
+            read
+            for tile, _, moved in self._points(points)
+            for read in tile.layout.point_reads(tile.source, moved)
+        ]
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read from every tile that the selection meets."""
+        values = np.empty(selection.shape, dtype=self.dtype)
+        for tile, parts, inner in self._parts(selection):
+            values[parts] = tile.layout.read(tile.source, inner)
+        return values
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read from every tile that a point is in."""
+        values = np.empty(points[0].size, dtype=self.dtype)
+        for tile, here, moved in self._points(points):
+            values[here] = tile.layout.read_points(tile.source, moved)
         return values

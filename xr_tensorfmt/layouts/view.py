@@ -10,7 +10,7 @@ import numpy as np
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import Layout, Read
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources.base import Source
 
@@ -50,6 +50,18 @@ class Transposed(Layout):
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the inner selection."""
         return self.inner.extents(self._inward(selection))
+
+    def reads(self, source: Source, selection: Selection) -> list[Read]:
+        """Those of the inner selection."""
+        return self.inner.reads(source, self._inward(selection))
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+        """Those of the inner layout's points."""
+        return self.inner.point_reads(source, tuple(points[axis] for axis in self._inverse))
+
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Bytes of the inner layout's points."""
+        return self.inner.point_extents(tuple(points[axis] for axis in self._inverse))
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read in file order and hand out a transposed view."""

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Literal, get_args
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xr_tensorfmt.sources.base import Source
 from xr_tensorfmt.sources.fileobject import FileObject
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import Memory
 
-__all__ = ["FileObject", "InputOutput", "LocalFile", "Memory", "Source", "is_url", "open_source"]
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = [
+    "FileObject",
+    "InputOutput",
+    "LocalFile",
+    "Memory",
+    "Source",
+    "is_remote",
+    "is_url",
+    "open_by_fsspec",
+    "open_source",
+]
 
 InputOutput = Literal["auto", "mmap", "read"]
 
@@ -19,6 +35,61 @@ InputOutput = Literal["auto", "mmap", "read"]
 def is_url(file: object) -> bool:
     """Whether `file` is a URL or a chain of them (``s3://...``, ``simplecache::s3://...``)."""
     return isinstance(file, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", file) is not None
+
+
+def is_remote(file: object) -> bool:
+    """Whether `file` is a URL or an ``fsspec.OpenFile``; nothing is asked or imported."""
+    fsspec = sys.modules.get("fsspec.core")
+    return is_url(file) or (fsspec is not None and isinstance(file, fsspec.OpenFile))
+
+
+def open_by_fsspec(
+    file: Any,
+    io: InputOutput = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
+    index_cache: str | os.PathLike[str] | None = None,
+) -> tuple[Source, bytes]:
+    """Find the Source for a URL and the like, and what opening has fetched of it.
+
+    Parameters
+    ----------
+    file : str, PathLike or OpenFile
+        A URL, a chain of URLs, an open file of fsspec, or a path in `fs`.
+    io : {"auto", "mmap", "read"}
+        As for `open_source`, where the file turns out to be a local one.
+    storage_options : mapping, optional
+        How to reach a URL, in the words of its file system.
+    fs : AbstractFileSystem, optional
+        A file system of fsspec that `file` is a path in.
+    index_cache : str or PathLike, optional
+        Folder for what a pass over a whole remote file finds out.
+
+    Returns
+    -------
+    source : Source
+    head : bytes
+        Its first bytes; none of a local file.
+
+    Raises
+    ------
+    OSError
+        There is no such file.
+    ImportError
+        The package is missing that reaches the URL.
+    TypeError, ValueError
+        The arguments do not fit each other.
+    """
+    from xr_tensorfmt.sources.locate import locate  # noqa: PLC0415  # fsspec takes its time
+
+    _check_io(io)
+    place = locate(file, storage_options, fs)
+    if place.is_local:
+        return open_source(place.path, io), b""
+    source, head = place.open()
+    if index_cache:
+        source = replace(source, index_cache=os.path.abspath(os.path.expanduser(index_cache)))
+    return source, head
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
@@ -43,20 +114,19 @@ def open_source(file: Any, io: InputOutput = "auto") -> Source:
     TypeError, ValueError
         `file` is none of these, or `io` none of its words.
     """
-    if io not in get_args(InputOutput):
-        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, get_args(InputOutput)))}")
+    _check_io(io)
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)
-    if is_url(file):
-        raise ValueError(
-            f"{file} is a URL, which this version does not read by itself; "
-            "pass fsspec.open(url).open(), or download the file"
-        )
     if isinstance(file, str | os.PathLike):
         return LocalFile.at(file, mapped=io != "read")
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
     raise TypeError(
-        f"cannot open an object of type {type(file).__name__}; pass a path, a binary file object "
-        "(of fsspec.open(url) call .open() first) or bytes"
+        f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
+        "a binary file object or bytes"
     )
+
+
+def _check_io(io: str) -> None:
+    if io not in get_args(InputOutput):
+        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, get_args(InputOutput)))}")

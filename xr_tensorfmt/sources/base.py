@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 import numpy as np
 
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.extents import Bytes, Extents, Integers
+from xr_tensorfmt.sources.parts import Part, merged_parts
 
 Fill = Callable[[int, memoryview], int]
 """Fill a buffer with the bytes from an offset on; returns how many there were."""
@@ -29,6 +30,10 @@ class Source(ABC):
     size: int
     mapped: bool = False
     """Whether `window` gives windows, so that values are best converted straight out of them."""
+    distant: bool = False
+    """Whether each request takes its time, so that few and large ones are best."""
+    read_ahead: int = 4096
+    """Bytes worth fetching at least for a header; by default what a disk reads anyway."""
 
     @property
     @abstractmethod
@@ -75,6 +80,23 @@ class Source(ABC):
         """
         return None
 
+    def kept(self, question: str, compute: Callable[[], Integers]) -> Integers:
+        """What a pass over the file has found out, if it was kept; else it is computed."""
+        return compute()
+
+    def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
+        """Do several reads; a source that takes its time to answer does some at the same time."""
+        for number in numbers:
+            read(number)
+
+    def parts(self, extents: Extents) -> Iterable[Part]:
+        """What `read` would fetch by one request each, in the order of the file."""
+        return merged_parts(extents, gap=_GAP, limit=_SCRATCH)
+
+    def fetched(self, part: Part) -> int:
+        """Bytes that fetching a part moves."""
+        return part.size
+
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges.
 
@@ -96,24 +118,17 @@ class Source(ABC):
             The file is no longer the one that was opened.
         """
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        position = 0
         with self.opened() as fill:
-            for group in extents.merged(gap=_GAP, limit=_SCRATCH):
-                piece = packed[position : position + group.nbytes]
-                self._fetch_group(fill, group, piece)
-                position += piece.size
+            for part in self.parts(extents):
+                if part.whole:
+                    self._fill(fill, part.start, part.target(packed))
+                    continue
+                around = np.empty(part.size, dtype=np.uint8)
+                self._fill(fill, part.start, around)
+                part.place(packed, around)
         return packed
 
-    def _fetch_group(self, fill: Fill, group: Extents, target: Bytes) -> None:
-        first, last = group.bounds
-        if last - first == target.size:
-            self._fetch(fill, first, target)
-            return
-        around = np.empty(last - first, dtype=np.uint8)
-        self._fetch(fill, first, around)
-        target[:] = group.gather(around, first)
-
-    def _fetch(self, fill: Fill, start: int, target: Bytes) -> None:
+    def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
         view = target.data
         done = 0
         while done < target.size:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 
 import numpy as np
 
+from xr_tensorfmt.chunks import PAGE
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
+from xr_tensorfmt.sources.parts import Part, merged_parts
 from xr_tensorfmt.sources.windows import LARGEST_WINDOW, map_window
 
 # Below this, a copy is quicker than a mapping and its page faults.
@@ -116,6 +118,17 @@ class LocalFile(Source):
             return None
         with self._open() as file:
             return map_window(file.fileno(), start, stop, scattered=scattered)
+
+    def parts(self, extents: Extents) -> Iterable[Part]:
+        """Windows as far as mapped, of which only those pages are fetched that are needed."""
+        if not self.mapped:
+            return super().parts(extents)
+        return merged_parts(extents, gap=LARGEST_WINDOW, limit=LARGEST_WINDOW)
+
+    def fetched(self, part: Part) -> int:
+        """Whole pages, of a window."""
+        in_window = self.mapped and part.size >= _SMALLEST_WINDOW
+        return part.extents.blocks(PAGE) * PAGE if in_window else part.size
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges: one range as a window, several copied out of windows."""

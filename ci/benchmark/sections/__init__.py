@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmark.case import Section
-from benchmark.sections import causal, dense, hole, imports, mag, opening, pairs, vespa
+from benchmark.sections import causal, dense, hole, imports, mag, opening, pairs, remote, vespa
 
 SECTIONS: dict[str, Section] = {
     each.SECTION.name: each.SECTION
-    for each in (dense, pairs, causal, vespa, hole, mag, opening, imports)
+    for each in (dense, pairs, causal, vespa, hole, mag, opening, remote, imports)
 }

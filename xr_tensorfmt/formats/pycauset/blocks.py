@@ -108,7 +108,10 @@ def _block(
         sibling = source.sibling(place)
     except OSError as error:
         raise facts.error(
-            "path", repr(name), f"the file {place}", f"it cannot be opened ({error.strerror})"
+            "path",
+            repr(name),
+            f"the file {place}",
+            f"it cannot be opened ({error.strerror or error})",
         ) from error
     if sibling is None:
         raise facts.error(

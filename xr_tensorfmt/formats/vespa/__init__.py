@@ -141,7 +141,7 @@ def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -
 
 def _repeated(source: Source, labels: tuple[Labels, ...]) -> Iterator[str]:
     count = labels[0].blocks.table.count
-    if count > MOST_COMPARED:
+    if count > MOST_COMPARED or source.distant:
         return
     everything = Selection.everything((count,))
     block = repeated_block([each.read(source, everything) for each in labels])

@@ -1,0 +1,238 @@
+"""Stores on loopback that keep a log: an HTTP server with byte ranges, and S3 by moto."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import md5
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+
+import s3fs
+from fsspec.implementations.memory import MemoryFileSystem
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+Range = tuple[int, int]
+
+
+@dataclass
+class Log:
+    """`gets` lists the ranges that were asked for, as (start, length); `heads` counts HEAD."""
+
+    gets: list[Range] = field(default_factory=list)
+    heads: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
+    _lock: Any = field(default_factory=Lock)
+
+    def clear(self) -> None:
+        self.gets.clear()
+        self.heads = self.most_in_flight = 0
+
+    @property
+    def fetched(self) -> int:
+        return sum(length for _, length in self.gets)
+
+    @contextlib.contextmanager
+    def request(self, method: str, asked: str | None) -> Iterator[None]:
+        with self._lock:
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+            if method == "HEAD":
+                self.heads += 1
+            elif method == "GET":
+                self.gets.append(parsed(asked) if asked else (0, -1))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+
+def parsed(asked: str) -> Range:
+    first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", asked).groups())
+    return first, last - first + 1
+
+
+Trouble = Callable[["Handler", bytes, int, int], bool]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, *_: object) -> None: ...
+
+
+class HttpStore:
+    """Files by name; `trouble` may answer a GET in place of the server, and then returns True."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self._all: list[bytes] = []
+        self._etags: dict[int, str] = {}
+        self.log = Log()
+        self.trouble: Trouble | None = None
+        self.options: dict[str, Any] = {}
+        self.conditions = True
+        self.etags = True
+        handler = type("BoundHandler", (Handler,), {"store": self})
+        self.server = _Server(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def etag_of(self, content: bytes) -> str:
+        if id(content) not in self._etags:
+            self._etags[id(content)] = f'"{md5(content, usedforsecurity=False).hexdigest()}"'
+        return self._etags[id(content)]
+
+    def put(self, name: str, content: bytes) -> str:
+        self._all.append(content)  # so that no other content gets its id
+        self.files[name] = content
+        return f"{self.url}/{name}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[HttpStore]:
+        thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.server.shutdown()
+            self.server.server_close()
+            thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: HttpStore
+
+    def log_message(self, *_: object) -> None: ...
+
+    def do_HEAD(self) -> None:
+        with self.store.log.request("HEAD", None):
+            content = self.store.files.get(self.path.lstrip("/"))
+            if content is None:
+                self.answer(404, b"", 0)
+            else:
+                self.answer(200, b"", len(content), self.version(content))
+
+    def do_GET(self) -> None:
+        with self.store.log.request("GET", self.headers.get("Range")):
+            content = self.store.files.get(self.path.lstrip("/"))
+            if content is None:
+                return self.answer(404, b"gone")
+            if "Range" not in self.headers:
+                return self.answer(200, content, headers=self.version(content))
+            start, length = parsed(self.headers["Range"])
+            stop = min(start + length, len(content))
+            if self.store.trouble and self.store.trouble(self, content, start, stop):
+                return None
+            version = self.version(content)
+            wanted = self.headers.get("If-Match", version.get("ETag"))
+            if self.store.conditions and wanted != version.get("ETag"):
+                return self.answer(412, b"")
+            if start >= len(content):
+                return self.answer(416, b"")
+            return self.partial(content, start, stop)
+
+    def partial(self, content: bytes, start: int, stop: int) -> None:
+        span = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
+        self.answer(206, content[start:stop], headers={**span, **self.version(content)})
+
+    def version(self, content: bytes) -> dict[str, str]:
+        return {"ETag": self.store.etag_of(content)} if self.store.etags else {}
+
+    def answer(
+        self,
+        status: int,
+        body: bytes,
+        length: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
+
+
+class _Silent(WSGIRequestHandler):
+    def log(self, *_: object) -> None: ...
+
+
+class S3Store:
+    """moto's S3, with one bucket, and options for s3fs to reach it."""
+
+    def __init__(self) -> None:
+        inner = DomainDispatcherApplication(create_backend_app)
+        self.log = Log()
+
+        def application(environ: dict, start_response: Any) -> Any:
+            with self.log.request(environ["REQUEST_METHOD"], environ.get("HTTP_RANGE")):
+                return inner(environ, start_response)
+
+        self.server = make_server("127.0.0.1", 0, application, True, request_handler=_Silent)
+        self.options = {
+            "key": "key",
+            "secret": "secret",
+            "endpoint_url": f"http://127.0.0.1:{self.server.server_port}",
+        }
+
+    def put(self, name: str, content: bytes) -> str:
+        fs = s3fs.S3FileSystem(**self.options)
+        if not fs.exists("bucket"):
+            fs.mkdir("bucket")
+        fs.pipe_file(f"bucket/{name}", content)
+        return f"s3://bucket/{name}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[S3Store]:
+        thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.server.shutdown()
+            self.server.server_close()
+            thread.join()
+
+
+class MemoryStore:
+    """fsspec's own store in memory; its file system is synchronous."""
+
+    def __init__(self) -> None:
+        self.fs = MemoryFileSystem()
+        self.log = Log()
+        self.options: dict[str, Any] = {}
+
+    def put(self, name: str, content: bytes) -> str:
+        self.fs.pipe_file(f"/bucket/{name}", content)
+        return f"memory://bucket/{name}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[MemoryStore]:
+        info, cat_file = MemoryFileSystem.info, MemoryFileSystem.cat_file
+
+        def logged_info(fs: Any, path: str, **options: Any) -> Any:
+            with self.log.request("HEAD", None):
+                return info(fs, path, **options)
+
+        def logged_cat_file(fs: Any, path: str, *, start: int, end: int) -> bytes:
+            with self.log.request("GET", f"bytes={start}-{end - 1}"):
+                return cat_file(fs, path, start=start, end=end)
+
+        MemoryFileSystem.info, MemoryFileSystem.cat_file = logged_info, logged_cat_file
+        try:
+            yield self
+        finally:
+            MemoryFileSystem.info, MemoryFileSystem.cat_file = info, cat_file
+            self.fs.store.clear()
+
+
+Store = HttpStore | S3Store | MemoryStore

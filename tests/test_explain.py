@@ -1,0 +1,125 @@
+"""What is said of a read before it happens: for chunks, computations, prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+from tests import tensfiles as tf
+from tests.servers import MemoryStore
+
+MIB = 1 << 20
+VALUES = np.arange(4 * MIB, dtype="f8").reshape(1024, 4096)
+
+
+@pytest.fixture
+def store():
+    with MemoryStore().running() as memory:
+        memory.put("t", tf.version_0_9(VALUES))
+        yield memory
+
+
+def opened(**keywords) -> xr.Dataset:
+    return xr.open_dataset("memory://bucket/t", engine="tensorfmt", **keywords)
+
+
+COMPUTATIONS = {
+    "all": lambda t: t,
+    "sum": lambda t: t.sum(),
+    "slices": lambda t: t.isel(b=slice(5, 900, 7), a=3),
+    "lists": lambda t: t.isel(a=[1, 5], b=[8, 4000]),
+    "points": lambda t: t.isel(a=xr.DataArray([1, 5], dims="p"), b=xr.DataArray([1, 9], dims="p")),
+    "transposed": lambda t: (t.T.isel(b=7) + 1).mean(),
+    "twice": lambda t: (t.isel(b=0) * t.isel(b=1)).sum(),
+    "rechunked": lambda t: t.chunk({"a": 512, "b": -1}).max("b"),
+    "nothing": lambda t: t.isel(a=slice(0, 0)),
+}
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("computation", COMPUTATIONS)
+def test_what_dask_would_read_is_what_it_reads(store, computation: str, inline: bool) -> None:
+    tensor = opened(chunks={}, chunk_bytes=8 * MIB, inline_array=inline).tensor
+    computed = COMPUTATIONS[computation](tensor)
+    store.log.clear()
+    explained = computed.tensorfmt.explain()
+    assert not store.log.gets
+    with dask.config.set(scheduler="synchronous"):
+        computed.compute()
+    planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+    assert sorted(store.log.gets) == sorted(planned)
+    assert explained.requests == len(planned)
+
+
+def test_a_bad_chunking_is_seen(store) -> None:
+    good = opened(chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
+    assert (good.requests, good.amplification) == (16, 1.0)
+    assert [piece.chunk for piece in good.pieces] == [(0, n) for n in range(4)]
+    with pytest.warns(UserWarning, match="separate the stored chunks"):
+        bad = opened(chunks={"a": 64, "b": -1}).tensorfmt.explain()
+    assert len(bad.pieces) == 16
+    assert bad.needed == good.needed
+    assert bad.fetched > 15 * good.fetched
+
+
+def test_a_selection_and_its_words(store) -> None:
+    explained = opened().tensorfmt.explain({"b": 100, "a": slice(0, 10)})
+    (piece,) = explained.pieces
+    assert piece.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
+    assert piece.requests == tuple(piece.ranges)
+    assert (piece.variable, piece.chunk, piece.shape) == ("tensor", (), (10,))
+    assert (explained.needed, explained.fetched) == (80, 80)
+    function = xr_tensorfmt.explain(opened().tensor, b=100, a=slice(0, 10))
+    assert repr(function) == repr(explained)
+
+
+def test_it_prints_as_a_table_and_as_html(store) -> None:
+    explained = opened(chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(b=slice(0, 1024))
+    assert repr(explained).splitlines() == [
+        "4 requests fetch 8.0 MiB for 8.0 MiB (1.00 x)",
+        "variable  chunk     values  ranges  requests   needed  fetched          bytes",
+        "  tensor   0, 0  1,048,576       1         4  8.0 MiB  8.0 MiB  48 to 8388656",
+    ]
+    page = explained._repr_html_()
+    assert "<td>48 to 8388656</td>" in page
+    assert page.count("<tr>") == 2
+    many = opened(chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
+    assert repr(many).splitlines()[-1] == "... and 21 more"
+    assert "<p>... and 21 more</p>" in many._repr_html_()
+
+
+def test_names_cannot_bring_html_along(store) -> None:
+    dataset = opened(name="<script>")
+    assert "<script>" not in dataset.tensorfmt.explain()._repr_html_()
+
+
+def test_what_is_in_memory_reads_nothing(store) -> None:
+    dataset = opened()
+    assert dataset.tensorfmt.explain().requests == 1 + 15
+    dataset.load()
+    assert dataset.tensorfmt.explain().pieces == ()
+    assert dataset.tensorfmt.explain().amplification == 1.0
+    assert xr_tensorfmt.explain(xr.Dataset({"x": ("a", [1, 2])})).requests == 0
+
+
+def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(tf.version_0_9(VALUES))
+    dataset = xr.open_dataset(path, engine="tensorfmt")
+    whole = dataset.tensorfmt.explain()
+    assert whole.requests == 1
+    assert whole.fetched == 32 * MIB + 4096
+    row = dataset.tensorfmt.explain(a=3)
+    assert (row.requests, row.needed, row.fetched) == (1, 32768, 4096 * 4096)
+    by_reading = xr.open_dataset(path, engine="tensorfmt", io="read").tensorfmt.explain(b=[0, 9])
+    assert (by_reading.requests, by_reading.fetched) == (2, 2 * 8192)
+
+
+def test_unknown_dimensions_of_a_selection_are_refused(store) -> None:
+    with pytest.raises(ValueError, match="nowhere"):
+        opened().tensorfmt.explain(nowhere=3)

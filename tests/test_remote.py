@@ -1,0 +1,381 @@
+"""The same Dataset from stores: values, requests, bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import dask
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import magfiles as mf
+from tests import tensfiles as tf
+from tests import vespafiles as vf
+from tests.families import FILES, SHAPE, numbers
+from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
+from xr_tensorfmt import SourceChangedError
+from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, LARGEST_PART, RemoteFile
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE
+from xr_tensorfmt.sources.version import Version
+
+MIB = 1 << 20
+
+
+AT_THE_END = ("pycauset-dense", "pycauset-bits", "pycauset-triangle")
+"""Their metadata follow the values."""
+
+PASSED_OVER = ("vespa-irregular.tbf", "vespa-uniform.tbf")
+"""Their blocks are looked for, or at some of them."""
+
+AT_MOST = ("tens-pairs", "pycauset-bits", "pycauset-triangle", *PASSED_OVER)
+"""What is read of them depends on what is read first, or on how many points there are in a row."""
+
+
+@pytest.fixture(params=["http", "s3", "memory"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    if request.param == "memory":
+        with MemoryStore().running() as memory:
+            yield memory
+    else:
+        yield request.getfixturevalue(request.param)
+
+
+def opened(store: Store, url: str, **keywords: Any) -> xr.Dataset:
+    dataset = xr.open_dataset(
+        url, engine="tensorfmt", storage_options=store.options or None, **keywords
+    )
+    store.log.clear()
+    return dataset
+
+
+def local(content: bytes, **keywords: Any) -> xr.Dataset:
+    magics = (b"TENS", b"MAG", b"PYCAUSET")
+    keywords["format"] = None if content.startswith(magics) else "vespa"
+    return xr.open_dataset(memoryview(content), engine="tensorfmt", **keywords)
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_opening_takes_two_requests_and_one_for_metadata_at_the_end(
+    store: Store, family: str
+) -> None:
+    content = FILES[family]()
+    url = store.put(family, content)
+    opened(store, url)  # the client of S3 looks for the bucket's region once
+    xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
+    assert store.log.heads == 1
+    (head, *more) = store.log.gets
+    assert head == (0, HEAD_BYTES)
+    if family in AT_THE_END:
+        (metadata,) = more
+        assert sum(metadata) == len(content)
+        assert metadata[1] < 2000
+    elif family in PASSED_OVER:
+        # Once to find the blocks, and once for the labels of an index.
+        assert sum(length for _, length in more) <= 2 * len(content)
+    else:
+        assert more == []
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_values_are_those_of_the_local_file(store: Store, family: str) -> None:
+    content = FILES[family]()
+    remote = opened(store, store.put(family, content))
+    xr.testing.assert_identical(remote.load(), local(content).load())
+
+
+def selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
+    largest = max(dataset.data_vars, key=lambda name: dataset[name].size)
+    tensor = dataset[[largest]]
+    dims = tensor[largest].dims
+    points = {dim: xr.DataArray([0, 3, 3, 1], dims="point") for dim in dims}
+    yield "a slab along the last axis", tensor.isel({dims[-1]: slice(3, 5)})
+    yield "a slab along the first axis", tensor.isel({dims[0]: slice(3, 5)})
+    yield "one column", tensor.isel(dict.fromkeys(dims[1:], 3))
+    yield "scattered points", tensor.isel(points)
+    yield "scattered rows", tensor.isel({dims[0]: [1, 30, 2]})
+    yield "a point for each of an axis", tensor.isel({dim: points[dim] for dim in dims[:2]})
+    yield "nothing", tensor.isel({dims[0]: slice(0, 0)})
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_a_selection_takes_the_requests_that_were_explained(store: Store, family: str) -> None:
+    content = FILES[family]()
+    remote = opened(store, store.put(family, content))
+    for (what, lazy), (_, eager) in zip(
+        selections(remote), selections(local(content).load()), strict=True
+    ):
+        explained = lazy.tensorfmt.explain()
+        assert not store.log.gets
+        xr.testing.assert_identical(lazy.load(), eager)
+        planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+        if family not in AT_MOST:
+            assert sorted(store.log.gets) == sorted(planned), what
+            assert store.log.fetched == explained.fetched
+        elif family != "tens-pairs":
+            # Reading looks at the labels of a block as well, which lie before its cells.
+            assert store.log.fetched <= explained.fetched + 4096
+        assert explained.needed <= explained.fetched
+        store.log.clear()
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_chunks_take_the_requests_that_were_explained(store: Store, family: str) -> None:
+    content = FILES[family]()
+    remote = opened(store, store.put(family, content), chunks={}, chunk_bytes=MIB // 2)
+    explained = remote.tensorfmt.explain()
+    with dask.config.set(scheduler="threads", num_workers=4):
+        values = remote.compute()
+    xr.testing.assert_identical(values, local(content).load())
+    if family not in AT_MOST:
+        planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+        assert sorted(store.log.gets) == sorted(planned)
+        assert explained.fetched == explained.needed
+        assert not store.log.heads
+
+
+def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
+    values = np.arange(4 * MIB, dtype="f8").reshape(1024, 4096)
+    tensor = opened(store, store.put("chunk", tf.version_0_9(values)), chunks={}).tensor
+    np.testing.assert_array_equal(tensor, values)
+    starts = [48 + number * 2 * MIB for number in range(16)]
+    assert sorted(store.log.gets) == [(start, 2 * MIB) for start in starts]
+    assert store.log.heads == 0
+
+
+def test_a_column_is_one_request_and_a_row_skips_no_more_than_it_may(store: Store) -> None:
+    values = np.arange(4 * MIB, dtype="f8").reshape(256 << 10, 16)  # columns of 2 MiB
+    tensor = opened(store, store.put("column", tf.version_0_9(values))).tensor
+    np.testing.assert_array_equal(tensor[:1024, 7], values[:1024, 7])
+    assert store.log.gets == [(48 + 7 * 2 * MIB, 8192)]
+    store.log.clear()
+    np.testing.assert_array_equal(tensor[100], values[100])
+    assert sorted(store.log.gets) == [(848 + n * 2 * MIB, 8) for n in range(16)]
+
+
+def test_near_points_share_a_request_and_far_ones_do_not(store: Store) -> None:
+    values = np.arange(MIB, dtype="f8")
+    tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
+    near = GAP // 8
+    assert tensor.values.nbytes == 8 * MIB
+    tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
+    picked = [10, 10 + near, 500_000, 500_001, 500_001 + near + 2]
+    np.testing.assert_array_equal(tensor.isel(a=picked), values[picked])
+    assert sorted(store.log.gets) == [
+        (40 + 80, GAP + 8),
+        (40 + 4_000_000, 16),
+        (40 + 8 * (500_001 + near + 2), 8),
+    ]
+
+
+def test_pairs_are_passed_over_once_in_large_windows(store: Store) -> None:
+    content = FILES["tens-pairs"]()
+    tensor = opened(store, store.put("pairs", content)).tensor
+    eager = local(content).tensor.load()
+    assert tensor[0, 0, 0] == eager[0, 0, 0]
+    scanned, store.log.gets[:] = list(store.log.gets), []
+    assert sum(length for _, length in scanned) <= 2 * len(content)
+    assert len(scanned) <= 4
+    np.testing.assert_array_equal(tensor[3, 7], eager[3, 7])
+    assert store.log.fetched <= len(content)
+
+
+def test_pairs_as_stored_read_the_entries_alone(store: Store) -> None:
+    content = FILES["tens-pairs"]()
+    dataset = opened(store, store.put("pairs", content), sparse="stored")
+    np.testing.assert_array_equal(dataset.tensor[5:9], local(content, sparse="stored").tensor[5:9])
+    assert len(store.log.gets) == 1
+    assert store.log.fetched <= 4 * 16
+
+
+def test_a_long_header_takes_few_requests(store: Store) -> None:
+    puts = {f"layer.{number:05}.weight": mf.put(np.ones(1, "f4")) for number in range(3000)}
+    content = mf.archive(puts)
+    header = content.index(np.ones(1, "f4").tobytes() + b"\xff" * 60)
+    assert header > 2 * HEAD_BYTES
+    url = store.put("many", content)
+    opened(store, url)
+    dataset = xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
+    assert len(dataset.data_vars) == 3000
+    assert len(store.log.gets) == 2
+    first, second = store.log.gets
+    assert first == (0, HEAD_BYTES)
+    assert second[0] == HEAD_BYTES
+
+
+def test_no_more_requests_are_in_flight_than_sixteen(http: HttpStore) -> None:
+    values = np.zeros(12 * MIB)
+    url = http.put("large", tf.version_0_9(values))
+    tensor = opened(http, url, chunks={}, chunk_bytes=8 * MIB).tensor
+    with dask.config.set(scheduler="threads", num_workers=8):
+        assert tensor.sum() == 0
+    assert 2 <= http.log.most_in_flight <= 16
+    assert all(length <= LARGEST_PART for _, length in http.log.gets)
+    assert http.log.fetched == values.nbytes
+
+
+def test_a_dataset_pickles_small_and_reads_elsewhere(store: Store) -> None:
+    content = FILES["mag-archive"]()
+    dataset = opened(store, store.put("pickled", content))
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 4000
+    xr.testing.assert_identical(pickle.loads(pickled).load(), local(content).load())
+
+
+def test_a_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
+    url = http.put("chunks", tf.version_0_9(np.zeros((16, 10_000))))
+    tensor = opened(http, url, chunks={}, chunk_bytes=128).tensor
+    assert tensor.data.npartitions == 10_000
+    assert len(pickle.dumps(tensor.data)) < 200_000
+    assert not http.log.gets
+
+
+def test_variables_load_at_the_same_time(http: HttpStore) -> None:
+    values = {f"w{number}": mf.put(np.full(32_768, number, "f4")) for number in range(MOST_AT_ONCE)}
+    content = mf.archive(values)
+    dataset = opened(http, http.put("async", content))
+    together = Barrier(MOST_AT_ONCE, timeout=60)
+
+    def wait_for_each_other(_: Handler, content: bytes, start: int, stop: int) -> bool:
+        together.wait()
+        return False
+
+    http.trouble = wait_for_each_other
+    loaded = asyncio.run(dataset.load_async())
+    xr.testing.assert_identical(loaded, local(content).load())
+    assert http.log.most_in_flight == MOST_AT_ONCE
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_a_replaced_object_is_noticed(store: Store, chunks: dict | None) -> None:
+    if isinstance(store, MemoryStore):
+        pytest.skip("fsspec's memory has no conditions")
+    url = store.put("replaced", tf.version_0_9(numbers()))
+    before = opened(store, url, chunks=chunks).tensor
+    store.put("replaced", tf.version_0_9(numbers() + 1))
+    with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+        before[0].compute()
+    after = opened(store, url, chunks=chunks).tensor
+    np.testing.assert_array_equal(after, numbers() + 1)
+
+
+def test_a_replaced_object_has_another_name_in_dask(store: Store) -> None:
+    url = store.put("named", tf.version_0_9(numbers()))
+    before = opened(store, url, chunks={}).tensor.data.name
+    again = opened(store, url, chunks={}).tensor.data.name
+    rechunked = opened(store, url).tensor.chunk().data.name
+    store.put("named", tf.version_0_9(numbers() + 1))
+    after = opened(store, url, chunks={}).tensor.data.name
+    assert before == again
+    assert before != after
+    assert rechunked != opened(store, url).tensor.chunk().data.name
+
+
+def test_names_in_dask_differ_for_variables_with_attributes(http: HttpStore) -> None:
+    values = np.ones((3, 3))
+    url = http.put("attrs", tf.version_1_0(values, tf.symmetry("x", "ba")))
+    before = opened(http, url, chunks={}).tensor
+    assert before.attrs
+    http.put("attrs", tf.version_1_0(values + 1, tf.symmetry("x", "ba")))
+    assert opened(http, url, chunks={}).tensor.data.name != before.data.name
+
+
+def test_trees_and_groups_open_from_stores(store: Store) -> None:
+    content = FILES["mag-archive"]()
+    url = store.put("tree", content)
+    tree = xr.open_datatree(url, engine="tensorfmt", storage_options=store.options, chunks={})
+    np.testing.assert_array_equal(tree["w/a"], local(content)["w.a"])
+    groups = xr.open_groups(url, engine="tensorfmt", storage_options=store.options, chunks={})
+    np.testing.assert_array_equal(groups["/w"]["b"], local(content)["w.b"])
+
+
+def test_an_open_file_of_fsspec_and_a_file_system_will_do(store: Store) -> None:
+    content = FILES["tens-0.9"]()
+    url = store.put("ways", content)
+    expected = local(content).load()
+    file = fsspec.open(url, **store.options)
+    by_file = xr.open_dataset(file, engine="tensorfmt")
+    fs, path = fsspec.url_to_fs(url, **store.options)
+    by_system = xr.open_dataset(path, engine="tensorfmt", fs=fs)
+    store.log.clear()
+    xr.testing.assert_identical(by_file.load(), expected)
+    xr.testing.assert_identical(by_system.load(), expected)
+    assert all(length > 0 for _, length in store.log.gets)
+
+
+def test_many_objects_become_one_dataset(store: Store) -> None:
+    for number in range(3):
+        url = store.put(f"many/{number}.bin", tf.version_0_9(numbers() + number))
+    fs, path = fsspec.url_to_fs(url, **store.options)
+    if isinstance(store, HttpStore):
+        urls = [f"{url.removesuffix('2.bin')}{number}.bin" for number in range(3)]
+    else:
+        urls = [fs.unstrip_protocol(each) for each in fs.glob(path.replace("2.bin", "*.bin"))]
+    many = xr.open_mfdataset(
+        urls,
+        engine="tensorfmt",
+        combine="nested",
+        concat_dim="n",
+        storage_options=store.options,
+    )
+    assert many.tensor.shape == (3, *SHAPE)
+    np.testing.assert_array_equal(many.tensor[2], numbers() + 2)
+
+
+def test_a_listing_from_before_does_not_hide_a_replaced_object(s3: S3Store) -> None:
+    url = s3.put("listed/t.bin", tf.version_0_9(numbers()))
+    fs, _ = fsspec.url_to_fs(url, **s3.options)
+    fs.ls("bucket/listed", detail=True)
+    s3.put("listed/t.bin", tf.version_0_9(numbers()[:3]))
+    tensor = xr.open_dataset("bucket/listed/t.bin", engine="tensorfmt", fs=fs).tensor
+    np.testing.assert_array_equal(tensor, numbers()[:3])
+
+
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_tiny_objects_are_refused_by_their_content(store: Store, size: int) -> None:
+    url = store.put("tiny", b"TENS"[:size].ljust(size, b"\0"))
+    with pytest.raises(ValueError, match="expected"):
+        opened(store, url)
+
+
+def test_guessing_asks_no_store(store: Store) -> None:
+    from xr_tensorfmt import TensorFormatBackend  # noqa: PLC0415
+
+    url = store.put("guess", FILES["tens-0.9"]())
+    store.log.clear()
+    backend = TensorFormatBackend()
+    assert not backend.guess_can_open(url)
+    assert not backend.guess_can_open(f"simplecache::{url}")
+    assert not backend.guess_can_open(fsspec.open(url, **store.options))
+    assert not store.log.gets
+    assert not store.log.heads
+
+
+def test_a_source_is_equal_to_its_copy_and_small() -> None:
+    source = RemoteFile("memory://x", MemoryStore().fs, "/x", 5, Version("etag"))
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy == source
+    assert len(pickle.dumps(source)) < 500
+
+
+def test_a_pass_over_blocks_is_kept_where_asked(store: Store, tmp_path: Path) -> None:
+    content = FILES["vespa-irregular.tbf"]()
+    url = store.put("kept.tbf", content)
+    options = {"sparse": "stored", "index_cache": tmp_path / "cache"}  # without an index
+    xr.testing.assert_identical(opened(store, url, **options), local(content, sparse="stored"))
+    store.log.clear()
+    xr.open_dataset(url, engine="tensorfmt", storage_options=store.options, **options)
+    assert store.log.gets == [(0, HEAD_BYTES)]
+    (note,) = (tmp_path / "cache").iterdir()
+    note.write_bytes(b"damaged")
+    xr.testing.assert_identical(opened(store, url, **options), local(content, sparse="stored"))
+    other = vf.tensor("float", ["a"], {"x": 2}, [("x",), ("yy",)], np.ones((2, 2)))
+    store.put("kept.tbf", other)
+    xr.testing.assert_identical(opened(store, url, **options), local(other, sparse="stored"))
+    assert len(list((tmp_path / "cache").iterdir())) == 2

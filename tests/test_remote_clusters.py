@@ -1,0 +1,161 @@
+"""Workers that share nothing: memory, a worker that dies, a process that is spawned."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import magfiles as mf
+from tests import pycausetfiles as pf
+from tests import tensfiles as tf
+from tests import vespafiles as vf
+from tests.families import FILES, numbers
+from tests.servers import HttpStore
+
+MIB = 1 << 20
+PIECE = 64 * MIB
+LARGE = 960 * MIB
+LIMIT = 240 * MIB
+ROWS = LARGE // (8 * 1024)
+
+CLUSTER = """
+import json, sys
+import xarray as xr
+from distributed import Client, LocalCluster, WorkerPlugin
+from tornado.ioloop import PeriodicCallback
+
+class Watch(WorkerPlugin):
+    name = "watch"
+
+    def setup(self, worker):
+        worker.pauses = 0
+        def look():
+            worker.pauses += worker.status.name == "paused"
+        worker.periodic_callbacks["look"] = PeriodicCallback(look, 20)
+        worker.periodic_callbacks["look"].start()
+
+def trouble(dask_worker):
+    return dask_worker.pauses, int(dask_worker.data.spilled_total.memory)
+
+if __name__ == "__main__":
+    file, limit, way = sys.argv[1:]
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      memory_limit=limit, silence_logs=50) as cluster, Client(cluster) as client:
+        client.register_plugin(Watch())
+        before = set(client.scheduler_info()["workers"])
+        dataset = xr.open_dataset(file, engine="tensorfmt", chunks={}, chunk_bytes=2**23)
+        (tensor,) = dataset.data_vars.values()
+        if way == "hoard":
+            tensor = (tensor + 1).persist()
+        total = float(tensor.sum(skipna=False).compute())
+        same = before == set(client.scheduler_info()["workers"])
+        print(json.dumps([total, same, list(client.run(trouble).values())]))
+"""
+NO_TROUBLE = [[0, 0], [0, 0]]
+
+
+def zeros(path: Path, header: bytes, size: int = LARGE, tail: bytes = b"") -> Path:
+    """A file that is all zeros between header and tail, and takes no room on the disk."""
+    with path.open("wb") as file:
+        file.write(header)
+        file.seek(len(header) + size)
+        file.write(tail)
+        file.truncate(len(header) + size + len(tail))
+    return path
+
+
+HEADERS = {
+    "tens": tf.header((1024, ROWS)),
+    "pycauset": pf.v2("DENSE", "FLOAT64", ROWS, 1024, b""),
+    "vespa": vf.header("double", [], {"x": ROWS, "y": 1024}),
+    "mag": mf.snapshot({"w": mf.Put("float32", (2 * ROWS, 1024), b"")}, version=100),
+}
+
+
+def run(script: str, *arguments: str, folder: Path) -> str:
+    path = folder / "script.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(path), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("family", HEADERS)
+def test_a_file_of_four_times_the_memory_is_reduced_without_pause(
+    tmp_path: Path, family: str
+) -> None:
+    name = "large.tbf" if family == "vespa" else "large.bin"
+    path = zeros(tmp_path / name, HEADERS[family])
+    answer = json.loads(run(CLUSTER, str(path), str(LIMIT), "reduce", folder=tmp_path))
+    assert answer == [0.0, True, NO_TROUBLE]
+
+
+def test_the_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
+    path = zeros(tmp_path / "part.bin", tf.header((1024, ROWS // 2)), LARGE // 2)
+    answer = json.loads(run(CLUSTER, str(path), str(LIMIT), "hoard", folder=tmp_path))
+    assert answer[2] != NO_TROUBLE
+
+
+def test_the_same_over_http(tmp_path: Path, http: HttpStore) -> None:
+    piece = np.zeros(PIECE, dtype=np.uint8).tobytes()
+    size = 8 * PIECE  # twice the memory of a worker
+    url = http.put("large", tf.header((1024, size // 8192)) + piece * (size // PIECE))
+    answer = json.loads(run(CLUSTER, url, str(LIMIT), "reduce", folder=tmp_path))
+    assert answer == [0.0, True, NO_TROUBLE]
+    assert http.log.fetched == size + 65536
+
+
+KILLED = """
+import os, signal, sys
+import xarray as xr
+from distributed import Client, LocalCluster, Nanny
+
+def die_once(block, marker):
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return block
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    url, marker = sys.argv[1:]
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      silence_logs=50) as cluster, Client(cluster):
+        tensor = xr.open_dataset(url, engine="tensorfmt", chunks={}, chunk_bytes=2**18).tensor
+        hurt = tensor.data.map_blocks(die_once, marker, dtype=tensor.dtype, meta=tensor.data._meta)
+        print(repr(float(hurt.sum().compute())))
+    assert os.path.exists(marker)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills a worker by a signal")
+def test_a_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> None:
+    values = (numbers() * 1000).astype("i4").astype("f8")
+    url = http.put("killed", tf.version_0_9(values))
+    marker = tmp_path / "marker"
+    assert float(run(KILLED, url, str(marker), folder=tmp_path)) == values.sum()
+    assert marker.exists()
+
+
+def total_of(dataset: xr.Dataset) -> float:
+    return float(sum(float(each.sum()) for each in dataset.data_vars.values()))
+
+
+@pytest.mark.parametrize("family", ["tens-0.9", "tens-pairs", "mag-archive", "pycauset-triangle"])
+def test_a_spawned_process_reads_for_itself(http: HttpStore, family: str) -> None:
+    dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(total_of, (dataset,)) == total_of(dataset)

@@ -1,0 +1,349 @@
+"""Stores that fail, and arguments that do not fit: a clear error, and never wrong data."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tests import tensfiles as tf
+from tests.families import FILES, numbers
+from tests.servers import Handler, HttpStore, MemoryStore, S3Store
+from xr_tensorfmt import SourceChangedError, TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError as FormatError
+from xr_tensorfmt.lazyarray import unwrapped
+from xr_tensorfmt.sources import LocalFile
+from xr_tensorfmt.sources.remote import HEAD_BYTES
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE, Threads
+
+MIB = 1 << 20
+
+
+def opened(url: str, **keywords: Any) -> xr.DataArray:
+    return xr.open_dataset(url, engine="tensorfmt", **keywords).tensor
+
+
+def server_error(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.answer(500, b"out of order")
+    return True
+
+
+def cut_connection(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    headers = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
+    handler.answer(206, content[start : (start + stop) // 2], stop - start, headers)
+    handler.close_connection = True
+    return True
+
+
+def too_little(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.partial(content, start, stop - 1)
+    return True
+
+
+def too_much(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.partial(content, start, min(stop + 1, len(content)))
+    return True
+
+
+def another_range(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.partial(content, max(0, start - 8), stop - 8)
+    return True
+
+
+def whole_file(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.answer(200, content)
+    return True
+
+
+def gone(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.answer(404, b"")
+    return True
+
+
+def no_content_range(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.answer(206, content[start:stop])
+    return True
+
+
+TROUBLES: list[tuple[Callable, type[Exception], str]] = [
+    (server_error, aiohttp.ClientResponseError, "500"),
+    (cut_connection, aiohttp.ClientPayloadError, "not completed"),
+    (too_little, TensorFormatError, "the store sent another number than it was asked for"),
+    (too_much, TensorFormatError, "the store sent another number than it was asked for"),
+    (another_range, OSError, "the server sent the range"),
+    (whole_file, OSError, "the server sent the whole file .* does not serve byte ranges"),
+    (gone, FileNotFoundError, "trouble"),
+    (no_content_range, OSError, "the server sent the range ''"),
+]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error", "words"), TROUBLES, ids=[each[0].__name__ for each in TROUBLES]
+)
+def test_a_store_that_fails_gives_a_clear_error(
+    http: HttpStore, trouble: Callable, error: type[Exception], words: str
+) -> None:
+    url = http.put("trouble", tf.version_0_9(numbers()))
+    tensor = opened(url)
+    http.trouble = trouble
+    with pytest.raises(error, match=words) as caught:
+        tensor[:, 20:30, 40:].values  # noqa: B018
+    assert any(url in note and "while bytes" in note for note in notes(caught.value)) or (
+        isinstance(caught.value, FormatError) and caught.value.path == url
+    )
+    http.trouble = None
+    np.testing.assert_array_equal(tensor, numbers())
+
+
+def notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error", "words"),
+    [each for each in TROUBLES if each[0] not in (too_much, another_range)],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_a_store_that_fails_at_opening_gives_a_clear_error(
+    http: HttpStore, trouble: Callable, error: type[Exception], words: str
+) -> None:
+    url = http.put("trouble", tf.version_0_9(numbers()))
+    http.trouble = trouble
+    with pytest.raises(error if trouble is not too_little else SourceChangedError):
+        opened(url)
+
+
+def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
+    values = np.zeros(4 * MIB)
+
+    def last_part(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        return stop == len(content) and server_error(handler, content, start, stop)
+
+    tensor = opened(http.put("part", tf.version_0_9(values)))
+    http.trouble = last_part
+    with pytest.raises(aiohttp.ClientResponseError):
+        tensor.values  # noqa: B018
+
+
+def test_what_is_not_there_is_a_missing_file(http: HttpStore, s3: S3Store) -> None:
+    s3.put("there", b"")
+    with pytest.raises(FileNotFoundError):
+        opened(f"{http.url}/missing")
+    with pytest.raises(FileNotFoundError):
+        opened("s3://bucket/missing", storage_options=s3.options)
+    with pytest.raises(FileNotFoundError):
+        opened("memory://missing")
+
+
+def test_a_folder_is_refused() -> None:
+    MemoryFileSystem().pipe_file("/folder/x", b"TENS")
+    with pytest.raises((IsADirectoryError, FileNotFoundError)):
+        opened("memory://folder")
+
+
+def test_a_server_without_conditions_is_found_out_by_its_answer(http: HttpStore) -> None:
+    http.conditions = False
+    url = http.put("plain", tf.version_0_9(numbers()))
+    tensor = opened(url)
+    http.put("plain", tf.version_0_9(numbers() + 1))
+    with pytest.raises(SourceChangedError, match="entity tag"):
+        tensor[3].values  # noqa: B018
+
+
+def test_a_server_without_versions_is_found_out_where_the_size_tells(http: HttpStore) -> None:
+    http.etags = False
+    url = http.put("bare", tf.version_0_9(numbers()))
+    tensor = opened(url)
+    np.testing.assert_array_equal(tensor, numbers())
+    tensor = opened(url)
+    http.put("bare", tf.version_0_9(numbers()[:, :, :3]))
+    with pytest.raises((aiohttp.ClientResponseError, TensorFormatError)):
+        tensor.values  # noqa: B018
+
+
+def test_an_object_replaced_while_it_is_opened_is_noticed(http: HttpStore) -> None:
+    url = http.put("race", tf.version_0_9(numbers()))
+
+    def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        handler.partial(tf.version_0_9(numbers() + 1), start, stop)
+        return True
+
+    http.trouble = replace
+    with pytest.raises(SourceChangedError):
+        opened(url)
+
+
+def test_a_small_file_of_a_server_without_ranges_is_not_read_wrongly(http: HttpStore) -> None:
+    url = http.put("small", tf.version_0_9(np.arange(6.0).reshape(2, 3)))
+    http.trouble = whole_file
+    tensor = opened(url)
+    with pytest.raises(OSError, match="does not serve byte ranges"):
+        tensor.values  # noqa: B018
+
+
+@pytest.mark.parametrize("protocol", ["simplecache", "filecache"])
+def test_caches_read_the_same_and_ask_the_store_once(tmp_path: Path, protocol: str) -> None:
+    with MemoryStore().running() as store:
+        url = f"{protocol}::" + store.put("cached", tf.version_0_9(numbers()))
+        options = {protocol: {"cache_storage": str(tmp_path)}}
+        tensor = opened(url, storage_options=options, chunks={}, chunk_bytes=MIB // 4)
+        np.testing.assert_array_equal(tensor, numbers())
+        np.testing.assert_array_equal(opened(url, storage_options=options), numbers())
+        assert not store.log.gets
+
+
+def test_a_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_path) -> None:
+    url = "simplecache::" + http.put("once", tf.version_0_9(np.zeros(4 * MIB)))
+    options = {"simplecache": {"cache_storage": str(tmp_path)}}
+    opened(url, storage_options=options).load()
+    assert http.log.gets == [(0, -1)] * 2  # one of them asks whether it is there
+
+
+def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.bin"
+    path.write_bytes(tf.version_0_9(numbers()))
+    for file, keywords in (
+        (f"file://{path}", {}),
+        (fsspec.open(str(path)), {}),
+        (str(path), {"fs": fsspec.filesystem("file")}),
+    ):
+        tensor = opened(file, **keywords)
+        np.testing.assert_array_equal(tensor, numbers())
+        (tensor, _) = unwrapped(opened(file, **keywords).variable)
+        assert isinstance(tensor.source, LocalFile)
+
+
+@pytest.mark.parametrize(
+    ("file", "keywords", "error", "words"),
+    [
+        ("/a", {"storage_options": {"anon": True}}, ValueError, "storage_options= is for URLs"),
+        ("memory://a", {"storage_options": "anon"}, TypeError, "is a str, not a mapping"),
+        ("/a", {"fs": "s3"}, TypeError, "fs= is a str, not a file system of fsspec"),
+        (b"TENS", {"fs": MemoryFileSystem()}, TypeError, "needs the path of a file in it"),
+        ("nowhere://a", {}, ValueError, "Protocol not known: nowhere"),
+        ("memory://a", {"io": "fast"}, ValueError, "io='fast' is not one of"),
+        (
+            "/a",
+            {"fs": MemoryFileSystem(), "storage_options": {"a": 1}},
+            ValueError,
+            "the file system is given already",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(file, keywords, error, words) -> None:
+    with pytest.raises(error, match=words):
+        xr.open_dataset(file, engine="tensorfmt", **keywords)
+
+
+def test_compressed_open_files_are_refused() -> None:
+    MemoryFileSystem().pipe_file("/t.gz", b"x")
+    with pytest.raises(ValueError, match=r"is compressed \(gzip\) .* unpack it first"):
+        opened(fsspec.open("memory://t.gz", compression="gzip"))
+
+
+def test_asynchronous_file_systems_are_refused(http: HttpStore) -> None:
+    fs = fsspec.filesystem("http", asynchronous=True)
+    with pytest.raises(ValueError, match="asynchronous=True"):
+        opened(f"{http.url}/x", fs=fs)
+
+
+def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None:
+    class Silent(MemoryFileSystem):
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            return {"name": path, "size": None, "type": "file"}
+
+    fs = Silent(skip_instance_cache=True)
+    fs.pipe_file("/t", FILES["tens-0.9"]())
+    with pytest.raises(ValueError, match="does not say how long the object is"):
+        opened("/t", fs=fs)
+
+
+def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None:
+    import s3fs  # noqa: PLC0415
+
+    url = s3.put("again", tf.version_0_9(numbers()))
+    tensor = opened(url, storage_options=s3.options)
+    call = s3fs.S3FileSystem._call_s3
+    broken = threading.Semaphore(1)
+
+    class Broken:
+        async def read(self) -> bytes:
+            raise aiohttp.ClientPayloadError("cut")
+
+        def close(self) -> None: ...
+
+    async def once_broken(fs: Any, method: str, *args: Any, **keywords: Any) -> Any:
+        answer = await call(fs, method, *args, **keywords)
+        return {**answer, "Body": Broken()} if broken.acquire(blocking=False) else answer
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", once_broken)
+    np.testing.assert_array_equal(tensor, numbers())
+    assert not broken.acquire(blocking=False)
+
+
+def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpStore) -> None:
+    url = http.put("threads", tf.version_0_9(numbers()))
+    tensor = opened(url)
+    picks = xr.DataArray(np.arange(40) % 7, dims="p")
+    expected = numbers()[:, np.arange(40) % 7, np.arange(40) % 7]
+
+    def read(_: int) -> bool:
+        return bool((tensor.isel(b=picks, c=picks).values.T == expected.T).all())
+
+    with ThreadPoolExecutor(40) as threads:
+        assert all(threads.map(read, range(40)))
+
+
+def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> None:
+    threads, taken = Threads("test"), []
+
+    def items():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    def fail(number: int) -> None:
+        if number == 3:
+            raise KeyError(number)
+
+    with pytest.raises(KeyError):
+        threads.run_all(fail, items())
+    assert len(taken) <= 4 + MOST_AT_ONCE
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_reads_with_threads_of_its_own(http: HttpStore) -> None:
+    tensor = opened(http.put("fork", tf.version_0_9(numbers())))
+    tensor[0].values  # noqa: B018  # threads and connections are there
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, pickle.dumps(float(tensor.values.sum())))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    assert pickle.loads(answer) == float(tensor.values.sum())
+
+
+def test_the_head_is_not_read_twice() -> None:
+    with MemoryStore().running() as store:
+        url = store.put("head", FILES["mag-archive"]())
+        store.log.clear()
+        xr.open_dataset(url, engine="tensorfmt")
+        assert store.log.gets == [(0, HEAD_BYTES)]

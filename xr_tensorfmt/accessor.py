@@ -1,0 +1,75 @@
+"""``ds.tensorfmt``: what can be asked of a Dataset that this engine has opened.
+
+It is there as soon as xarray has looked for engines, and so imports nothing of the house before it
+is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.explanation import Explanation
+
+Selection = Mapping[Any, Any] | None
+
+
+def explain(
+    data: xr.Dataset | xr.DataArray, selection: Selection = None, **indexers: Any
+) -> Explanation:
+    """Say what computing something would read, without reading any of it.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        Opened by this engine, lazily or in chunks; also what was selected or, in chunks,
+        computed from such.
+    selection : mapping, optional
+        Indices by dimension, as for ``isel``.
+    **indexers
+        The same as keywords.
+
+    Returns
+    -------
+    Explanation
+        A piece for each chunk that would be read, or for each variable that is not in chunks.
+        Variables in memory, and those of other engines, read nothing here. Where only the file
+        itself can tell, as for pairs of index and value, it is the most that could be read.
+    """
+    from xr_tensorfmt.reads import explanation  # noqa: PLC0415  # importing xarray imports this
+
+    return explanation(data.isel(selection, **indexers))
+
+
+@xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+@xr.register_dataarray_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+class TensorFormatAccessor:
+    """What this engine adds to a Dataset or DataArray.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        Whose accessor it is.
+    """
+
+    def __init__(self, data: xr.Dataset | xr.DataArray) -> None:
+        self._data = data
+
+    def explain(self, selection: Selection = None, **indexers: Any) -> Explanation:
+        """Say what a selection would read, chunk by chunk; as `xr_tensorfmt.explain`.
+
+        Parameters
+        ----------
+        selection : mapping, optional
+            Indices by dimension, as for ``isel``.
+        **indexers
+            The same as keywords.
+
+        Returns
+        -------
+        Explanation
+        """
+        return explain(self._data, selection, **indexers)
