@@ -47,7 +47,7 @@ class TestTrees:
         ]  # fmt: skip
         assert list(tree.data_vars) == ["scale"]
         assert tree["layers/0/attn/q"].values.tolist() == [1, 1]
-        assert tree["layers/0/norm"].dims == ("layers.0.norm_dim_0",)
+        assert tree["layers/0/norm"].dims == ("norm_dim_0",)
 
     def test_metadata_sit_at_the_root(self, path: Path) -> None:
         tree = xr.open_datatree(path, engine="tensorfmt")
@@ -64,6 +64,22 @@ class TestTrees:
     def test_same_named_variables_of_different_lengths_share_no_dim(self) -> None:
         tree = open_tree(["w", "a.w", "a.b.w"])
         assert [tree[place].size for place in ("w", "a/w", "a/b/w")] == [1, 2, 3]
+        assert [tree[place].dims for place in ("w", "a/w", "a/b/w")] == [
+            ("w_dim_0",), ("w_dim_0_",), ("w_dim_0__",),
+        ]  # fmt: skip
+
+    def test_two_groups_alike_can_be_computed_with(self) -> None:
+        first, second = np.ones((2, 3)), np.full((2, 3), 5.0)
+        tensors = {"l.0.w": put(np.float32(first)), "l.1.w": put(np.float32(second))}
+        tree = xr.open_datatree(memoryview(mf.document(tensors)), engine="tensorfmt")
+        difference = tree["l/1"].ds - tree["l/0"].ds
+        assert (difference.w.values == 4).all()
+        assert difference.w.shape == (2, 3)
+
+    def test_named_dims_stay_as_they_are(self) -> None:
+        tree = open_tree(["a.w", "a.b.w"], dims={"a.w": ("n",), "a.b.w": ("m",)})
+        assert tree["a/w"].dims == ("n",)
+        assert tree["a/b/w"].dims == ("m",)
 
     def test_a_key_that_others_begin_with_gets_a_percent_sign(self) -> None:
         tree = open_tree(["a.b", "a.b.c"])
@@ -166,16 +182,39 @@ class TestBranches:
             assert list(dataset) == names
 
     def test_a_group_that_is_none_names_those_that_are(self, path: Path) -> None:
-        with pytest.raises(ValueError, match=r"no name begins with 'layer\.', but with 'embed'"):
+        with pytest.raises(
+            ValueError, match=r"'layer\.'; what is there begins with '' and then 'embed', 'layers'"
+        ):
             xr.open_dataset(path, engine="tensorfmt", group="layer")
-        with pytest.raises(ValueError, match="but with nothing, as there is none"):
+        with pytest.raises(ValueError, match=r"begins with 'layers\.' and then '0', '1'$"):
+            xr.open_dataset(path, engine="tensorfmt", group="layers.7")
+        with pytest.raises(ValueError, match="begins with '' and then nothing"):
             xr.open_dataset(content([]), engine="tensorfmt", group="layer")
 
-    def test_a_name_that_would_be_a_dimension_is_refused(self) -> None:
+    def test_dims_are_named_after_the_rest_of_the_names_too(self) -> None:
+        keys = ["l.0.w", "l.0.w_dim_0", "l.1.w"]
+        first, second = (
+            xr.open_dataset(content(keys), engine="tensorfmt", group=group)
+            for group in ("l.0", "l.1")
+        )
+        assert first["w"].dims == ("w_dim_0_",)
+        assert second["w"].dims == ("w_dim_0",)
+
+    def test_dims_name_the_variables_of_the_branch(self, path: Path) -> None:
+        dims = {"attn.q": ("n",)}
+        dataset = xr.open_dataset(path, engine="tensorfmt", group="layers.0", dims=dims)
+        assert dataset["attn.q"].dims == ("n",)
         with pytest.raises(
-            ValueError, match=r"'x\.y_dim_0' would be both a variable and a dimension"
+            ValueError, match=r"names dimensions of 'layers\.0\.layers\.0\.attn\.q'"
         ):
-            xr.open_dataset(content(["x.y", "x.x.y_dim_0"]), engine="tensorfmt", group="x")
+            xr.open_dataset(
+                path, engine="tensorfmt", group="layers.0", dims={"layers.0.attn.q": ("n",)}
+            )
+
+    def test_a_name_that_would_be_a_dimension_is_refused(self) -> None:
+        dims = {"y": ("z",)}
+        with pytest.raises(ValueError, match="'z' would be both a variable and a dimension"):
+            xr.open_dataset(content(["x.y", "x.z"]), engine="tensorfmt", group="x", dims=dims)
 
     @pytest.mark.parametrize("options", [{"group": 0}, {"separator": ""}, {"separator": None}])
     def test_what_is_no_text_is_refused(self, path: Path, options) -> None:

@@ -41,22 +41,52 @@ def branch(container: Container, group: str | None, separator: str) -> Container
     ValueError
         No name begins so.
     """
-    if group is None or not group.strip("/"):
+    start = prefix(group, separator)
+    if not start:
         return container
-    prefix = _prefix(group, separator)
     tensors = tuple(
-        replace(each, name=each.name[len(prefix) :])
+        _renamed(each, each.name[len(start) :])
         for each in container.tensors
-        if each.name.startswith(prefix)
+        if each.name.startswith(start)
     )
     if not tensors:
-        first = {each.name.partition(separator)[0]: None for each in container.tensors}
-        raise ValueError(
-            f"group={shortened(repr(group))} is not in the file: no name begins with "
-            f"{shortened(repr(prefix))}, but with "
-            f"{shortened(', '.join(map(repr, first))) or 'nothing, as there is none'}"
-        )
-    return _node(tensors, container, group, is_root=False)
+        raise _no_such_group(container, group, start, separator)
+    return _node(tensors, container, start, is_root=False)
+
+
+def prefix(group: str | None, separator: str) -> str:
+    """What the names of a group begin with; empty for the root."""
+    if group is None or not group.strip("/"):
+        return ""
+    if group.startswith("/"):
+        parts = [unquoted(part) for part in group.strip("/").split("/")]
+        return separator.join(parts) + separator
+    return group + separator
+
+
+def _no_such_group(
+    container: Container, group: str | None, start: str, separator: str
+) -> ValueError:
+    """The error that names what there is below the longest part of the group that exists."""
+    names = [each.name for each in container.tensors]
+    known = start
+    while known and not any(name.startswith(known) for name in names):
+        known = known[: known.rstrip(separator).rfind(separator) + 1]
+    below = [name[len(known) :].partition(separator)[0] for name in names if name.startswith(known)]
+    return ValueError(
+        f"group={shortened(repr(group))} is not in the file: no name begins with "
+        f"{shortened(repr(start))}; what is there begins with {shortened(repr(known))} and then "
+        f"{shortened(', '.join(map(repr, dict.fromkeys(below)))) or 'nothing'}"
+    )
+
+
+def _renamed(tensor: Tensor, name: str, suffix: str = "") -> Tensor:
+    """A tensor under another name; dimensions that are named after it are renamed with it."""
+    dims = tuple(
+        name + dim[len(tensor.name) :] + suffix if dim.startswith(f"{tensor.name}_dim_") else dim
+        for dim in tensor.dims
+    )
+    return replace(tensor, name=name, dims=dims)
 
 
 def split(container: Container, separator: str) -> dict[str, Container]:
@@ -86,7 +116,19 @@ def split(container: Container, separator: str) -> dict[str, Container]:
                 f"the name {shortened(repr(each.name))} has more than {MOST_LEVELS} parts between "
                 f"{separator!r}; choose another separator=, or open the file as a Dataset"
             )
-    members: dict[str, list[Tensor]] = {"/": []}
+    nodes: dict[str, Container] = {}
+    dims: dict[str, set[str]] = {}
+    for path, members in _members(container, separator).items():
+        above = [dims[each] for each in _ancestors(path)]
+        tensors = tuple(_apart(tensor, name, above) for tensor, name in members)
+        dims[path] = {dim for each in tensors for dim in each.dims}
+        nodes[path] = _node(tensors, container, path, is_root=path == "/")
+    return nodes
+
+
+def _members(container: Container, separator: str) -> dict[str, list[tuple[Tensor, str]]]:
+    """The tensors of each group and their names there; a group comes before those in it."""
+    members: dict[str, list[tuple[Tensor, str]]] = {"/": []}
     prefixes = _prefixes((each.name for each in container.tensors), separator)
     for tensor in container.tensors:
         *groups, leaf = tensor.name.split(separator)
@@ -95,11 +137,23 @@ def split(container: Container, separator: str) -> dict[str, Container]:
             path = f"{path}/{quoted(part)}"
             members.setdefault(path, [])
         name = quoted(leaf) + (LEAF_AND_PREFIX if tensor.name in prefixes else "")
-        members[path or "/"].append(replace(tensor, name=name))
-    return {
-        path: _node(tuple(tensors), container, path, is_root=path == "/")
-        for path, tensors in members.items()
-    }
+        members[path or "/"].append((tensor, name))
+    return members
+
+
+def _ancestors(path: str) -> list[str]:
+    """The groups that a group is in, from the root on."""
+    parts = path.split("/")
+    return [] if path == "/" else ["/", *("/".join(parts[:i]) for i in range(2, len(parts)))]
+
+
+def _apart(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
+    """A tensor under its name in a tree, whose groups share the dimensions of those above them."""
+    renamed, suffix = _renamed(tensor, name), ""
+    while renamed.dims != tensor.dims and not all(map(set(renamed.dims).isdisjoint, above)):
+        suffix += "_"
+        renamed = _renamed(tensor, name, suffix)
+    return renamed
 
 
 def quoted(part: str) -> str:
@@ -125,13 +179,6 @@ def unquoted(part: str) -> str:
     if part == EMPTY:
         return ""
     return part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
-
-
-def _prefix(group: str, separator: str) -> str:
-    if group.startswith("/"):
-        parts = [unquoted(part) for part in group.strip("/").split("/")]
-        return separator.join(parts) + separator
-    return group + separator
 
 
 def _prefixes(names: Iterable[str], separator: str) -> set[str]:

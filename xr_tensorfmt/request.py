@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.formats.base import OpenOptions, Sparse, TextErrors
+from xr_tensorfmt.groups import prefix
 from xr_tensorfmt.sources import InputOutput
 from xr_tensorfmt.tensor import Names
 
@@ -58,10 +59,11 @@ class Request:
 
     @property
     def options(self) -> OpenOptions:
-        """Those that the formats know."""
-        return OpenOptions(
-            self.name, self.dims, self.sparse, self.verify, self.fill_value, self.errors
-        )
+        """Those that the formats know, who call variables by their whole names."""
+        start, dims = prefix(self.group, self.separator), self.dims
+        if start and isinstance(dims, Mapping):
+            dims = {f"{start}{name}": names for name, names in dims.items()}
+        return OpenOptions(self.name, dims, self.sparse, self.verify, self.fill_value, self.errors)
 
     @property
     def decoders(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def check_checksum(
         "the checksum",
         f"{stored:#010x}",
         f"{found:#010x}, the CRC-32C of bytes {start} to {stop}",
-        "the header is damaged, so fetch the file again; with verify=False it opens as it is",
+        "the header is damaged, so fetch the file again; verify=False tries to read the rest",
         offset=at,
     )
     if options.verify:
