@@ -23,6 +23,7 @@ from xr_tensorfmt.layouts.columnsums import binary_digits, column_sums
 from xr_tensorfmt.layouts.rows import TriangleRows
 from xr_tensorfmt.layouts.stripes import Stripes
 from xr_tensorfmt.lazyarray import unread
+from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
 ORDER = 333
@@ -216,6 +217,16 @@ def test_row_counts_of_some_columns_read_their_words_alone() -> None:
     counts = BitCounts(source, layout, np.arange(20, 21), 640, 1280)  # type: ignore[arg-type]
     assert counts.by_row().tolist() == [values[20, 640:1280].sum()]
     assert source.requests == [(16 + 20 * 800 + 80, 80)]
+
+
+def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
+    content, layout, values = causal(1500)
+    assert isinstance(layout, Bits)
+    (tmp_path / "file").write_bytes(content)
+    source = LocalFile.at(tmp_path / "file")
+    for first, stop in ((0, 1000), (700, 1400)):
+        counts = BitCounts(source, layout, np.arange(1500), first, stop).by_row()
+        np.testing.assert_array_equal(counts, values[:, first:stop].sum(1))
 
 
 @pytest.mark.parametrize("limit", [1, 64, 3000])
