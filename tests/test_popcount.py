@@ -18,8 +18,12 @@ from tests.recording import RecordingSource
 from tests.test_packed import causal, dense_bits
 from xr_tensorfmt import popcount
 from xr_tensorfmt.layouts import Bits
-from xr_tensorfmt.layouts.bitcounts import BitCounts, binary_digits, column_sums
+from xr_tensorfmt.layouts.bitcounts import BitCounts
+from xr_tensorfmt.layouts.columnsums import binary_digits, column_sums
+from xr_tensorfmt.layouts.rows import TriangleRows
+from xr_tensorfmt.layouts.stripes import Stripes
 from xr_tensorfmt.lazyarray import unread
+from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
 ORDER = 333
@@ -215,10 +219,20 @@ def test_row_counts_of_some_columns_read_their_words_alone() -> None:
     assert source.requests == [(16 + 20 * 800 + 80, 80)]
 
 
+def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
+    content, layout, values = causal(1500)
+    assert isinstance(layout, Bits)
+    (tmp_path / "file").write_bytes(content)
+    source = LocalFile.at(tmp_path / "file")
+    for first, stop in ((0, 1000), (700, 1400)):
+        counts = BitCounts(source, layout, np.arange(1500), first, stop).by_row()
+        np.testing.assert_array_equal(counts, values[:, first:stop].sum(1))
+
+
 @pytest.mark.parametrize("limit", [1, 64, 3000])
 def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BLOCK", "_ADDED", "_SHIFTED"):
-        monkeypatch.setattr(f"xr_tensorfmt.layouts.bitcounts.{name}", limit)
+    for name in ("bitcounts._BLOCK", "bitcounts._SHIFTED", "columnsums._ADDED", "columnsums._STEP"):
+        monkeypatch.setattr(f"xr_tensorfmt.layouts.{name}", limit)
     content, layout, values = causal(300)
     for first, stop in ((0, 300), (100, 231), (64, 128)):
         counts = BitCounts(
@@ -232,6 +246,45 @@ def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch
         assert counts.by_column().tolist() == values[1:, first:stop].sum(0).tolist()
 
 
+@pytest.mark.parametrize("order", [128, 129, 900, 1217])
+@pytest.mark.parametrize("limit", [1, 1 << 15])
+def test_stripes_add_up_to_the_column_sums(
+    order: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.columnsums._STEP", limit)
+    content, layout, values = causal(order)
+    source = RecordingSource(content)
+    assert isinstance(layout, Bits)
+    for begin, end in (
+        (0, order),
+        (0, 64),
+        (1, 65),
+        (5, order - 3),
+        (63, 127),
+        (order - 66, order),
+    ):
+        for first, stop in ((0, order), (3, order - 70), (order // 2, order), (64, order - 1)):
+            counts = BitCounts(source, layout, np.arange(begin, end), first, stop).by_column()
+            np.testing.assert_array_equal(counts, values[begin:end, first:stop].sum(0))
+
+
+@pytest.mark.parametrize("rows", [64, 127, 200])
+@pytest.mark.parametrize("columns", [512, 530])
+def test_stripes_of_padded_rows(rows: int, columns: int) -> None:
+    content, layout, values = dense_bits(rows, columns, 64)
+    assert isinstance(layout, Bits)
+    counts = BitCounts(RecordingSource(content), layout, np.arange(rows), 0, columns).by_column()
+    np.testing.assert_array_equal(counts, values.sum(0))
+
+
+def test_rows_that_end_at_different_columns_are_no_stripes() -> None:
+    wide = TriangleRows(order=600, diagonal=False, bits=1, unit=64, offset=0)
+    assert Stripes.among(wide, np.arange(600)) is None
+    words = TriangleRows(order=600, diagonal=False, bits=1, unit=8, offset=0)
+    assert Stripes.among(words, np.arange(600)) == Stripes(words, 23, 599)
+    assert Stripes.among(words, np.arange(0, 600, 2)) is None
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 64, 65, 200])
 @pytest.mark.parametrize("words", [1, 3])
 def test_binary_digits_are_those_of_the_column_sums(rows: int, words: int) -> None:
@@ -240,4 +293,4 @@ def test_binary_digits_are_those_of_the_column_sums(rows: int, words: int) -> No
     digits = [np.unpackbits(each.view("u1"), bitorder="little") for each in binary_digits(packed)]
     sums = sum(digit.astype(int) << place for place, digit in enumerate(digits))
     np.testing.assert_array_equal(sums, bits.sum(0))
-    np.testing.assert_array_equal(column_sums(packed, 60), bits.sum(0)[:60])
+    np.testing.assert_array_equal(column_sums([packed], 60), bits.sum(0)[:60])

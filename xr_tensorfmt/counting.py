@@ -20,6 +20,8 @@ from xr_tensorfmt.selection import Entry, entry_indices
 
 # Packed bytes that a task of dask counts.
 _TASK = 16 << 20
+# The same for column sums, of which each task makes a whole row.
+_COLUMNS_TASK = 64 << 20
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
@@ -112,7 +114,8 @@ class _View:
     def lazy(self) -> Any:
         """Count by rows in dask, a block of them a task."""
         rows = self.counts.rows.size
-        blocks = max(1, -(-self.counts.nbytes // _TASK))
+        task = _COLUMNS_TASK if self.kept == 1 else _TASK
+        blocks = max(1, -(-self.counts.nbytes // task))
         step = max(1, -(-rows // blocks))
         tasks = _Tasks(self.counts, step, by_column=self.kept == 1)
         each: Any = dask.array.from_array(  # type: ignore[no-untyped-call]

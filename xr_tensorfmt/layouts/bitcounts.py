@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.extents import Bytes, Integers
 from xr_tensorfmt.layouts.bits import Bits, Words
+from xr_tensorfmt.layouts.columnsums import column_sums
 from xr_tensorfmt.layouts.packed import batches, fetch
 from xr_tensorfmt.layouts.rows import Pieces
+from xr_tensorfmt.layouts.stripes import Stripes
 from xr_tensorfmt.sources.base import Source
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
-_BLOCK = 1 << 20
-# Bytes of shifted rows that are added at a time.
-_ADDED = 1 << 20
+_BLOCK = 2 << 20
 # Bytes of rows that are shifted at a time, to be added.
 _SHIFTED = 1 << 22
 _WORD = 8
@@ -62,25 +62,52 @@ class BitCounts:
         if not counts.size or self.first == self.stop:
             return counts
         pieces = self._words()
+        skips = bool(pieces.bit.any())
+        # The words in which a row begins and ends may also hold bits that do not count.
+        edges: Words = np.zeros((1 + skips, len(pieces)), dtype="<u8")
+        longest = int((pieces.stops - pieces.starts).max(initial=_BLOCK))
+        scratch = np.empty(longest // _WORD, dtype=np.uint8)
         for batch in batches(pieces):
             window, positions = fetch(self.source, pieces[batch])
             for block in _blocks(pieces, batch):
                 here = positions[block.start - batch.start : block.stop - batch.start]
-                counts[block] = self._count(window, here, pieces[block], self.rows[block])
+                words, begins, ends = _aligned(window, here, pieces[block])
+                counted = np.bitwise_count(words, out=scratch[: words.size])
+                counts[block] = _sums(counted, begins, ends)
+                edges[0, block] = words[ends - 1]
+                if skips:
+                    edges[1, block] = words[begins]
+        counts[: len(pieces)] -= self._surplus(pieces, edges)
         return counts
 
     def by_column(self) -> Integers:
         """Rows in which the bit of each column is set."""
         counts = np.zeros(self.stop - self.first, dtype=np.int64)
+        if not counts.size:
+            return counts
         rows = self.rows[: np.searchsorted(self.bits.rows.firsts(self.rows), self.stop)]
-        step = max(1, _SHIFTED * 8 // max(1, counts.size))
-        for begin in range(0, rows.size if counts.size else 0, step):
+        stripes = None
+        if 2 * counts.size >= self.bits.shape[1]:
+            stripes = Stripes.among(self.bits.rows, rows)
+        if stripes is None:
+            self._add_shifted(rows, counts)
+            return counts
+        self._add_shifted(rows[: stripes.first - rows[0]], counts)
+        self._add_shifted(rows[stripes.stop - rows[0] :], counts)
+        sums, column = stripes.sums(self.source)
+        begin, end = max(column, self.first), min(column + sums.size, self.stop)
+        counts[begin - self.first : end - self.first] += sums[begin - column : end - column]
+        return counts
+
+    def _add_shifted(self, rows: Integers, counts: Integers) -> None:
+        """Add any rows to the counts of columns, each shifted to the first of them."""
+        step = max(1, _SHIFTED * 8 // counts.size)
+        for begin in range(0, rows.size, step):
             block = rows[begin : begin + step]
             # No row of the block stores the columns before.
             first = max(self.first, int(self.bits.rows.firsts(block[:1])[0]))
             words = self.bits.gathered(self.source, block, first, self.stop)
-            counts[first - self.first :] += column_sums(words, self.stop - first)
-        return counts
+            counts[first - self.first :] += column_sums([words], self.stop - first)
 
     def _words(self) -> Pieces:
         """The words of each row that hold its columns; `bit` is the first wanted one's."""
@@ -91,33 +118,42 @@ class BitCounts:
         begins = rows.starts(kept)
         wanted = self.stop - firsts[: kept.size]
         return Pieces(
-            begins + skipped // 64 * _WORD,
-            begins + (wanted + 63) // 64 * _WORD,
-            skipped % 64,
+            begins + (skipped >> 6) * _WORD,
+            begins + ((wanted + 63) >> 6) * _WORD,
+            skipped & 63,
             np.zeros_like(begins),
         )
 
-    def _count(
-        self, window: Bytes, positions: Integers, pieces: Pieces, rows: Integers
-    ) -> NDArray[np.unsignedinteger]:
-        lengths = (pieces.stops - pieces.starts) // _WORD
-        origin = int(positions[0])
-        begins = (positions - origin) // _WORD
-        ends = begins + lengths
-        words: Words = window[origin : origin + int(ends[-1]) * _WORD].view("<u8")
-        counted = np.bitwise_count(words)
-        # Words between the end of a row and the next are summed apart, and left out.
-        edges = np.stack([begins, ends], axis=1).ravel()[:-1]
-        narrow = np.uint16 if int(lengths.max()) < 1 << 10 else np.uint32
-        if (begins[1:] == ends[:-1]).all():
-            sums = np.add.reduceat(counted, begins, dtype=narrow)
-        else:
-            sums = np.add.reduceat(counted, edges, dtype=narrow)[::2]
-        used = (self.stop - self.bits.rows.firsts(rows) - 1) % 64 + 1
-        sums -= np.bitwise_count(words[ends - 1] & ~_low_bits(used))
-        if pieces.bit.any():
-            sums -= np.bitwise_count(words[begins] & _low_bits(pieces.bit))
-        return sums
+    def _surplus(self, pieces: Pieces, edges: Words) -> NDArray[np.uint8]:
+        """Bits that are set before the first column and after the last, in the words of both."""
+        rows = self.rows[: len(pieces)]
+        used = ((self.stop - self.bits.rows.firsts(rows) - 1) & 63) + 1
+        surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~_low_bits(used))
+        for each in edges[1:]:
+            surplus += np.bitwise_count(each & _low_bits(pieces.bit))
+        return surplus
+
+
+def _aligned(
+    window: Bytes, positions: Integers, pieces: Pieces
+) -> tuple[Words, Integers, Integers]:
+    """The words of some rows, and which of them each row begins with and ends before."""
+    origin = int(positions[0])
+    begins = (positions - origin) >> 3
+    ends = begins + ((pieces.stops - pieces.starts) >> 3)
+    return window[origin : origin + int(ends[-1]) * _WORD].view("<u8"), begins, ends
+
+
+def _sums(
+    counted: NDArray[np.uint8], begins: Integers, ends: Integers
+) -> NDArray[np.unsignedinteger]:
+    """Add up the counts of the words of each row."""
+    narrow = np.uint16 if int((ends - begins).max()) < 1 << 10 else np.uint32
+    if (begins[1:] == ends[:-1]).all():
+        return np.add.reduceat(counted, begins, dtype=narrow)
+    # Words between the end of a row and the next are summed apart, and left out.
+    bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
+    return np.add.reduceat(counted, bounds, dtype=narrow)[::2]
 
 
 def _blocks(pieces: Pieces, batch: slice) -> Iterator[slice]:
@@ -136,75 +172,3 @@ def _low_bits(counts: Integers) -> Words:
     rest = counts.astype(np.uint64) - half
     mask: Words = ~((np.uint64(2**64 - 1) << half) << rest)
     return mask
-
-
-def column_sums(words: Words, width: int) -> NDArray[np.uint32]:
-    """Add up rows of bits, column by column.
-
-    Parameters
-    ----------
-    words : ndarray of uint64
-        Less than 2**32 rows.
-    width : int
-        Columns that count.
-
-    Returns
-    -------
-    ndarray of uint32
-    """
-    step = max(1, _ADDED // max(1, words.shape[1] * _WORD))
-    waiting: dict[int, list[Words]] = {}
-    for begin in range(0, len(words), step):
-        for weight, digit in enumerate(binary_digits(words[begin : begin + step])):
-            waiting.setdefault(weight, []).append(digit)
-    sums = np.zeros(width, dtype=np.uint32)
-    weight = 0
-    while weight in waiting:
-        digit, *carried = binary_digits(np.stack(waiting[weight]))
-        for higher, each in enumerate(carried, weight + 1):
-            waiting.setdefault(higher, []).append(each)
-        bits = np.unpackbits(digit.view(np.uint8), count=width, bitorder="little")
-        sums += bits * np.uint32(1 << weight)
-        weight += 1
-    return sums
-
-
-def binary_digits(words: Words) -> list[Words]:
-    """Add up rows of bits, column by column.
-
-    Parameters
-    ----------
-    words : ndarray of uint64
-        At least one row.
-
-    Returns
-    -------
-    list of ndarray
-        The binary digits of the sums, least significant first, each a row of bits.
-    """
-    digits = []
-    while len(words):
-        carries = []
-        while len(words) > 1:
-            words, carry = _add(words)
-            carries.append(carry)
-        digits.append(words[0])
-        words = np.concatenate(carries) if carries else words[:0]
-    return digits
-
-
-def _add(words: Words) -> tuple[Words, Words]:
-    """Add rows three by three, or the two that there are: digits of one third, and carries."""
-    third = len(words) // 3
-    if not third:
-        return words[:1] ^ words[1:], words[:1] & words[1:]
-    one, two, three = words[:third], words[third : 2 * third], words[2 * third : 3 * third]
-    carry = one & two
-    either = one ^ two
-    rest = len(words) - 3 * third
-    digit = np.empty((third + rest, words.shape[1]), dtype=words.dtype)
-    np.bitwise_xor(either, three, out=digit[:third])
-    digit[third:] = words[3 * third :]
-    either &= three
-    carry |= either
-    return digit, carry

@@ -61,11 +61,18 @@ class Bits(Packed):
         stored = np.flatnonzero(distance >= 0)
         if stored.size:
             distance = distance[stored]
-            places = self.rows.starts(rows[stored]) + distance // 8
-            unique, inverse = np.unique(places, return_inverse=True)
-            raw = source.read(Extents.uniform(unique, 1))[inverse]
-            values[stored] = (raw >> (distance % 8).astype(np.uint8)) & 1
+            places = self.rows.starts(rows[stored]) + (distance >> 3)
+            raw = _read_bytes(source, places)
+            values[stored] = (raw >> (distance & 7).astype(np.uint8)) & 1
         return values
+
+
+def _read_bytes(source: Source, places: Integers) -> Bytes:
+    """Single bytes, each fetched once; those of a column come in the order of the file."""
+    if (places[1:] > places[:-1]).all():
+        return source.read(Extents.uniform(places, 1))
+    unique, inverse = np.unique(places, return_inverse=True)
+    return source.read(Extents.uniform(unique, 1))[inverse]
 
 
 def _windows(window: Bytes, begins: Integers, length: int) -> Bytes:

@@ -83,7 +83,7 @@ class Packed(Layout):
         first, stop = int(indices[0]), int(indices[-1]) + 1
         if self.rows.firsts(rows[:1])[0] >= stop:
             return np.zeros(selection.shape, dtype=self.dtype)
-        if stop - first > _FEW * indices.size:
+        if stop - first > _FEW * indices.size or stop - first == 1:
             return self._read_each(source, rows, indices)
         blank = self.gathered(source, rows, first, stop)
         values = self.finish(blank, stop - first)

@@ -212,7 +212,7 @@ def _counting(size: str, path: Path) -> Table:
     return Table(
         f"Row sums, column sums, total: {size}",
         "`popcount`, at once and by dask in two threads. Rows are added up as they lie; to add up "
-        "columns, rows are shifted first, and each word then takes five logical operations.",
+        "columns, each word takes five logical operations; sums alone are shifted.",
         (
             Case(f"numpy.bitwise_count, {size}", partial(_counted, path), "limit"),
             Case(f"numpy.bitwise_count and its sum, {size}", partial(_counted_and_added, path)),
