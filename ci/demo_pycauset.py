@@ -105,7 +105,6 @@ def main(folder: Path, figure_path: Path) -> None:
     futures, pasts = popcount(array, "col").compute(), popcount(array, "row").compute()
     print(f"relations: {int(futures.sum())} by rows, {int(pasts.sum())} by columns")
     draw(causal, futures, pasts, figure_path)
-    print(f"\n--- a picture: {figure_path}")
 
 
 if __name__ == "__main__":

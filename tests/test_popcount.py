@@ -18,7 +18,7 @@ from tests.recording import RecordingSource
 from tests.test_packed import causal, dense_bits
 from xr_tensorfmt import popcount
 from xr_tensorfmt.layouts import Bits
-from xr_tensorfmt.layouts.bitcounts import BitCounts
+from xr_tensorfmt.layouts.bitcounts import BitCounts, smallest_count
 from xr_tensorfmt.layouts.columnsums import binary_digits, column_sums
 from xr_tensorfmt.layouts.rows import TriangleRows
 from xr_tensorfmt.layouts.stripes import Stripes
@@ -294,3 +294,21 @@ def test_binary_digits_are_those_of_the_column_sums(rows: int, words: int) -> No
     sums = sum(digit.astype(int) << place for place, digit in enumerate(digits))
     np.testing.assert_array_equal(sums, bits.sum(0))
     np.testing.assert_array_equal(column_sums([packed], 60), bits.sum(0)[:60])
+
+
+def test_counts_are_added_in_a_type_that_holds_them() -> None:
+    for most, expected in {
+        (1 << 16) - 1: np.uint16,
+        1 << 16: np.uint32,
+        (1 << 32) - 1: np.uint32,
+        1 << 32: np.uint64,
+    }.items():
+        assert smallest_count(most) is expected
+
+
+def test_an_ellipsis_means_all_dimensions(tmp_path: Path) -> None:
+    path = tmp_path / "m.pycauset"
+    path.write_bytes(
+        pf.r1(pf.metadata("CAUSAL", "BIT", 3, 3), pf.triangle(np.triu(np.ones((3, 3), bool), 1)))
+    )
+    assert int(popcount(xr.open_dataset(path).tensor, ...)) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import warnings
 from pathlib import Path
@@ -330,6 +331,51 @@ def manifest(
     ]
     partitions = {"version": 1, "row_partitions": rows, "col_partitions": cols, "children": grid}
     return facts("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {"block_manifest": partitions}
+
+
+def two_blocks(folder: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
+    """A BLOCK matrix of one row of blocks, each given as its types and values."""
+    children = folder / "two.pycauset.blocks"
+    children.mkdir(exist_ok=True)
+    for name, (matrix_type, data_type, values) in zip("ab", blocks, strict=True):
+        content = pf.r1(facts(matrix_type, data_type, *values.shape, name), values.tobytes())
+        (children / f"{name}.pycauset").write_bytes(content)
+    path = folder / "two.pycauset"
+    path.write_bytes(pf.r1(manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
+    return path
+
+
+def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Path) -> None:
+    large = np.array([[2**62 + 1]])
+    path = two_blocks(
+        tmp_path, ("INTEGER", "INT64", large), ("INTEGER", "UINT64", large.astype("u8"))
+    )
+    with pytest.warns(TensorFormatWarning, match="blocks of int64, uint64 together are float64"):
+        opened(path)
+
+
+def test_a_block_that_is_rewritten_has_another_name_in_dask(tmp_path: Path) -> None:
+    ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
+    kind = ("DENSE_FLOAT", "FLOAT64")
+    before = xr.open_dataset(two_blocks(tmp_path, (*kind, ones), (*kind, ones)), chunks={}).tensor
+    block = tmp_path / "two.pycauset.blocks" / "b.pycauset"
+    os.utime(two_blocks(tmp_path, (*kind, ones), (*kind, twos)), ns=(0, 0))
+    os.utime(block, ns=(1, 1))
+    path = tmp_path / "two.pycauset"
+    first = xr.open_dataset(path, chunks={}).tensor
+    os.utime(block, ns=(2, 2))
+    second = xr.open_dataset(path, chunks={}).tensor
+    assert len({before.data.name, first.data.name, second.data.name}) == 3
+    assert second.values.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("name", ["a\\b.pycauset", "matrix:1.pycauset"])
+def test_blocks_are_beside_the_file_whatever_its_name(tmp_path: Path, name: str) -> None:
+    if os.name == "nt":
+        return
+    path, values = block_matrix(tmp_path)
+    path.with_name("m.pycauset.blocks").rename(tmp_path / f"{name}.blocks")
+    np.testing.assert_array_equal(opened(path.rename(tmp_path / name)), values)
 
 
 @pytest.mark.parametrize("way", ["mmap", "read"])

@@ -253,9 +253,11 @@ def test_variables_load_at_the_same_time(http: HttpStore) -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_a_replaced_object_is_noticed(store: Store, chunks: dict | None) -> None:
-    if isinstance(store, MemoryStore):
-        pytest.skip("fsspec's memory has no conditions")
+@pytest.mark.parametrize("name", ["http", "s3"])  # fsspec's memory has no conditions
+def test_a_replaced_object_is_noticed(
+    request: pytest.FixtureRequest, name: str, chunks: dict | None
+) -> None:
+    store: Store = request.getfixturevalue(name)
     url = store.put("replaced", tf.version_0_9(numbers()))
     before = opened(store, url, chunks=chunks).tensor
     store.put("replaced", tf.version_0_9(numbers() + 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -345,3 +346,17 @@ def test_chunks_of_ones_own_have_names_by_content() -> None:
     )
     np.testing.assert_array_equal(first.tensor.values, values)
     assert first.tensor.data.name == again.tensor.data.name != different.tensor.data.name
+
+
+def test_labels_that_change_in_kind_need_little_memory() -> None:
+    """Short labels, then long ones: no lane is found where the others were guessed."""
+    short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
+    long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
+    content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
+    tracemalloc.start()
+    starts, stop = lanes.block_starts(content, BlockForm(1, 4), 140_000)
+    assert tracemalloc.get_traced_memory()[1] < 30 * len(content)
+    tracemalloc.stop()
+    expected = np.cumsum([0, *map(len, short + long)])
+    np.testing.assert_array_equal(starts, expected[:-1])
+    assert stop == expected[-1]

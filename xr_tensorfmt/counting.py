@@ -77,7 +77,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
 
 
 def _counted(da: DataArray, dim: Hashable | Iterable[Hashable] | None) -> tuple[Hashable, ...]:
-    if dim is None:
+    if dim is None or dim is ...:
         return da.dims
     names = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
     for name in names:

@@ -38,7 +38,7 @@ def open_file(file: Any, request: Request) -> Dataset:
     with paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        return _dataset(part, source, request, _kind(source))
+        return _dataset(part, source, request, _kind(source, container))
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
@@ -124,15 +124,16 @@ def _frames_to_the_user() -> int:
 def _datasets(file: Any, request: Request, kind: type[Variable] | None) -> dict[str, Dataset]:
     with paused_collector():
         source, container = _parse(file, request)
-        kind = kind or _kind(source)
+        kind = kind or _kind(source, container)
         part = groups.branch(container, request.group, request.separator)
         nodes = groups.split(part, request.separator)
         return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
 
 
-def _kind(source: Source) -> type[Variable]:
-    """What variables are; xarray knows the time of modification of local files alone."""
-    return Variable if isinstance(source, LocalFile) else DistinctVariable
+def _kind(source: Source, container: Container) -> type[Variable]:
+    """What variables are; xarray knows the time of modification of one local file alone."""
+    known = isinstance(source, LocalFile) and not container.siblings
+    return Variable if known else DistinctVariable
 
 
 def _dataset(

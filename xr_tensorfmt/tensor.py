@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xr_tensorfmt.layouts import Layout
+from xr_tensorfmt.sources import Source
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Container:
         Facts about the whole file.
     encoding : mapping
         Facts of the container as a whole: version, checksum, time.
+    siblings : tuple of Source
+        Other files that values are read from.
     warnings : tuple of str
         Rules of the format that the file breaks in a way that leaves no doubt about its values.
     """
@@ -56,6 +59,7 @@ class Container:
     coordinates: tuple[Tensor, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
+    siblings: tuple[Source, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

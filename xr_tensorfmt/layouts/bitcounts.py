@@ -148,12 +148,18 @@ def _sums(
     counted: NDArray[np.uint8], begins: Integers, ends: Integers
 ) -> NDArray[np.unsignedinteger]:
     """Add up the counts of the words of each row."""
-    narrow = np.uint16 if int((ends - begins).max()) < 1 << 10 else np.uint32
+    narrow = smallest_count(8 * _WORD * int((ends - begins).max()))
     if (begins[1:] == ends[:-1]).all():
         return np.add.reduceat(counted, begins, dtype=narrow)
     # Words between the end of a row and the next are summed apart, and left out.
     bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
     return np.add.reduceat(counted, bounds, dtype=narrow)[::2]
+
+
+def smallest_count(most: int) -> type[np.unsignedinteger]:
+    """The quickest type that holds all counts up to the greatest one."""
+    fits = (each for each in (np.uint16, np.uint32) if most <= np.iinfo(each).max)
+    return next(fits, np.uint64)
 
 
 def _blocks(pieces: Pieces, batch: slice) -> Iterator[slice]:

@@ -47,7 +47,8 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = named_dims(options.dims, options.name, default)
     encoding = _encoding(matrix, layout)
     tensor = Tensor(options.name, dims, layout, _attrs(matrix), encoding)
-    return Container((tensor,), warnings=tuple(opening.warnings))
+    siblings, warnings = tuple(opening.siblings), tuple(opening.warnings)
+    return Container((tensor,), siblings=siblings, warnings=warnings)
 
 
 def _attrs(matrix: Matrix) -> dict[str, Any]:

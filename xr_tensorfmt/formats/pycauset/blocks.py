@@ -5,6 +5,7 @@ Source: PyCauset, ``documentation/dev/PyCauset Container Format.md``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -24,12 +25,12 @@ MOST_LEVELS = 8
 
 _UNSAFE = re.compile(r"[/\\:\0]|^\.*$")
 
-_SEPARATORS = r"[/\\]"
+_LONG = 8
 
 Child = Callable[[Source], tuple[Matrix, Layout]]
 
 
-def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Child) -> Layout:
+def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Child) -> Mosaic:
     """Open the blocks of a matrix.
 
     Parameters
@@ -45,7 +46,7 @@ def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Chi
 
     Returns
     -------
-    Layout
+    Mosaic
 
     Raises
     ------
@@ -79,6 +80,33 @@ def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Chi
     return Mosaic(*edges, blocks)
 
 
+def lossy_blocks(path: str, mosaic: Mosaic) -> list[str]:
+    """What to say where integers of 64 bits become floating-point numbers beside other blocks.
+
+    Parameters
+    ----------
+    path : str
+        The file of the matrix.
+    mosaic : Mosaic
+        Its blocks.
+
+    Returns
+    -------
+    list of str
+        One warning, or none.
+    """
+    kinds = {tile.layout.dtype for row in mosaic.tiles for tile in row}
+    long = any(kind.kind in "iu" and kind.itemsize == _LONG for kind in kinds)
+    if mosaic.dtype.kind not in "fc" or not long:
+        return []
+    names = ", ".join(sorted(map(str, kinds)))
+    message = (
+        f"{path}: blocks of {names} together are {mosaic.dtype}, which rounds integers above "
+        "2**53; open a block by its own path for its exact values"
+    )
+    return [message]
+
+
 def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
     edges = manifest.take(key, list)
     ascend = (
@@ -103,7 +131,7 @@ def _block(
         raise facts.error(
             "path", repr(name), "a bare file name", "a block must lie in the folder of blocks"
         )
-    place = f"{re.split(_SEPARATORS, source.name)[-1]}.blocks/{name}"
+    place = f"{os.path.basename(source.name)}.blocks/{name}"
     try:
         sibling = source.sibling(place)
     except OSError as error:

@@ -9,7 +9,12 @@ from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.pycauset import slots
 from xr_tensorfmt.formats.pycauset.archive import MAGIC as ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
-from xr_tensorfmt.formats.pycauset.blocks import MOST_BLOCKS, MOST_LEVELS, blocks_layout
+from xr_tensorfmt.formats.pycauset.blocks import (
+    MOST_BLOCKS,
+    MOST_LEVELS,
+    blocks_layout,
+    lossy_blocks,
+)
 from xr_tensorfmt.formats.pycauset.container import read_container
 from xr_tensorfmt.formats.pycauset.facts import matrix_of
 from xr_tensorfmt.formats.pycauset.header import read_header
@@ -39,12 +44,12 @@ class Opening:
     ----------
     warnings : list of str
         What was found on the way.
-    blocks : int
-        Blocks opened so far.
+    siblings : list of Source
+        Files of the blocks opened so far.
     """
 
     warnings: list[str] = field(default_factory=list)
-    blocks: int = 0
+    siblings: list[Source] = field(default_factory=list)
 
     def read(self, reader: HeaderReader, level: int = 0) -> tuple[Matrix, Layout]:
         """Read the header of a file.
@@ -87,14 +92,16 @@ class Opening:
             return matrix, view_of(stored_layout(matrix, source.name), matrix)
 
         def child(sibling: Source) -> tuple[Matrix, Layout]:
-            self._count(source, metadata.offset, level)
+            self.siblings.append(sibling)
+            self._check_count(source, metadata.offset, level)
             return self.read(HeaderReader(sibling), level + 1)
 
-        return matrix, view_of(blocks_layout(source, matrix, metadata, child), matrix)
+        mosaic = blocks_layout(source, matrix, metadata, child)
+        self.warnings += lossy_blocks(source.name, mosaic)
+        return matrix, view_of(mosaic, matrix)
 
-    def _count(self, source: Source, offset: int, level: int) -> None:
-        self.blocks += 1
-        if self.blocks > MOST_BLOCKS or level >= MOST_LEVELS:
+    def _check_count(self, source: Source, offset: int, level: int) -> None:
+        if len(self.siblings) > MOST_BLOCKS or level >= MOST_LEVELS:
             raise TensorFormatError(
                 source.name,
                 "the blocks of a BLOCK matrix",

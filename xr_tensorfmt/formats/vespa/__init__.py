@@ -53,7 +53,10 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     _check_options(reader.source, header, options)
     blocks = _blocks(reader.source, header) if header.mapped else None
     stop = blocks.table.stop if blocks else header.stop + header.blocks * header.block_bytes
-    warnings = [*odd_names(header), *_leftover(reader.source, header, stop, options)]
+    warnings = [
+        *odd_names(reader.source.name, header),
+        *_leftover(reader.source, header, stop, options),
+    ]
     if blocks is None:
         names = dimension_names(header, options)
         return _container(header, options, names, _unmapped(header), (), warnings)

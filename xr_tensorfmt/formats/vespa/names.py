@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
 from xr_tensorfmt.formats.vespa.header import Header
 from xr_tensorfmt.tensor import named_dims
@@ -57,8 +58,11 @@ def dimension_names(header: Header, options: OpenOptions, *taken: str) -> tuple[
     return names
 
 
-def odd_names(header: Header) -> Iterator[str]:
+def odd_names(path: str, header: Header) -> Iterator[str]:
     """Say which names Vespa's own parsers of types would refuse."""
     for name in header.mapped + header.indexed:
         if not USUAL_NAME.fullmatch(name):
-            yield f"the dimension {name!r} has a name that Vespa refuses in types"
+            yield (
+                f"{path}: the dimension {shortened(repr(name))} has a name that Vespa refuses in "
+                "types"
+            )
