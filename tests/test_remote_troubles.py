@@ -207,7 +207,8 @@ def test_a_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp
     url = "simplecache::" + http.put("once", tf.version_0_9(np.zeros(4 * MIB)))
     options = {"simplecache": {"cache_storage": str(tmp_path)}}
     opened(url, storage_options=options).load()
-    assert http.log.gets == [(0, -1)] * 2  # one of them asks whether it is there
+    # Some versions of fsspec ask in the same way whether it is there.
+    assert http.log.gets in ([(0, -1)], [(0, -1)] * 2)
 
 
 def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
