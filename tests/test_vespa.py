@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from hypothesis import given
+from hypothesis import strategies as st
 
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa import VESPA
+from xr_tensorfmt.layouts.texts import repeated_text
 from xr_tensorfmt.narrow import BFloat16
 from xr_tensorfmt.sources import open_source
 
@@ -236,10 +238,30 @@ def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> Non
         open_vespa(content, sparse="dense")
 
 
-def test_repeated_labels_are_looked_for_among_so_many_blocks_alone(monkeypatch) -> None:
+def test_repeated_labels_among_many_blocks_are_found_when_all_are_read(monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 2)
+    monkeypatch.setattr("xr_tensorfmt.layouts.labels.COMPARED_AT_OPENING", 2)
     content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.MOST_COMPARED", 2)
-    assert not open_vespa(content).indexes["k"].is_unique
+    with pytest.warns(TensorFormatWarning, match="more than one block has the label 'a'") as caught:
+        ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert caught[0].filename == __file__
+    assert not ds.indexes["k"].is_unique
+    unread = xr.open_dataset(
+        memoryview(content), engine="tensorfmt", format="vespa", sparse="stored"
+    )
+    with pytest.warns(TensorFormatWarning, match="more than one block has the label 'a'"):
+        unread.k.load()
+    two = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("a", "b"), ("a", "c")], np.ones(3))
+    assert open_vespa(two, sparse="stored").k.values.tolist() == ["a", "a", "a"]
+
+
+@given(st.lists(st.text(max_size=2)))
+def test_a_text_is_repeated_if_a_set_of_all_is_smaller(texts: list[str]) -> None:
+    array = np.empty(len(texts), dtype=object)
+    array[:] = texts
+    found = repeated_text(array)
+    assert (found is None) == (len(set(texts)) == len(texts))
+    assert found is None or texts.count(found) > 1
 
 
 def test_an_odd_dimension_name_is_read_with_a_warning() -> None:

@@ -157,7 +157,7 @@ def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows)
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
     monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.MOST_COMPARED", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 0)
     values = vf.values_for("int8", (4, 70000))
     labels = [("aa",), ("b",), ("ccc",), ("dd",)]
     content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)

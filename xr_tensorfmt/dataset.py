@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from collections.abc import Hashable
@@ -14,7 +13,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
 from xr_tensorfmt import formats, groups
 from xr_tensorfmt.collector import paused_collector
-from xr_tensorfmt.errors import TensorFormatWarning
+from xr_tensorfmt.errors import TensorFormatWarning, frames_to_the_user
 from xr_tensorfmt.lazyarray import DistinctVariable, held, lazy_array
 from xr_tensorfmt.request import Request
 from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_by_fsspec, open_source
@@ -99,7 +98,7 @@ def _parse(file: Any, request: Request) -> tuple[Source, Container]:
     source, head = _open(file, request)
     container = formats.parse(source, request.options, request.format, head)
     for message in container.warnings:
-        warnings.warn(message, TensorFormatWarning, stacklevel=_frames_to_the_user())
+        warnings.warn(message, TensorFormatWarning, stacklevel=frames_to_the_user())
     return source, container
 
 
@@ -111,14 +110,6 @@ def _open(file: Any, request: Request) -> tuple[Source, bytes]:
     if request.storage_options:
         raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
     return open_source(file, request.io), b""
-
-
-def _frames_to_the_user() -> int:
-    """How far up, from the caller of this, the code is that called xarray."""
-    frame, count = inspect.currentframe(), 0
-    while frame and frame.f_globals["__name__"].startswith(("xr_tensorfmt.", "xarray.")):
-        frame, count = frame.f_back, count + 1
-    return count
 
 
 def _datasets(file: Any, request: Request, kind: type[Variable] | None) -> dict[str, Dataset]:

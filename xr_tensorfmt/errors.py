@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -72,3 +73,11 @@ class SourceChangedError(TensorFormatError):
 
 class TensorFormatWarning(UserWarning):
     """The file breaks a rule of its format in a way that leaves no doubt about its values."""
+
+
+def frames_to_the_user() -> int:
+    """How far up, from the caller of this, the code is that called xarray; for warnings."""
+    frame, count = inspect.currentframe(), 0
+    while frame and frame.f_globals["__name__"].startswith(("xr_tensorfmt.", "xarray.")):
+        frame, count = frame.f_back, count + 1
+    return count

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import (
+    TensorFormatError,
+    TensorFormatWarning,
+    frames_to_the_user,
+    shortened,
+)
 from xr_tensorfmt.extents import Bytes, Extents, Integers
 from xr_tensorfmt.layouts.base import Layout
 from xr_tensorfmt.layouts.blocks import Blocks
 from xr_tensorfmt.layouts.blockscan import LARGE_BLOCK
 from xr_tensorfmt.layouts.blocktable import Listed, Regular
 from xr_tensorfmt.layouts.labelled import label_at
-from xr_tensorfmt.layouts.texts import UndecodableError, decode_texts
+from xr_tensorfmt.layouts.texts import UndecodableError, decode_texts, repeated_text
 from xr_tensorfmt.selection import Entry, Selection, entry_indices, entry_part
 from xr_tensorfmt.sources.base import Source
 
 LabelErrors = Literal["strict", "surrogateescape"]
+
+COMPARED_AT_OPENING = 1 << 16
+"""Blocks of a local file up to which repeated labels are looked for when it is opened.
+
+Else they are when all labels of blocks with one label each are read, as for an index.
+"""
 
 # Bytes of the file that are looked at together, and labels that are.
 _WINDOW = 16 << 20
@@ -79,7 +91,20 @@ class Labels(Layout):
         for first in range(0, texts.size, count):
             part = entry_part(selection.entries[0], first, count)
             self._read_batch(texts[first : first + count], source, part)
+        is_index = self.blocks.table.form.labels == 1 and selection.size == self.shape[0]
+        if is_index and (texts.size > COMPARED_AT_OPENING or source.distant):
+            self._warn_of_repeated(source, texts)
         return texts
+
+    def _warn_of_repeated(self, source: Source, texts: Array) -> None:
+        label = repeated_text(texts)
+        if label is not None:
+            warnings.warn(
+                f"{source.name}: more than one block has the label {shortened(repr(label))}, which "
+                "Vespa may refuse; all are kept",
+                TensorFormatWarning,
+                stacklevel=frames_to_the_user(),
+            )
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch each label once."""

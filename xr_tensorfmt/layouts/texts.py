@@ -62,6 +62,31 @@ def decode_texts(
         texts[part] = np.fromiter(_decoded(rows, numbers, errors), object, numbers.size)
 
 
+def repeated_text(texts: NDArray[Any]) -> str | None:
+    """A text that occurs more than once, if there is one.
+
+    Parameters
+    ----------
+    texts : ndarray of object
+        The texts.
+
+    Returns
+    -------
+    str or None
+    """
+    # Python keeps the hashes, which an index of these texts needs anyway.
+    hashes = np.fromiter(map(hash, texts.tolist()), np.int64, texts.size)
+    hashes.sort()
+    if not (hashes[1:] == hashes[:-1]).any():
+        return None
+    seen: set[str] = set()
+    for text in texts.tolist():
+        if text in seen:
+            return str(text)
+        seen.add(text)
+    return None
+
+
 def _alike(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
     """Texts of one length, not too many at a time: their numbers, and a key for them."""
     order, cuts = np.arange(lengths.size), [0, lengths.size]

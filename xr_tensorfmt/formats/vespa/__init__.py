@@ -18,12 +18,10 @@ from xr_tensorfmt.formats.vespa.recognition import recognises
 from xr_tensorfmt.layouts import Blocks, Dense, Held, Labels, Layout
 from xr_tensorfmt.layouts.blocktable import find_blocks
 from xr_tensorfmt.layouts.labelled import BlockForm
+from xr_tensorfmt.layouts.labels import COMPARED_AT_OPENING
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container, Tensor
-
-MOST_COMPARED = 1 << 16
-"""Blocks up to which repeated labels are looked for when a file is opened."""
 
 
 def parse(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -144,7 +142,7 @@ def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -
 
 def _repeated(source: Source, labels: tuple[Labels, ...]) -> Iterator[str]:
     count = labels[0].blocks.table.count
-    if count > MOST_COMPARED or source.distant:
+    if count > COMPARED_AT_OPENING or source.distant:
         return
     everything = Selection.everything((count,))
     block = repeated_block([each.read(source, everything) for each in labels])
