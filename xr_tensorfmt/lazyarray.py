@@ -179,7 +179,7 @@ def unread(variable: Variable) -> Unread | None:
         None if the values are in memory, computed, of another engine, or picked by a vectorised
         key; and of a dask array unless it is as it was made of the lazy array.
     """
-    data: Any = variable._data  # noqa: SLF001  # .data would read
+    data = held(variable)
     if variable.chunks is not None:
         # dask keeps under this key what it made an array of; arrays derived of that are named anew.
         data = data.dask.get(f"original-{data.name}")

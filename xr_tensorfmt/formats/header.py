@@ -90,6 +90,12 @@ class HeaderReader:
         """A little-endian unsigned integer; the errors of `bytes_at`."""
         return int.from_bytes(self.bytes_at(offset, length, field), "little")
 
+    def error(
+        self, field: str, found: object, expected: str, hint: str, offset: int
+    ) -> TensorFormatError:
+        """An error about a field of this file."""
+        return TensorFormatError(self.source.name, field, found, expected, hint, offset=offset)
+
     def _fetch(self, start: int, stop: int) -> bytes:
         return self.source.read(Extents.single(start, stop)).tobytes() if stop > start else b""
 
@@ -141,6 +147,4 @@ class Cursor:
         self, field: str, found: object, expected: str, hint: str, *, back: int = 0
     ) -> TensorFormatError:
         """An error about the field that begins `back` bytes before the next one."""
-        return TensorFormatError(
-            self.reader.source.name, field, found, expected, hint, offset=self.offset - back
-        )
+        return self.reader.error(field, found, expected, hint, self.offset - back)

@@ -142,9 +142,7 @@ class ComplexPlanes(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the real parts, then those of the imaginary ones."""
-        parts = [self.real.extents(selection), self.imaginary.extents(selection)]
-        starts = np.concatenate([each.starts for each in parts])
-        return Extents.joined(starts, starts + np.concatenate([each.lengths for each in parts]))
+        return Extents.union([self.real.extents(selection), self.imaginary.extents(selection)])
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read one part after the other."""

@@ -60,7 +60,7 @@ class Scattered(Layout):
         """The cells of those blocks that lie in the selection."""
         numbers = np.sort(self._stored(selection)[0])
         if not numbers.size:
-            return Extents(numbers, numbers)
+            return Extents.none()
         return self.blocks.extents(self._of_blocks(numbers, selection))
 
     def read(self, source: Source, selection: Selection) -> Array:

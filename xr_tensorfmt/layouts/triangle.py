@@ -103,13 +103,8 @@ class Mirrored(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """What is stored of the selection, and what is stored of its mirror image."""
-        parts = [self.upper.extents(selection), self.upper.extents(selection.permuted((1, 0)))]
-        starts = np.concatenate([each.starts for each in parts])
-        stops = starts + np.concatenate([each.lengths for each in parts])
-        order = np.argsort(starts, kind="stable")
-        starts, stops = starts[order], np.maximum.accumulate(stops[order])
-        starts[1:] = np.maximum(starts[1:], stops[:-1])
-        return Extents.joined(starts, stops)
+        mirror = selection.permuted((1, 0))
+        return Extents.union([self.upper.extents(selection), self.upper.extents(mirror)])
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows."""

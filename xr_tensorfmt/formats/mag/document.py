@@ -98,14 +98,13 @@ def _read_header(reader: HeaderReader) -> tuple[int, Section, Section]:
     header = reader.bytes_at(0, _HEADER.size, "the MAG header")
     _, _, aux, text, text_bytes, data, data_bytes = _HEADER.unpack(header)
     if aux & ~_BIG_ENDIAN:
-        raise _error(reader, "aux", f"{aux:#x}", "0 or 1", "it is damaged", 8)
+        raise reader.error("aux", f"{aux:#x}", "0 or 1", "it is damaged", 8)
     if text_bytes > MOST_DOCUMENT_BYTES:
         limit = f"up to {MOST_DOCUMENT_BYTES} bytes"
-        raise _error(reader, "the document's length", text_bytes, limit, "it is damaged", 20)
+        raise reader.error("the document's length", text_bytes, limit, "it is damaged", 20)
     sections = Section(text, text + text_bytes), Section(data, data + data_bytes)
     if not _HEADER.size <= text <= sections[0].stop <= data <= sections[1].stop:
-        raise _error(
-            reader,
+        raise reader.error(
             "the places of document and data",
             f"bytes {text} to {sections[0].stop} and {data} to {sections[1].stop}",
             "one after the other",
@@ -113,8 +112,7 @@ def _read_header(reader: HeaderReader) -> tuple[int, Section, Section]:
             12,
         )
     if sections[1].stop > reader.source.size:
-        raise _error(
-            reader,
+        raise reader.error(
             "the data",
             f"cut off by the end of the file at byte {reader.source.size}",
             f"data up to byte {sections[1].stop}",
@@ -122,12 +120,6 @@ def _read_header(reader: HeaderReader) -> tuple[int, Section, Section]:
             data,
         )
     return aux, *sections
-
-
-def _error(
-    reader: HeaderReader, field: str, found: object, expected: str, hint: str, offset: int
-) -> TensorFormatError:
-    return TensorFormatError(reader.source.name, field, found, expected, hint, offset=offset)
 
 
 def _member(document: Document, name: str, kind: type) -> Any:

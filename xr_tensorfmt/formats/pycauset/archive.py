@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.pycauset.matrix import Matrix
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
@@ -73,8 +72,7 @@ def read_archive(reader: HeaderReader) -> Matrix:
             break
     for name in (METADATA, DATA):
         if name not in found:
-            raise _error(
-                reader,
+            raise reader.error(
                 f"the entry {name!r}",
                 f"missing among {', '.join(map(repr, found)) or 'no entries'}",
                 "an entry that is stored as it is",
@@ -99,8 +97,7 @@ def _entries(reader: HeaderReader) -> Iterator[_Entry]:
         raw = reader.bytes_at(begin, name_length + extra_length, "the name of an entry")
         name = raw[:name_length].decode("utf-8", "replace")
         if method != _STORED or flags & _SIZE_FOLLOWS:
-            raise _error(
-                reader,
+            raise reader.error(
                 f"the entry {name!r}",
                 "compressed" if method != _STORED else "without its size",
                 "stored as it is",
@@ -111,8 +108,7 @@ def _entries(reader: HeaderReader) -> Iterator[_Entry]:
             size = _long_size(reader, raw[name_length:], offset)
         entry = _Entry(name, begin + len(raw), size, offset)
         if entry.offset + entry.size > reader.source.size:
-            raise _error(
-                reader,
+            raise reader.error(
                 f"the entry {name!r}",
                 f"{entry.size} bytes from byte {entry.offset} on",
                 f"to end within the {reader.source.size} bytes of the file",
@@ -128,8 +124,7 @@ def _long_size(reader: HeaderReader, extra: bytes, offset: int) -> int:
         tag, _, size, _ = _ZIP64.unpack(extra[: _ZIP64.size])
         if tag == _ZIP64_TAG:
             return int(size)
-    raise _error(
-        reader,
+    raise reader.error(
         "the size of an entry",
         "missing",
         "a first extra field with sizes of 8 bytes",
@@ -140,8 +135,7 @@ def _long_size(reader: HeaderReader, extra: bytes, offset: int) -> int:
 
 def _matrix(reader: HeaderReader, metadata: _Entry, data: _Entry) -> Matrix:
     if metadata.size > MOST_METADATA:
-        raise _error(
-            reader,
+        raise reader.error(
             METADATA,
             f"{metadata.size} bytes",
             f"at most {MOST_METADATA}",
@@ -154,8 +148,8 @@ def _matrix(reader: HeaderReader, metadata: _Entry, data: _Entry) -> Matrix:
     except (ValueError, RecursionError) as error:
         values = error
     if not isinstance(values, dict):
-        raise _error(
-            reader, METADATA, repr(raw[:40]), "a map in JSON", "it is damaged", metadata.offset
+        raise reader.error(
+            METADATA, repr(raw[:40]), "a map in JSON", "it is damaged", metadata.offset
         )
     facts = Metadata(values, reader.source.name, metadata.offset)
     return Matrix(
@@ -172,9 +166,3 @@ def _matrix(reader: HeaderReader, metadata: _Entry, data: _Entry) -> Matrix:
         facts.take("is_transposed", bool, False),
         attrs={"is_temporary": 0},
     )
-
-
-def _error(
-    reader: HeaderReader, field: str, found: str, expected: str, hint: str, offset: int
-) -> TensorFormatError:
-    return TensorFormatError(reader.source.name, field, found, expected, hint, offset=offset)

@@ -117,8 +117,8 @@ def _generation(reader: HeaderReader) -> str:
     if head.startswith(ZIP_MAGIC):
         return "zip"
     if not head.startswith(MAGIC):
-        raise _error(
-            reader, "the magic number", repr(head[:8]), repr(MAGIC), "it is no PyCauset file", 0
+        raise reader.error(
+            "the magic number", repr(head[:8]), repr(MAGIC), "it is no PyCauset file", 0
         )
     version = reader.unsigned(8, 4, "the version")
     word = reader.bytes_at(12, 4, "the matrix type")
@@ -129,25 +129,17 @@ def _generation(reader: HeaderReader) -> str:
     if version == 1 and int.from_bytes(word, "little") in _MATRIX_TYPES_OF_V1:
         return "v1"
     if version == 1 and not any(head[12:]):
-        raise _error(
-            reader,
+        raise reader.error(
             "the header",
             "that of a backing store of a PyCauset session, which has no shape and no types",
             "a saved matrix",
             "save the matrix with pycauset.save, and open that file",
             12,
         )
-    raise _error(
-        reader,
+    raise reader.error(
         "the version",
         f"{version}, then bytes {word.hex(' ')}",
         "2, or 1 and then 01 00 10 00 (a container) or a matrix type from 1 to 4",
         "the header is damaged, or of a newer version",
         8,
     )
-
-
-def _error(
-    reader: HeaderReader, field: str, found: str, expected: str, hint: str, offset: int
-) -> TensorFormatError:
-    return TensorFormatError(reader.source.name, field, found, expected, hint, offset=offset)
