@@ -24,7 +24,16 @@ ABOVE = {
     "lazyarray.py",
     "reads.py",
 }
-LOWER = [path for path in MODULES if path.relative_to(PACKAGE).as_posix() not in ABOVE]
+# Of the writers, those that plan and those that move bytes.
+WRITE_BELOW = {f"write/{name}.py" for name in ("conversion", "draft", "grid", "packing", "placing")}
+
+
+def is_lower(path: Path) -> bool:
+    place = path.relative_to(PACKAGE).as_posix()
+    return place in WRITE_BELOW or not (place in ABOVE or place.startswith("write/"))
+
+
+LOWER = [path for path in MODULES if is_lower(path)]
 
 
 def imported(path: Path) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.accessor import explain
@@ -11,6 +12,7 @@ from xr_tensorfmt.hexdigits import from_hex
 
 if TYPE_CHECKING:
     from xr_tensorfmt.counting import popcount
+    from xr_tensorfmt.write import to_file, to_mag, to_pycauset, to_tens, to_vespa
 
 __all__ = [
     "SourceChangedError",
@@ -21,15 +23,23 @@ __all__ = [
     "explain",
     "from_hex",
     "popcount",
+    "to_file",
+    "to_mag",
+    "to_pycauset",
+    "to_tens",
+    "to_vespa",
 ]
 
 __version__ = "0.1.0"
 
 
+_LATE = {name: "xr_tensorfmt.write" for name in __all__ if name.startswith("to_")}
+_LATE["popcount"] = "xr_tensorfmt.counting"
+
+
 def __getattr__(name: str) -> Any:
     """Import what not every user of xarray needs when it is asked for."""
-    if name == "popcount":
-        from xr_tensorfmt.counting import popcount  # noqa: PLC0415
-
-        return popcount
+    room = _LATE.get(name)
+    if room is not None:
+        return getattr(import_module(room), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

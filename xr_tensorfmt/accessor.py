@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 if TYPE_CHECKING:
+    from dask.delayed import Delayed
+
     from xr_tensorfmt.explanation import Explanation
+    from xr_tensorfmt.write.anyformat import FormatName
 
 Selection = Mapping[Any, Any] | None
 
@@ -73,3 +76,26 @@ class TensorFormatAccessor:
         Explanation
         """
         return explain(self._data, selection, **indexers)
+
+    def to_file(
+        self, path: Any, format: FormatName | None = None, **options: Any
+    ) -> Delayed | None:
+        """Write to a tensor file; as `xr_tensorfmt.to_file`.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            The file, or its URL.
+        format : {"tens", "vespa", "pycauset", "mag"}, optional
+            By default the end of the name decides.
+        **options
+            As for `xr_tensorfmt.to_file`.
+
+        Returns
+        -------
+        Delayed or None
+            What writes the file when it is computed, where ``compute=False``.
+        """
+        from xr_tensorfmt.write import to_file  # noqa: PLC0415  # importing xarray imports this
+
+        return to_file(self._data, path, format, **options)

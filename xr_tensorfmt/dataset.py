@@ -134,7 +134,7 @@ def _dataset(
     names: set[Hashable] = {each.name for each in container.coordinates}
     # Decoding acts by attributes alone, takes its time to find none, and looks at texts for dates.
     described = {name: each for name, each in variables.items() if each.attrs}
-    if described:
+    if described and not container.decoded:
         decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
         names |= more
         for name, each in decoded.items():

@@ -88,6 +88,26 @@ class Element(ABC):
         self.decode_into(values, raw)
         return values
 
+    def encode(self, values: Array) -> Array:
+        """Turn values into stored elements: the nearest ones where none is equal.
+
+        Parameters
+        ----------
+        values : ndarray of `dtype`
+            Any shape, any strides.
+
+        Returns
+        -------
+        ndarray of `stored`
+            The same shape, contiguous; it may be `values` itself.
+
+        Raises
+        ------
+        NotImplementedError
+            Nothing is written in this kind.
+        """
+        raise NotImplementedError(f"{self.name} is only read")
+
     @property
     def is_native(self) -> bool:
         """Whether the stored bytes are the values' bytes."""
@@ -166,6 +186,10 @@ class Plain(Element):
     def decode_into(self, values: Array, raw: Array) -> None:
         """Copy into native byte order."""
         np.copyto(values, raw)
+
+    def encode(self, values: Array) -> Array:
+        """Copy into the byte order of the file, where it is another one."""
+        return np.ascontiguousarray(values, dtype=self.stored).reshape(values.shape)
 
     def adopt(self, raw: Array) -> Array:
         """Change the byte order in place where that is possible at all."""

@@ -207,4 +207,4 @@ def _node(
     coordinates = tuple(each for each in container.coordinates if dims.issuperset(each.dims))
     if is_root:
         return replace(container, tensors=tensors, coordinates=coordinates)
-    return Container(tensors, coordinates)
+    return Container(tensors, coordinates, decoded=container.decoded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,13 @@ class BFloat16(Element):
     ----------
     big_endian : bool
         Whether the more significant byte comes first.
+    rounding : {"nearest", "down"}
+        What becomes of the lower half when values are written: the nearest value, the even one of
+        two, or cut off.
     """
 
     big_endian: bool = False
+    rounding: Literal["nearest", "down"] = "nearest"
 
     @property
     def name(self) -> str:
@@ -45,6 +49,20 @@ class BFloat16(Element):
     def decode_into(self, values: Array, raw: Array) -> None:
         """Move the bits up; those of NaN stay as they are too."""
         np.left_shift(raw, np.uint32(16), out=values.view(np.uint32), dtype=np.uint32)
+
+    def encode(self, values: Array) -> Array:
+        """Keep the upper half; NaN stays NaN."""
+        bits = np.ascontiguousarray(values).reshape(values.shape).view(np.uint32)
+        upper = (bits >> np.uint32(16)).astype(np.uint16)
+        nan = np.isnan(values)
+        if self.rounding == "nearest":
+            # Half of the last place, or a little less where it is even; NaN must not overflow.
+            half = np.uint32(0x7FFF) + (upper & np.uint16(1))
+            upper = np.where(nan, upper, ((bits + half) >> np.uint32(16)).astype(np.uint16))
+        if nan.any():
+            # Without a bit in the upper half it would be an infinity.
+            upper |= np.where(nan & (upper & np.uint16(0x7F) == 0), 0x40, 0).astype(np.uint16)
+        return upper.astype(self.stored, copy=False)
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,18 @@ class Float8E4M3FN(Element):
             # Every byte is in the table, so that no mode can change a value; this one is quick.
             np.take(table, flat[block], out=results[block], mode="clip")
 
+    def encode(self, values: Array) -> Array:
+        """Round to the nearest value, the even one of two; beyond 448 there is none but NaN."""
+        # From here on every value is up to 448, which has the largest of these numbers.
+        magnitudes, most = _float8_values()[:0x7F].astype(np.float64), 0x7E
+        between = (magnitudes[1:] + magnitudes[:-1]) / 2
+        magnitude = np.abs(values).astype(np.float64)
+        bits = np.searchsorted(between, magnitude, side="left")
+        tie = (bits < most) & (bits & 1 == 1) & (between[np.minimum(bits, most - 1)] == magnitude)
+        bits += tie
+        bits[~(magnitude <= 464)] = 0x7F
+        return (bits | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+
 
 @dataclass(frozen=True)
 class Boolean(Element):
@@ -105,6 +135,10 @@ class Boolean(Element):
     def decode_into(self, values: Array, raw: Array) -> None:
         """Compare with zero."""
         np.not_equal(raw, 0, out=values)
+
+    def encode(self, values: Array) -> Array:
+        """Bytes 0 and 1, as numpy has them."""
+        return np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
 
 
 @cache

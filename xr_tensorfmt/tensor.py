@@ -53,6 +53,10 @@ class Container:
         Other files that values are read from.
     warnings : tuple of str
         Rules of the format that the file breaks in a way that leaves no doubt about its values.
+    note : mapping, optional
+        What our writers have noted of the Dataset, as it is in the file and not yet applied.
+    decoded : bool
+        Whether attributes describe the values as they are, so that xarray has nothing to decode.
     """
 
     tensors: tuple[Tensor, ...]
@@ -61,6 +65,8 @@ class Container:
     encoding: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Source, ...] = ()
     warnings: tuple[str, ...] = ()
+    note: Any = None
+    decoded: bool = False
 
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.formats.annotation import annotated
 from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse, TextErrors
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.mag import MAG
@@ -67,6 +68,8 @@ def parse(
             "says what elements are that are not stored; leave it out"
         )
     container = chosen.parse(reader, options)
+    if container.note is not None:
+        container = annotated(source.name, container, options)
     if options.dims is not None:
         _check_named_variables(container, options)
         _check_lengths(container, options)

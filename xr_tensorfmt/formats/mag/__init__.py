@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.annotation import KEY as NOTE_KEY
 from xr_tensorfmt.formats.base import Format, OpenOptions
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.mag.archive import read_archive
@@ -66,9 +67,10 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     }
     return Container(
         tensors,
-        attrs=contents.metadata,
+        attrs={key: value for key, value in contents.metadata.items() if key != NOTE_KEY},
         encoding={"tensorfmt": facts},
         warnings=contents.warnings,
+        note=contents.metadata.get(NOTE_KEY),
     )
 
 

@@ -29,10 +29,14 @@ ALIGNMENT = 4096
 MOST_DOCUMENT_BYTES = 128 << 20
 """Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
 
-_HEADER = Struct("<4sIIQQQQ")
+HEADER = Struct("<4sIIQQQQ")
+"""Magic, version, aux, then offset and length of the document and of the data."""
+
+NAMES = {"bool": "boolean"}
+"""What the document calls dtypes that have another name elsewhere."""
+
 _BIG_ENDIAN = 1
 _DRAFT_HEADER_BYTES = 40
-_NAMES = {"bool": "boolean"}
 _MOST_COUNT = (1 << 63) - 1
 _fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
@@ -91,19 +95,19 @@ def _read_header(reader: HeaderReader) -> tuple[int, Section, Section]:
             reader.source.name,
             "the header",
             f"the one of {_DRAFT_HEADER_BYTES} bytes of a draft between magnetron 0.1.9 and 0.2.0",
-            f"one of {_HEADER.size} bytes",
+            f"one of {HEADER.size} bytes",
             "load it with the commit that wrote it, and save it with a release",
             offset=8,
         )
-    header = reader.bytes_at(0, _HEADER.size, "the MAG header")
-    _, _, aux, text, text_bytes, data, data_bytes = _HEADER.unpack(header)
+    header = reader.bytes_at(0, HEADER.size, "the MAG header")
+    _, _, aux, text, text_bytes, data, data_bytes = HEADER.unpack(header)
     if aux & ~_BIG_ENDIAN:
         raise reader.error("aux", f"{aux:#x}", "0 or 1", "it is damaged", 8)
     if text_bytes > MOST_DOCUMENT_BYTES:
         limit = f"up to {MOST_DOCUMENT_BYTES} bytes"
         raise reader.error("the document's length", text_bytes, limit, "it is damaged", 20)
     sections = Section(text, text + text_bytes), Section(data, data + data_bytes)
-    if not _HEADER.size <= text <= sections[0].stop <= data <= sections[1].stop:
+    if not HEADER.size <= text <= sections[0].stop <= data <= sections[1].stop:
         raise reader.error(
             "the places of document and data",
             f"bytes {text} to {sections[0].stop} and {data} to {sections[1].stop}",
@@ -162,7 +166,7 @@ def _renamed(path: str, mapped: Mapping[str, Any]) -> tuple[str, ...]:
     for key, entry in mapped.items():
         name = THIRTEEN[entry["dtype_id"]]
         found = entry.get("dtype")
-        if found != _NAMES.get(name, name):
+        if found != NAMES.get(name, name):
             message = (
                 f"{path}: the dtype of {shortened(repr(key))} is {shortened(repr(found))} by name, "
                 f"but {name} by its number {entry['dtype_id']}, and is read so, as magnetron does."

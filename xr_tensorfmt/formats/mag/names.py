@@ -137,9 +137,7 @@ def dims_of(
         As for `named_dims`; or one of the names is a key.
     """
     key = tensor.key
-    default = tuple([f"{key}_dim_{axis}" for axis in range(len(tensor.shape))])
-    if not keys.isdisjoint(default):
-        default = tuple(_unlike(name, keys) for name in default)
+    default = default_dims(key, len(tensor.shape), keys)
     if key not in requested:
         return default
     names = named_dims(requested, key, default)
@@ -150,6 +148,28 @@ def dims_of(
                 f"{name!r}; choose another"
             )
     return names
+
+
+def default_dims(key: str, rank: int, keys: set[str]) -> tuple[str, ...]:
+    """Names for dimensions that no one has named.
+
+    Parameters
+    ----------
+    key : str
+        The tensor that they are of.
+    rank : int
+        How many they are.
+    keys : set of str
+        All keys of the file, none of which is one of the names.
+
+    Returns
+    -------
+    tuple of str
+    """
+    default = tuple([f"{key}_dim_{axis}" for axis in range(rank)])
+    if keys.isdisjoint(default):
+        return default
+    return tuple(_unlike(name, keys) for name in default)
 
 
 def _unlike(name: str, keys: set[str]) -> str:

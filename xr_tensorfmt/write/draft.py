@@ -1,0 +1,226 @@
+"""A local file in the making: it takes its name when it is complete, and not before."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from errno import EINVAL, ENOTSUP, EOPNOTSUPP, EPERM
+
+from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.write.placing import (
+    BINARY,
+    opened,
+    reserve,
+    sync_folder,
+    write_at,
+    write_batches,
+)
+
+SUFFIX = ".part"
+"""End of the name of an unfinished file."""
+
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes that are known before any value is.
+
+    Parameters
+    ----------
+    offset : int
+        Where they belong.
+    data : bytes
+        The bytes.
+    """
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file that lies unfinished beside the one that it is to become.
+
+    Its first bytes, by which its format is known, are written last: what a killed process leaves
+    behind is of no format at all.
+
+    Parameters
+    ----------
+    target : str
+        The file that it is to become.
+    path : str
+        Where it lies until then.
+    size : int
+        Bytes of the whole file.
+    replace : bool
+        Whether it may take the place of a file.
+    """
+
+    target: str
+    path: str
+    size: int
+    replace: bool
+
+    def begin(self) -> Draft:
+        """Make the file and ask the system for all of its space, so that none can run out later.
+
+        Returns
+        -------
+        Draft
+            This one.
+
+        Raises
+        ------
+        OSError
+            The file cannot be made, or there is no space for it.
+        """
+        with self._explained():
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
+            try:
+                reserve(descriptor, self.size)
+            except OSError:
+                self.discard()
+                raise
+            finally:
+                os.close(descriptor)
+        return self
+
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+        """Put bytes into their places; any number of threads and processes may do so at once.
+
+        Parameters
+        ----------
+        batches : iterator of (Extents, ndarray of uint8)
+            Ranges of the file, and what belongs there.
+
+        Raises
+        ------
+        OSError
+            The system does not take them.
+        """
+        with self._explained():
+            write_batches(self.path, batches)
+
+    def finish(self, pieces: Sequence[Piece]) -> None:
+        """Write what is left, wait until the disk has all of it, and give the file its name.
+
+        Parameters
+        ----------
+        pieces : sequence of Piece
+            The header first.
+
+        Raises
+        ------
+        FileExistsError
+            The file must not be replaced, and there is one by now.
+        OSError
+            The system refuses something else.
+        """
+        with self._explained():
+            with opened(self.path) as descriptor:
+                for piece in reversed(pieces):
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                self._keep_mode(descriptor)
+                os.fsync(descriptor)
+            self._publish()
+            sync_folder(os.path.dirname(self.target))
+
+    def discard(self) -> None:
+        """Remove the unfinished file, if there is one."""
+        with suppress(OSError):
+            os.unlink(self.path)
+
+    def _publish(self) -> None:
+        if self.replace:
+            os.replace(self.path, self.target)
+            return
+        try:
+            os.link(self.path, self.target)
+        except OSError as error:
+            if error.errno not in (EPERM, ENOTSUP, EOPNOTSUPP):
+                raise
+            # File systems without links leave a moment between asking and renaming.
+            check_absent(self.target)
+            os.rename(self.path, self.target)
+        else:
+            os.unlink(self.path)
+
+    def _keep_mode(self, descriptor: int) -> None:
+        """Who may read a file is not changed by writing it anew."""
+        with suppress(OSError, AttributeError):
+            os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of an error of the system what was being done; it keeps its kind."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno is None or error.filename == self.target:
+                raise
+            reason = f"{error.strerror}, while writing the {self.size} bytes of it; {_HINT}"
+            raise OSError(error.errno, reason, self.target) from error
+
+
+_HINT = "what was there before is unchanged"
+
+
+def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
+    """The draft of a file.
+
+    Parameters
+    ----------
+    path : str
+        The file; of a symbolic link, what it points to.
+    size : int
+        Bytes of the whole file.
+    unique : str
+        What tells drafts of one file apart.
+    replace : bool
+        Whether it may take the place of a file.
+
+    Returns
+    -------
+    Draft
+
+    Raises
+    ------
+    FileExistsError
+        There is such a file, and it must not be replaced.
+    IsADirectoryError, FileNotFoundError
+        It is a folder, or in one that does not exist.
+    """
+    target = os.path.realpath(path)
+    folder, name = os.path.split(target)
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(EINVAL, "it is no ordinary file, so that nothing can take its place", path)
+    if not replace:
+        check_absent(target)
+    end = f".{unique}{SUFFIX}"
+    short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
+    return Draft(target, os.path.join(folder, f".{short}{end}"), size, replace)
+
+
+def check_absent(path: str) -> None:
+    """Refuse to write over a file.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+
+    Raises
+    ------
+    FileExistsError
+        It exists.
+    """
+    if os.path.exists(path):
+        raise FileExistsError(f"{path} exists already; pass mode='w' to replace it")

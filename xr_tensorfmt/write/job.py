@@ -1,0 +1,80 @@
+"""One call of a writer: where to, how, and what the user has allowed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, get_args
+
+from dask.delayed import Delayed
+from xarray import DataArray, Dataset
+
+from xr_tensorfmt.write.blueprint import Blueprint
+from xr_tensorfmt.write.region import write_region
+from xr_tensorfmt.write.saving import save
+from xr_tensorfmt.write.subject import Encoding, Part, Subject, subject_of
+
+Mode = Literal["w", "x"]
+
+Plan = Callable[[Subject], Blueprint]
+"""How a format arranges a Dataset in a file."""
+
+
+class SaveOptions(TypedDict, total=False):
+    """Keywords of every writer; `to_file` says what they mean."""
+
+    mode: Mode
+    compute: bool
+    region: Mapping[str, slice] | None
+    encoding: Encoding | None
+    drop: Collection[Part]
+    storage_options: Mapping[str, Any] | None
+    fs: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The same keywords, looked over."""
+
+    mode: Mode = "w"
+    compute: bool = True
+    region: Mapping[str, slice] | None = None
+    encoding: Encoding | None = None
+    drop: Collection[Part] = ()
+    storage_options: Mapping[str, Any] | None = None
+    fs: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuse words that mean nothing."""
+        if self.mode not in get_args(Mode):
+            raise ValueError(
+                f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
+            )
+
+    def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
+        """Write.
+
+        Parameters
+        ----------
+        data : Dataset or DataArray
+            What the user has.
+        path : str or PathLike
+            Where to.
+        format : str
+            The format's name.
+        plan : callable
+            How the format arranges it.
+
+        Returns
+        -------
+        Delayed or None
+            What writes the file when it is computed, or None if that is done.
+        """
+        name = os.fspath(path)
+        if not isinstance(name, str):
+            raise TypeError(f"{path!r} is neither a path nor a URL; pass a text or a PathLike")
+        subject = subject_of(data, name, format, self.encoding, self.drop)
+        if self.region is not None:
+            return write_region(subject, self.region, format.lower(), compute=self.compute)
+        return save(plan(subject), name, replace=self.mode == "w", compute=self.compute)

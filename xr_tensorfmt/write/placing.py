@@ -1,0 +1,115 @@
+"""Bytes into their places in a local file, by plain calls of the system."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import EINVAL, ENOTSUP, EOPNOTSUPP
+
+from xr_tensorfmt.extents import Bytes, Extents
+
+BINARY = getattr(os, "O_BINARY", 0)
+"""Flag for opening a file without changes to line ends, which one system needs."""
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """Open a file that is there already, for writing into it.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+
+    Yields
+    ------
+    int
+        Its descriptor.
+    """
+    descriptor = os.open(path, os.O_RDWR | BINARY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    """Put bytes into their places in a file that is there already.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    batches : iterator of (Extents, ndarray of uint8)
+        Ranges of the file, and what belongs there.
+    """
+    with opened(path) as descriptor:
+        for extents, data in batches:
+            _write_extents(descriptor, extents, data)
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Ask the system for all the space of a file, where it can be asked.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    size : int
+        Its bytes.
+
+    Raises
+    ------
+    OSError
+        There is not so much.
+    """
+    if hasattr(os, "posix_fallocate") and size:
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in (EINVAL, ENOTSUP, EOPNOTSUPP):
+                raise
+    os.ftruncate(descriptor, size)
+
+
+def _write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
+    buffer = data.data
+    position = 0
+    for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
+        write_at(descriptor, buffer[position : position + length], start)
+        position += length
+
+
+def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """Write all bytes of a buffer from a place on.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    buffer : memoryview
+        The bytes.
+    offset : int
+        Where the first one belongs.
+    """
+    while buffer:
+        count = os.pwrite(descriptor, buffer, offset)
+        buffer = buffer[count:]
+        offset += count
+
+
+def sync_folder(folder: str) -> None:
+    """Make a new name last; where folders cannot be synced the system sees to it.
+
+    Parameters
+    ----------
+    folder : str
+        The folder that the name is in.
+    """
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,235 @@
+"""What a user wants written, looked over once for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.elements import Element, StoredDtype
+from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.formats.base import OpenOptions
+from xr_tensorfmt.write.conversion import Conversion
+
+Part = Literal["name", "dims", "coords", "attrs"]
+"""What a user can give leave to lose."""
+
+Encoding = Mapping[Any, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A Dataset, with what the user has asked for.
+
+    Parameters
+    ----------
+    path : str
+        The file to be, for errors.
+    format : str
+        Its format, for errors.
+    variables : mapping of str to Variable
+        The data variables.
+    coordinates : mapping of str to Variable
+        The coordinates.
+    attrs : mapping
+        The attributes of the whole.
+    encoding : mapping
+        What the user wants variables to be stored as.
+    drop : frozenset of str
+        What need not be kept where the format has no place for it.
+    """
+
+    path: str
+    format: str
+    variables: Mapping[str, Variable]
+    coordinates: Mapping[str, Variable]
+    attrs: Mapping[Any, Any]
+    encoding: Encoding
+    drop: frozenset[str]
+
+    @property
+    def only(self) -> tuple[str, Variable]:
+        """The one variable of a format that holds one tensor; ValueError where there are more."""
+        if len(self.variables) != 1:
+            names = shortened(", ".join(map(repr, self.variables))) or "none"
+            raise ValueError(
+                f"{self.path}: a {self.format} file holds one variable, the Dataset has "
+                f"{len(self.variables)} ({names}); pass one of them, as a DataArray, or write MAG"
+            )
+        return next(iter(self.variables.items()))
+
+    def dropping(self, part: Part, what: str, way_out: str) -> None:
+        """Refuse to lose something that the format has no place for, unless it may be dropped.
+
+        Parameters
+        ----------
+        part : {"name", "dims", "coords", "attrs"}
+            Its kind.
+        what : str
+            What would be lost, for the message.
+        way_out : str
+            What would work instead.
+
+        Raises
+        ------
+        ValueError
+            The user has not said that it may be dropped.
+        """
+        if part not in self.drop:
+            raise ValueError(
+                f"{self.path}: {self.format} has no place for {what}; {way_out}, "
+                f"or pass drop=[{part!r}] to leave it out"
+            )
+
+    def conversion(self, name: str, variable: Variable, elements: Mapping[str, Element]) -> Any:
+        """What becomes of the values of a variable.
+
+        Parameters
+        ----------
+        name : str
+            The variable.
+        variable : Variable
+            Its values.
+        elements : mapping of str to Element
+            What the format can hold, by the usual names of dtypes.
+
+        Returns
+        -------
+        Conversion
+            To the dtype of ``encoding=``; else to what the file held that it was opened from,
+            where numpy has no such dtype; else to its own.
+
+        Raises
+        ------
+        ValueError
+            The format has no such dtype.
+        """
+        requested = self.encoding.get(name, {}).get("dtype")
+        inherited = variable.encoding.get("dtype")
+        if requested is not None:
+            wanted, exact = _dtype_name(requested), False
+        elif (
+            isinstance(inherited, StoredDtype)
+            and inherited.name in elements
+            and elements[inherited.name].dtype == variable.dtype
+        ):
+            wanted, exact = inherited.name, True
+        else:
+            wanted, exact = variable.dtype.name, True
+        element = elements.get(wanted)
+        if element is None:
+            raise self._no_such_dtype(name, variable, wanted, elements)
+        if variable.dtype.kind not in "biufc" or (
+            variable.dtype.kind == "c" and element.dtype.kind != "c"
+        ):
+            raise self._no_such_dtype(name, variable, variable.dtype.name, elements)
+        return Conversion(name, element, exact)
+
+    def _no_such_dtype(
+        self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
+    ) -> ValueError:
+        way_out = f"convert it, as by ds[{name!r}].astype(...)"
+        if variable.dtype.kind in "biuf":
+            way_out = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
+        return ValueError(
+            f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
+            f"{', '.join(elements)}; {way_out}, or write another format"
+        )
+
+
+def subject_of(
+    data: Dataset | DataArray, path: str, format: str, encoding: Encoding | None, drop: Any
+) -> Subject:
+    """Look over what is to be written.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What the user has; a DataArray without a name is called ``"tensor"``.
+    path, format : str
+        The file to be, for errors.
+    encoding : mapping, optional
+        As the user gave it.
+    drop : collection of str
+        As the user gave it.
+
+    Returns
+    -------
+    Subject
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none of these, has names that are no texts or an index of several levels, or the
+        other arguments make no sense.
+    """
+    dataset = _dataset(data)
+    for name in (*dataset.variables, *dataset.dims):
+        _check_name(path, name)
+    for name, index in dataset.xindexes.items():
+        if len(index.create_variables()) > 1:
+            raise ValueError(
+                f"{path}: {name!r} belongs to an index of several levels, which no file holds; "
+                f"call reset_index({name!r}) first"
+            )
+    _check_encoding(dataset, encoding or {})
+    plain = {str(name): each.variable.to_base_variable() for name, each in dataset.items()}
+    coords = {str(name): each.variable.to_base_variable() for name, each in dataset.coords.items()}
+    return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
+
+
+def _dataset(data: Dataset | DataArray) -> Dataset:
+    if isinstance(data, DataArray):
+        name = OpenOptions.name if data.name is None else data.name
+        array = data.drop_vars([name]) if name in data.coords else data
+        return array.to_dataset(name=name)
+    if not isinstance(data, Dataset):
+        raise TypeError(
+            f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
+        )
+    return data
+
+
+def _check_name(path: str, name: Hashable) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{path}: the name {name!r} is no text; rename it to {str(name)!r}")
+
+
+def _check_encoding(dataset: Dataset, encoding: Encoding) -> None:
+    for name, wanted in encoding.items():
+        if name not in dataset.variables:
+            raise ValueError(
+                f"encoding= names {name!r}, which is none of the variables "
+                f"{shortened(', '.join(map(repr, dataset.variables)))}"
+            )
+        unknown = set(wanted) - {"dtype"}
+        if unknown:
+            raise ValueError(
+                f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
+                "only 'dtype' means something here"
+            )
+
+
+def _dropped(drop: Collection[str]) -> frozenset[str]:
+    known = get_args(Part)
+    if isinstance(drop, str) or not set(drop) <= set(known):
+        raise ValueError(f"drop={drop!r} is not a list of some of {', '.join(map(repr, known))}")
+    return frozenset(drop)
+
+
+def _dtype_name(dtype: Any) -> str:
+    """A dtype's usual name; those that numpy does not know are called by theirs."""
+    if isinstance(dtype, str | StoredDtype):
+        try:
+            return str(np.dtype(str(dtype)).name)
+        except TypeError:
+            return str(dtype)
+    return str(np.dtype(dtype).name)
+
+
+def without_coordinates(subject: Subject) -> Subject:
+    """The same without its coordinates, which the user has given leave to drop."""
+    return replace(subject, coordinates={})
