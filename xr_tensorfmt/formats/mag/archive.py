@@ -24,8 +24,8 @@ from xr_tensorfmt.formats.mag.records import ALIGNMENT, Record, place, read_reco
 
 HEADER = Struct("<4sIIIII")
 _CHECKSUM_AT, _CHECKED_FROM = 8, 12
-_METADATA = Struct("<IQI")
-_INT64, _FLOAT64 = 1, 2
+METADATA = Struct("<IQI")
+INT64, FLOAT64 = 1, 2
 
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -75,21 +75,21 @@ def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     metadata: dict[str, int | float] = {}
     for number in range(count):
         what = f"metadata record {number}"
-        tag, payload, length = cursor.unpack(_METADATA, what)
-        if tag not in (_INT64, _FLOAT64):
+        tag, payload, length = cursor.unpack(METADATA, what)
+        if tag not in (INT64, FLOAT64):
             raise cursor.error(
                 f"the type tag of {what}",
                 tag,
-                f"{_INT64} for int64 or {_FLOAT64} for float64",
+                f"{INT64} for int64 or {FLOAT64} for float64",
                 "the header is damaged, or the file is of another format",
-                back=_METADATA.size,
+                back=METADATA.size,
             )
         key = take_key(cursor, length, what)
         if key in metadata:
             raise cursor.error(
                 "the key", f"{key!r} twice", "one metadata record for each key", "it is damaged"
             )
-        (metadata[key],) = unpack("<q" if tag == _INT64 else "<d", payload.to_bytes(8, "little"))
+        (metadata[key],) = unpack("<q" if tag == INT64 else "<d", payload.to_bytes(8, "little"))
     return metadata
 
 

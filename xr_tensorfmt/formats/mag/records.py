@@ -23,8 +23,8 @@ MOST_RANK = 8
 MOST_KEY_BYTES = 65535
 """Limit of the container on the length of a key."""
 
-_RECORD = Struct("<IQQ")
-_LENGTH = Struct("<I")
+RECORD = Struct("<IQQ")
+LENGTH = Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def read_record(cursor: Cursor, number: int) -> Record:
         It is cut off, or not a record of this kind.
     """
     at, what = cursor.offset, f"tensor record {number}"
-    aux, length, offset = cursor.unpack(_RECORD, what)
+    aux, length, offset = cursor.unpack(RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MOST_RANK or dtype >= len(ELEVEN):
         raise cursor.error(
@@ -83,7 +83,7 @@ def read_record(cursor: Cursor, number: int) -> Record:
             f"{aux:#x}",
             f"a rank of 1 to {MOST_RANK} and a dtype below {len(ELEVEN)}",
             "the header is damaged, or the file is of another format",
-            back=_RECORD.size,
+            back=RECORD.size,
         )
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
     if min(shape) < 1:
@@ -144,7 +144,7 @@ def place(path: str, record: Record, numbering: Numbering, base: int) -> Stored:
 
 def read_key(cursor: Cursor, what: str) -> str:
     """The length of a key, and the key; the errors of `HeaderReader.bytes_at`."""
-    (length,) = cursor.unpack(_LENGTH, f"the key length of {what}")
+    (length,) = cursor.unpack(LENGTH, f"the key length of {what}")
     return take_key(cursor, length, what)
 
 
@@ -156,7 +156,7 @@ def take_key(cursor: Cursor, length: int, what: str) -> str:
             length,
             f"1 to {MOST_KEY_BYTES}",
             "the header is damaged, or the file is of another format",
-            back=_LENGTH.size,
+            back=LENGTH.size,
         )
     start = cursor.offset
     return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
