@@ -195,7 +195,7 @@ def _tables(folder: Path) -> Sequence[Table]:
     return (
         Table(
             "Write 2 GiB of float32 from dask",
-            "`ds.tensorfmt.to_file(path)`, `.to_zarr`, `.to_netcdf`. Vespa's values are big-endian.",
+            "`ds.tensorfmt.to_file(path)`, `.to_zarr`, `.to_netcdf`. Vespa is big-endian.",
             tuple(_floats(folder)),
         ),
         Table(
