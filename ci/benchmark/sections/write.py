@@ -32,8 +32,8 @@ chunks are there already, so that nothing but writing is measured. Each file is 
 round before is removed, and the system told to write everything out, before the clock runs.
 
 A file of tensorfmt is on the disk when the call returns: it is synced, then renamed. The limit does
-the same by hand: the space is reserved, threads write their parts with `pwrite`, the disk is told to
-begin after each (`posix_fadvise`), and the file is synced. Other formats leave the values in the
+the same by hand: the space is reserved, threads write their parts with `pwrite`, the disk is told
+to begin after each (`posix_fadvise`), and the file is synced. Other formats leave the values in the
 memory of the system, for it to write them out later; their rows *on the disk* sync afterwards what
 they have written. zarr and netCDF write without compression."""
 
