@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
+from dask.delayed import delayed
 from numpy.typing import NDArray
 from xarray import Variable
 
@@ -169,5 +170,15 @@ def written(placed: Placed, draft: Any) -> da.Array | None:
     ones = tuple((1,) * len(lengths) for lengths in array.chunks)
     meta = np.empty((0,) * array.ndim, dtype=np.uint8)
     blocks: Any = array
-    tasks: da.Array = blocks.map_blocks(writer, draft=draft, dtype=np.uint8, chunks=ones, meta=meta)
+    # In one node of the graph: the layout may hold many labels, which no task should hold again.
+    node = delayed(writer, pure=False, traverse=False)
+    tasks: da.Array = blocks.map_blocks(
+        _write_block, writer=node, draft=draft, dtype=np.uint8, chunks=ones, meta=meta
+    )
     return tasks
+
+
+def _write_block(
+    values: Array, writer: BlockWriter, draft: Writable, block_id: tuple[int, ...] = ()
+) -> NDArray[np.uint8]:
+    return writer(values, draft, block_id)
