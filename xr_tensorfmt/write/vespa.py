@@ -178,8 +178,15 @@ def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
         return variable
     most = max(1, TARGET // layout.table.mean_bytes)
     along, *inner = variable.dims
-    lengths = chunks[0] if max(chunks[0]) <= most else most
+    # No bound of a chunk is lost, so that no new chunk needs two old ones for the same blocks.
+    lengths = tuple(part for length in chunks[0] for part in _parts(length, most))
     return variable.chunk({along: lengths, **dict.fromkeys(inner, -1)})
+
+
+def _parts(length: int, most: int) -> Iterator[int]:
+    """As few and as equal parts of a length as can be, none above a limit."""
+    count = -(-length // most)
+    yield from (length * (i + 1) // count - length * i // count for i in range(count))
 
 
 def _is_one(lengths: Sequence[int]) -> bool:
