@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 from xarray import Variable
 
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.formats import OpenOptions, parse
 from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_source
 from xr_tensorfmt.tensor import Tensor
-from xr_tensorfmt.write.blocks import written
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.placing import opened, write_batches
-from xr_tensorfmt.write.saving import together
 from xr_tensorfmt.write.subject import Subject
+from xr_tensorfmt.write.tasks import writing
 
 Region = Mapping[Any, slice]
 
@@ -40,7 +39,11 @@ class ExistingFile:
         """Put bytes into their places; as `Draft.write`."""
         write_batches(self.path, batches)
 
-    def sync(self, done: Any) -> None:
+    def begin(self) -> ExistingFile:
+        """Nothing is to be made; the file is there."""
+        return self
+
+    def sync(self, done: Sequence[Any]) -> None:
         """Wait until the disk has all of it."""
         del done  # what must come before
         with opened(self.path) as descriptor:
@@ -84,11 +87,11 @@ def write_region(
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
     _check_names(subject, tensors, region)
     target = ExistingFile(source.path)
-    arrays = [
-        written(_part(subject, name, variable, _settled(tensors[name], source), region), target)
+    placed = [
+        _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
     ]
-    tasks: Delayed = delayed(target.sync, pure=False)(together(arrays))
+    tasks = writing(placed, target.begin, ExistingFile.sync)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import dask.array as da
-from dask.base import optimize
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
-from xr_tensorfmt.write.blocks import written
 from xr_tensorfmt.write.blueprint import Blueprint
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
+from xr_tensorfmt.write.tasks import writing
 
 
 def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> Delayed | None:
@@ -54,21 +53,9 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
 
 
 def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
-    begun = delayed(_begin, pure=False)(draft)
-    arrays = [written(each, begun) for each in blueprint.placed]
-    tasks: Delayed = delayed(_finish, pure=False)(begun, blueprint.pieces, together(arrays))
-    return tasks
+    return writing(blueprint.placed, draft.begin, partial(_finish, blueprint.pieces))
 
 
-def together(arrays: Iterable[da.Array | None]) -> tuple[da.Array, ...]:
-    """Optimise the tasks of several arrays at once, so that what they share is done once."""
-    return tuple(optimize(*(each for each in arrays if each is not None)))  # type: ignore[no-untyped-call]
-
-
-def _begin(draft: Draft) -> Draft:
-    return draft.begin()
-
-
-def _finish(draft: Draft, pieces: Sequence[Piece], done: Any) -> None:
+def _finish(pieces: Sequence[Piece], draft: Draft, done: Sequence[Any]) -> None:
     del done  # what must come before
     draft.finish(pieces)
