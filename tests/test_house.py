@@ -31,11 +31,11 @@ WRITE_BELOW = {
         "conversion",
         "draft",
         "grid",
-        "labelbytes",
-        "labelledblocks",
+        "vespa_labels",
+        "packing_blocks",
         "packing",
         "placing",
-        "vespaheader",
+        "vespa_header",
     )
 }
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests import vespafiles as vf
 from xr_tensorfmt import from_hex
-from xr_tensorfmt.write import labelledblocks, to_file, to_vespa
+from xr_tensorfmt.write import packing_blocks, to_file, to_vespa
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
@@ -339,9 +339,9 @@ def test_any_chunks_make_the_same_bytes(folder, data, cells, labels, large) -> N
     with pytest.MonkeyPatch.context() as patch:
         if large:  # as blocks of megabytes go
             patch.setattr("xr_tensorfmt.write.vespa.SMALL_BLOCK", 0)
-            patch.setattr("xr_tensorfmt.write.labelledblocks.LONG_PIECE", 0)
+            patch.setattr("xr_tensorfmt.write.packing_blocks.LONG_PIECE", 0)
             patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
-        patch.setattr(labelledblocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(packing_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = written(ds.chunk(chunks), folder, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
 
@@ -351,13 +351,13 @@ def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, mon
     ds = users(400, length=64).chunk(user=400, x=4)
     expected = written(ds.compute(), tmp_path)
     shapes = []
-    pack = labelledblocks._joined
+    pack = packing_blocks._joined
 
     def recorded(layout, entry, values):
         shapes.append(values.shape)
         return pack(layout, entry, values)
 
-    monkeypatch.setattr(labelledblocks, "_joined", recorded)
+    monkeypatch.setattr(packing_blocks, "_joined", recorded)
     assert written(ds, tmp_path) == expected
     assert {shape[1] for shape in shapes} == {64}
     assert max(shape[0] for shape in shapes) * 64 * 4 < 10_000
@@ -541,7 +541,9 @@ def test_a_type_that_is_not_what_is_written_is_refused(folder) -> None:
     )
     refused(ds, folder, message)
     assert written(ds, folder, drop=["attrs"]) == written(ds.drop_attrs(), folder)
-    refused(users().tensor.assign_attrs(vespa_type=7), folder, "'vespa_type' 7 of a tensor that is")
+    for other in (7, np.zeros(2)):
+        array = users().tensor.assign_attrs(vespa_type=other)
+        refused(array, folder, "the attribute 'vespa_type' .* of a tensor that is")
 
 
 def test_other_dtypes_are_refused_unless_one_is_asked_for(folder) -> None:
@@ -601,6 +603,11 @@ def test_labels_that_are_longer_than_vespa_counts_are_refused(folder, monkeypatc
     monkeypatch.setattr("xr_tensorfmt.write.vespa.LARGEST", 5)
     ds = users().assign_coords(user=["a", "bcdefg", "c", "d", "e"])
     refused(ds, folder, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
+
+
+def test_an_encoding_of_labels_is_refused(folder) -> None:
+    asked = {"encoding": {"user": {"dtype": "int8"}}}
+    refused(users(), folder, "encoding= names 'user', whose labels are texts in any case", **asked)
 
 
 def test_more_than_one_variable_is_refused(folder) -> None:

@@ -20,12 +20,12 @@ from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.job import Job, SaveOptions
-from xr_tensorfmt.write.labelbytes import TextBytes, UnwritableError, encode_texts, heads_of
-from xr_tensorfmt.write.labelledblocks import LabelledBlocks, labelled_blocks
+from xr_tensorfmt.write.packing_blocks import LabelledBlocks, labelled_blocks
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.vespadimensions import Dimensions, dimensions_of
-from xr_tensorfmt.write.vespaheader import LARGEST, header_bytes
-from xr_tensorfmt.write.vespanames import TYPE, named
+from xr_tensorfmt.write.vespa_dimensions import Dimensions, dimensions_of
+from xr_tensorfmt.write.vespa_header import LARGEST, header_bytes
+from xr_tensorfmt.write.vespa_labels import TextBytes, UnwritableError, encode_texts, heads_of
+from xr_tensorfmt.write.vespa_names import TYPE, named
 
 SMALL_BLOCK = 64 << 10
 """Bytes of cells up to which a block is written at once, however its values come."""
@@ -80,6 +80,12 @@ def plan_vespa(subject: Subject) -> Blueprint:
     if name != OpenOptions.name:
         way_out = f"rename it to {OpenOptions.name!r}"
         subject.dropping("name", f"the name {name!r} of the variable", way_out)
+    for other in subject.encoding:
+        if other != name:
+            raise ValueError(
+                f"{subject.path}: encoding= names {other!r}, whose labels are texts in any case; "
+                f"ask for a dtype of {name!r} alone"
+            )
     dimensions = dimensions_of(subject, variable)
     _check_lengths(subject, variable, dimensions)
     conversion = _conversion(subject, name, variable)

@@ -12,8 +12,8 @@ from xr_tensorfmt.formats.limits import MOST_DIMENSIONS
 from xr_tensorfmt.formats.vespa.cells import CellType
 from xr_tensorfmt.formats.vespa.header import MOST_NAME_BYTES, Header
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.vespadimensions import Dimensions
-from xr_tensorfmt.write.vespaheader import new_header
+from xr_tensorfmt.write.vespa_dimensions import Dimensions
+from xr_tensorfmt.write.vespa_header import new_header
 
 TYPE = "vespa_type"
 """The one attribute that the format has a place for."""
@@ -61,7 +61,7 @@ def named(
     indexed = [(stored[dim], variable.sizes[dim]) for dim in dimensions.indexed]
     blocks = 1 if dimensions.along is None else variable.sizes[dimensions.along]
     header = new_header(cell_type, mapped, indexed, blocks)
-    if wanted not in (None, header.type):
+    if wanted is not None and str(wanted) != header.type:
         what = f"the attribute {TYPE!r} {shortened(repr(wanted))} of a tensor that is {header.type}"
         subject.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
     return stored, header
