@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
 from typing import Any, Protocol
+from uuid import uuid4
 
 import dask.array as da
 import numpy as np
+from dask.array.core import normalize_chunks, slices_from_chunks
 from numpy.typing import NDArray
 from xarray import Variable
 
@@ -73,13 +75,13 @@ class BlockWriter:
         )
 
     def __call__(
-        self, values: Array, draft: Writable, block_id: tuple[int, ...] = ()
+        self, values: Any, draft: Writable, block_id: tuple[int, ...] = ()
     ) -> NDArray[np.uint8]:
         """Put the values of a chunk into the file.
 
         Parameters
         ----------
-        values : ndarray
+        values : ndarray, or what numpy can make one of
             The values.
         draft : Writable
             The file.
@@ -91,9 +93,23 @@ class BlockWriter:
         ndarray
             One element, which means nothing.
         """
-        converted = self.conversion.apply(np.asarray(values))
-        draft.write(pack(self.layout, self.selection(block_id), converted))
-        return NOTHING.reshape((1,) * values.ndim)
+        selection = self.selection(block_id)
+        converted = self.conversion.apply(self._plain(values, selection.shape))
+        draft.write(pack(self.layout, selection, converted))
+        return NOTHING.reshape((1,) * len(block_id))
+
+    def _plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """A chunk as numpy has it, if it is what dask has said of it."""
+        name = self.conversion.name
+        if np.ma.isMaskedArray(values):
+            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+        array = np.asarray(values)
+        if array.shape != shape:
+            raise ValueError(
+                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
+                "give map_blocks and its kin the chunks= that they make"
+            )
+        return array
 
 
 def in_file_order(placed: Placed) -> Placed:
@@ -120,29 +136,29 @@ def chunked(variable: Variable, layout: Layout) -> da.Array:
     Returns
     -------
     dask array
-
-    Raises
-    ------
-    ValueError
-        The lengths of its chunks are not known.
     """
     if variable.chunks is None:
         chunks = tuple(map(min, layout.chunk_shape(TARGET), variable.shape))
         if isinstance(variable._data, np.ndarray):  # noqa: SLF001  # .data would read a lazy one
-            # A name of its own spares dask a pass over all values.
-            return da.from_array(variable.values, chunks=chunks, name=False)  # type: ignore[no-untyped-call,no-any-return]
+            return _views(variable.values, chunks)
         array = variable.chunk(dict(zip(variable.dims, chunks, strict=True))).data
     else:
         array = variable.data
-    if any(np.isnan(length) for lengths in array.chunks for length in lengths):
-        raise ValueError(
-            f"dask does not know the lengths of the chunks {array.chunks}; "
-            "call compute_chunk_sizes() on the array first"
-        )
     stored = layout.extents(Selection.everything(layout.shape)).nbytes
     item = stored / prod(layout.shape)
     cut: da.Array = array.rechunk(writable_chunks(array.chunks, units(layout), item))
     return cut
+
+
+def _views(values: Array, shape: tuple[int, ...]) -> da.Array:
+    """Chunks of what is in memory; `dask.array.from_array` would copy all of it."""
+    name = f"memory-{uuid4().hex}"
+    chunks = normalize_chunks(shape, values.shape)  # type: ignore[no-untyped-call]
+    cuts = slices_from_chunks(chunks)  # type: ignore[no-untyped-call]
+    keys = product([name], *(range(len(lengths)) for lengths in chunks))
+    graph = {key: values[cut] for key, cut in zip(keys, cuts, strict=True)}
+    meta = np.empty((0,) * values.ndim, dtype=values.dtype)
+    return da.Array(graph, name, chunks, meta=meta)  # type: ignore[no-untyped-call]
 
 
 def written(placed: Placed, draft: Any) -> da.Array | None:

@@ -40,21 +40,22 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     OSError
         The system refuses; what was there before is unchanged.
     """
-    draft = draft_for(os.path.abspath(path), blueprint.size, uuid.uuid4().hex[:8], replace=replace)
-    tasks = _tasks(blueprint, draft)
+    target = os.path.abspath(os.path.expanduser(path))
+    draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
     if not compute:
-        return tasks
+        return _tasks(blueprint, delayed(_begin, pure=False)(draft))
     try:
+        # Not by a task, which could still run after another has failed, and leave its file behind.
+        tasks = _tasks(blueprint, draft.begin())
         tasks.compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
-        draft.discard()
-        error.add_note(f"{path} was not written; what was there before is unchanged.")
+        if draft.discard():
+            error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
     return None
 
 
-def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
-    begun = delayed(_begin, pure=False)(draft)
+def _tasks(blueprint: Blueprint, begun: Draft | Delayed) -> Delayed:
     arrays = [written(each, begun) for each in blueprint.placed]
     tasks: Delayed = delayed(_finish, pure=False)(begun, blueprint.pieces, together(arrays))
     return tasks
