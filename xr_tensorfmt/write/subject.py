@@ -6,7 +6,6 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.elements import Element, StoredDtype
