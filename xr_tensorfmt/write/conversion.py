@@ -60,9 +60,12 @@ class Conversion:
     def _kept(self, values: Array, converted: Array) -> Array:
         """Which values are still what they were, or as near to it as was asked for."""
         if self.exact or converted.dtype.kind not in "fc":
+            back = converted if values.dtype.kind == "c" else converted.real
             with np.errstate(all="ignore"):
-                same = converted.astype(values.dtype) == values
+                same = back.astype(values.dtype) == values
             same &= _within(values, converted.dtype) & _within(converted, values.dtype)
+            if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
+                same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
             return np.asarray(same | ((converted != converted) & (values != values)))
         if converted.dtype.kind == "f":
             return _as_finite(converted, values)
