@@ -77,20 +77,39 @@ class Blocks:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
-    def write(self, number: int, values: Array, file: Writable) -> None:
+    def write(self, number: int, values: Any, file: Writable) -> None:
         """Put the values of a block into a file.
 
         Parameters
         ----------
         number : int
             The block.
-        values : ndarray
+        values : ndarray, or what numpy can make one of
             Its values.
         file : Writable
             The file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            They are not what dask has said of them, or what the file cannot hold.
         """
-        converted = self.conversion.apply(np.asarray(values))
-        file.write(pack(self.layout, self.selection(number), converted))
+        selection = self.selection(number)
+        converted = self.conversion.apply(self._plain(values, selection.shape))
+        file.write(pack(self.layout, selection, converted))
+
+    def _plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """A block as numpy has it."""
+        name = self.conversion.name
+        if np.ma.isMaskedArray(values):
+            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+        array = np.asarray(values)
+        if array.shape != shape:
+            raise ValueError(
+                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
+                "give map_blocks and its kin the chunks= that they make"
+            )
+        return array
 
 
 def cut(placed: Placed) -> tuple[Variable, Blocks]:

@@ -39,21 +39,24 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     OSError
         The system refuses; what was there before is unchanged.
     """
-    draft = draft_for(os.path.abspath(path), blueprint.size, uuid.uuid4().hex[:8], replace=replace)
-    tasks = _tasks(blueprint, draft)
+    target = os.path.abspath(os.path.expanduser(path))
+    draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
+    finish = partial(_finish, blueprint.pieces)
     if not compute:
-        return tasks
+        return writing(blueprint.placed, draft.begin, finish)
     try:
-        tasks.compute()  # type: ignore[no-untyped-call]
+        # Not by a task, which could still run after another has failed, and leave its file behind.
+        begun = partial(_begun, draft.begin())
+        writing(blueprint.placed, begun, finish).compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
-        draft.discard()
-        error.add_note(f"{path} was not written; what was there before is unchanged.")
+        if draft.discard():
+            error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
     return None
 
 
-def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
-    return writing(blueprint.placed, draft.begin, partial(_finish, blueprint.pieces))
+def _begun(draft: Draft) -> Draft:
+    return draft
 
 
 def _finish(pieces: Sequence[Piece], draft: Draft, done: Sequence[Any]) -> None:
