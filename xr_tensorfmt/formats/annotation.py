@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from json import loads
 from typing import Any
 
 from xr_tensorfmt.formats.base import OpenOptions
@@ -45,13 +46,22 @@ def annotated(path: str, container: Container, options: OpenOptions) -> Containe
         it; then the note is not used.
     """
     try:
-        return _applied(container, container.note, options)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return _applied(container, _decoded(container.note), options)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         warning = (
             f"{path}: what xr_tensorfmt has noted of names, dims, attributes and coordinates does "
             f"not fit the file and is not used ({type(error).__name__}: {error})"
         )
         return replace(container, note=None, warnings=(*container.warnings, warning))
+
+
+def _decoded(note: Any) -> Any:
+    """A note that its format keeps as text, once it is known to be short enough to be taken apart."""
+    if not isinstance(note, str):
+        return note
+    if len(note) > MOST_BYTES:
+        raise ValueError(f"a text of {len(note)} characters, more than {MOST_BYTES}")
+    return loads(note)
 
 
 def _applied(container: Container, note: Any, options: OpenOptions) -> Container:
