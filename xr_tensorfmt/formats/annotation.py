@@ -56,7 +56,7 @@ def annotated(path: str, container: Container, options: OpenOptions) -> Containe
 
 
 def _decoded(note: Any) -> Any:
-    """A note that its format keeps as text, once it is known to be short enough to be taken apart."""
+    """A note, which its format may keep as text."""
     if not isinstance(note, str):
         return note
     if len(note) > MOST_BYTES:

@@ -7,79 +7,80 @@ of the file will see. That takes the time twice, but never more than a few chunk
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
 from dask.graph_manipulation import bind
-from numpy.typing import NDArray
+from xarray import Variable
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write.blocks import NOTHING, BlockWriter, chunked, each_chunk, in_file_order
+from xr_tensorfmt.write.blocks import Blocks, cut
 from xr_tensorfmt.write.blueprint import Placed
+from xr_tensorfmt.write.tasks import each_block
 from xr_tensorfmt.write.unstored import refusal
 
 
-class MirrorCheck(BlockWriter):
-    """Compares one chunk of a variable with what is in the file."""
+class MirrorCheck(Blocks):
+    """Blocks that are compared with what is in a file, in place of being written to it."""
 
-    def __call__(
-        self, values: Array, draft: Any, block_id: tuple[int, ...] = ()
-    ) -> NDArray[np.uint8]:
+    def write(self, number: int, values: Array, file: Any) -> None:
         """Refuse values that are not what the file shows in their place.
 
         Parameters
         ----------
+        number : int
+            The block.
         values : ndarray
-            The values.
-        draft : Draft
+            Its values.
+        file : Draft
             The file, in which all values are by now.
-        block_id : tuple of int
-            Number of the chunk along each axis.
-
-        Returns
-        -------
-        ndarray
-            One element, which means nothing.
 
         Raises
         ------
         ValueError
             A value below the diagonal is not the mirror image of the one above it.
         """
-        selection = self.selection(block_id)
-        stored = self.layout.read(open_source(draft.path, "read"), selection)
+        selection = self.selection(number)
+        stored = self.layout.read(open_source(file.path), selection)
         converted = self.conversion.apply(np.asarray(values))
         equal = (stored == converted) | ((stored != stored) & (converted != converted))
         if not equal.all():
             position = int(equal.argmin())
-            found, expected = converted.flat[position], stored.flat[position]
             index = selection.index_of(position)
-            words = f"its mirror image at {index[::-1]} makes it {expected}"
-            raise refusal(index, found, words, self.layout)
-        return NOTHING.reshape((1,) * values.ndim)
+            words = f"that at {index[::-1]} makes it {stored.flat[position]}"
+            raise refusal(index, converted.flat[position], words, self.layout)
 
 
-def compared(placed: Placed, filled: Any) -> da.Array | None:
-    """The tasks that compare a variable with a file that it has been written to.
+def comparing(
+    placed: Iterable[Placed], filled: Delayed, finish: Callable[[Any, Sequence[Any]], Any]
+) -> Delayed:
+    """Plan to compare variables with a file that they have been written to.
 
     Parameters
     ----------
-    placed : Placed
-        The variable.
+    placed : iterable of Placed
+        The variables.
     filled : Delayed
-        What gives the file when all of it is written.
+        Gives the file when all of it is written.
+    finish : callable
+        Is given the file, after all else.
 
     Returns
     -------
-    dask array or None
-        An element for each chunk; None where there is nothing to compare.
+    Delayed
+        What compares them when it is computed.
     """
-    placed = in_file_order(placed)
-    if not placed.variable.size:
-        return None
-    array = chunked(placed.variable, placed.layout)
-    # Chunks of the same name would be kept from the first time on, all of them.
-    again: da.Array = bind(array, filled)  # type: ignore[no-untyped-call]
-    return each_chunk(MirrorCheck, placed, again, filled)
+    return each_block(_again(placed, filled), filled, finish)
+
+
+def _again(placed: Iterable[Placed], filled: Delayed) -> Iterator[tuple[Variable, Blocks]]:
+    for variable, blocks in (cut(each) for each in placed if each.variable.size):
+        check = MirrorCheck(blocks.layout, blocks.conversion, blocks.chunks, blocks.origin)
+        if variable.chunks is None:
+            yield variable, check
+            continue
+        # Chunks of the same name would be kept from the first time on, all of them.
+        yield Variable(variable.dims, bind(variable.data, filled)), check

@@ -8,7 +8,16 @@ import numpy as np
 
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.layouts import Bits, Diagonal, Layout, Mirrored, Ones, OnlyRow, Triangle, UnitVector
+from xr_tensorfmt.layouts import (
+    Bits,
+    Diagonal,
+    Layout,
+    Mirrored,
+    Ones,
+    OnlyRow,
+    Triangle,
+    UnitVector,
+)
 from xr_tensorfmt.layouts.rows import Pieces, Rows
 from xr_tensorfmt.narrow import Boolean
 from xr_tensorfmt.selection import Selection, entry_indices
@@ -43,9 +52,8 @@ def _(layout: Bits, selection: Selection, values: Array) -> Iterator[Packed]:
             continue
         packed = np.packbits(part, axis=1, bitorder="little")
         # Pieces are made for reading: they reach to the end of a row, or a byte too far.
-        padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
-        if whole and padding:
-            packed = np.pad(packed, ((0, 0), (0, padding)))
+        if whole:
+            packed = _widened(packed, int(pieces.stops[0] - pieces.starts[0]))
         yield Extents.joined(pieces.starts, pieces.starts + packed.shape[1]), packed.reshape(-1)
 
 
@@ -59,6 +67,15 @@ def _(layout: Triangle, selection: Selection, values: Array) -> Iterator[Packed]
 def _(layout: Mirrored, selection: Selection, values: Array) -> Iterator[Packed]:
     for part, pieces in _row_batches(layout, layout.upper.rows, selection, values):
         yield pieces.extents, _assembled(part, pieces, layout.upper.element.encode)
+
+
+def _widened(packed: Bytes, length: int) -> Bytes:
+    """Rows with zeros at their ends."""
+    if packed.shape[1] == length:
+        return packed
+    rows = np.zeros((len(packed), length), dtype=np.uint8)
+    rows[:, : packed.shape[1]] = packed
+    return rows
 
 
 def _bits_of(values: Array) -> Array:

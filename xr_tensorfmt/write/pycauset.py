@@ -26,7 +26,13 @@ from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.notes import encoded, one_tensor
 from xr_tensorfmt.write.pycauset_bytes import container, metadata_of, version_2
-from xr_tensorfmt.write.pycauset_kinds import MatrixType, Version, data_type, matrix_types
+from xr_tensorfmt.write.pycauset_kinds import (
+    MatrixType,
+    Version,
+    data_type,
+    matrix_types,
+    program,
+)
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.unstored import holds
 
@@ -86,7 +92,8 @@ def to_pycauset(
         raise ValueError(f"version={version!r} is neither 'r1' nor 'v2'")
     if seed is not None and not 0 <= seed <= MOST_SEED:
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
-    if options.get("region") is not None and not matrix_type is seed is None:
+    given = matrix_type is not None or seed is not None
+    if given and options.get("region") is not None:
         raise ValueError(
             "matrix_type= and seed= are for new files, and region= writes into one that has both "
             "already; leave them out"
@@ -196,7 +203,7 @@ _ARGUMENT = "spacetime_"
 
 def _check_forgotten(subject: Subject, matrix: Matrix) -> None:
     """Refuse to lose what version 2 has no place for."""
-    subject = replace(subject, format="version 2 of PyCauset")
+    subject = replace(subject, format=program("v2"))
     name, variable = subject.only
     known, dims = shown_attrs(matrix), default_dims(variable.ndim)
     if name != OpenOptions.name:
@@ -205,7 +212,7 @@ def _check_forgotten(subject: Subject, matrix: Matrix) -> None:
         subject.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
     for coordinate in subject.coordinates:
         subject.dropping("coords", f"the coordinate {coordinate!r}", _NEWER)
-    for attribute, value in (subject.attrs | variable.attrs).items():
+    for attribute, value in {**subject.attrs, **variable.attrs}.items():
         if attribute not in known or not np.array_equal(known[attribute], value):
             subject.dropping("attrs", f"the attribute {attribute!r}", _NEWER)
 

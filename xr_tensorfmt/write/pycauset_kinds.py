@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Literal
 
 import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.elements import Element, Plain
+from xr_tensorfmt.formats.limits import MOST_BYTES
 from xr_tensorfmt.formats.pycauset.matrix import BIT, DTYPES, VECTORS
 from xr_tensorfmt.lazyarray import held
 from xr_tensorfmt.narrow import Boolean
@@ -67,7 +69,13 @@ _WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 _DENSE = "DENSE_FLOAT"
 _LEAVE_OUT = "leave out matrix_type="
+_WIDEST = 16
 _OF_TWO_LENGTHS = ("DENSE_FLOAT", "INTEGER", "IDENTITY")
+
+
+def program(version: Version) -> str:
+    """The program that a version is written for."""
+    return "PyCauset" if version == "r1" else "PyCauset 0.2"
 
 
 def data_type(conversion: Conversion) -> str:
@@ -102,23 +110,22 @@ def matrix_types(
         The format has nothing for its shape or dtype, or not what the user wants.
     """
     name, variable = subject.only
-    _check_dimensions(subject.path, name, variable)
+    _check_shape(subject.path, name, variable)
     written = _WRITTEN[version]
     if requested is not None and requested not in written:
         raise ValueError(
-            f"matrix_type={requested!r} is not one of those that are written to version "
-            f"{version!r}: {', '.join(written)}"
+            f"matrix_type={requested!r} is none of those that {program(version)} loads as they "
+            f"are: {', '.join(written)}"
         )
     faults = {each: _misfit(each, variable.shape, version) for each in written}
     fitting = [each for each, fault in faults.items() if not fault]
     if requested is not None:
         fitting = [each for each in fitting if each == requested]
     if not fitting:
-        raise ValueError(
-            f"{subject.path}: {name!r} has shape {variable.shape}, and {faults[requested or _DENSE]}"
-        )
+        fault = faults[requested or _DENSE]
+        raise ValueError(f"{subject.path}: {name!r} has shape {variable.shape}, and {fault}")
     elements = [each for each in _ELEMENTS if any(each in written[kind] for kind in fitting)]
-    holder = " ".join(filter(None, (subject.format, version, requested)))
+    holder = program(version) + (f"'s {requested}" if requested else "")
     conversion = replace(subject, format=holder).conversion(
         name, variable, {each: _ELEMENTS[each] for each in elements}
     )
@@ -147,7 +154,7 @@ def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
     if is_vector != (len(shape) == 1):
         return f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}; {_LEAVE_OUT}"
     if version == "v2" and not square:
-        return "version 2 holds no matrices but square ones; leave out version="
+        return f"{program(version)} has only square matrices; leave out version="
     if not (is_vector or square or matrix_type in _OF_TWO_LENGTHS):
         return f"a {matrix_type} matrix has as many rows as columns; {_LEAVE_OUT}"
     if matrix_type == "UNIT_VECTOR" and not shape[0]:
@@ -155,7 +162,7 @@ def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
     return ""
 
 
-def _check_dimensions(path: str, name: str, variable: Variable) -> None:
+def _check_shape(path: str, name: str, variable: Variable) -> None:
     if variable.ndim == 0:
         raise ValueError(
             f"{path}: {name!r} has no dimension, and PyCauset holds vectors and matrices; call "
@@ -166,4 +173,9 @@ def _check_dimensions(path: str, name: str, variable: Variable) -> None:
             f"{path}: {name!r} has {variable.ndim} dimensions, and PyCauset holds vectors and "
             f"matrices; call stack(row={variable.dims[:-1]!r}, create_index=False) first, or "
             "write MAG"
+        )
+    if prod(variable.shape) * _WIDEST > MOST_BYTES:
+        raise ValueError(
+            f"{path}: {name!r} has shape {variable.shape}, which no computer can address; write a "
+            "part of it"
         )

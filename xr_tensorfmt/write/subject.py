@@ -169,6 +169,8 @@ def subject_of(
     dataset = _dataset(data)
     for name in (*dataset.variables, *dataset.dims):
         _check_name(path, name)
+    for name, variable in dataset.variables.items():
+        _check_shape(path, name, variable)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
             raise ValueError(
@@ -197,6 +199,14 @@ def _dataset(data: Dataset | DataArray) -> Dataset:
 def _check_name(path: str, name: Hashable) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is no text; rename it to {str(name)!r}")
+
+
+def _check_shape(path: str, name: Hashable, variable: Variable) -> None:
+    if any(np.isnan(length) for length in variable.shape):
+        raise ValueError(
+            f"{path}: {name!r} has chunks of which dask does not know the lengths; call "
+            "compute_chunk_sizes() on its array first"
+        )
 
 
 def _check_encoding(dataset: Dataset, encoding: Encoding) -> None:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Bits, Diagonal, Layout, Mirrored, Ones, Triangle, UnitVector
 from xr_tensorfmt.layouts.rows import Rows
-from xr_tensorfmt.selection import Selection, entry_indices
+from xr_tensorfmt.selection import MOST_RUNS, Selection, entry_indices
+from xr_tensorfmt.write.packing import within
 
-_COMPARED = 1 << 19
-"""Elements that are compared with their mirror image at a time, to stay in the cache."""
+# Elements that are looked at, or compared with their mirror image, before the next ones.
+_AT_A_TIME = 1 << 19
 
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -42,7 +43,7 @@ def check_unstored(layout: Layout, selection: Selection, values: Array) -> None:
     del layout, selection, values
 
 
-def refusal(index: tuple[int, ...], found: object, expected: str, layout: Layout) -> ValueError:
+def refusal(index: tuple[int, ...], found: object, shown: str, layout: Layout) -> ValueError:
     """An error about an element that a layout has no place for.
 
     Parameters
@@ -51,8 +52,8 @@ def refusal(index: tuple[int, ...], found: object, expected: str, layout: Layout
         Where it is.
     found : object
         What it is.
-    expected : str
-        What it would have to be, in words that follow "where".
+    shown : str
+        What would be seen in its place, in words that follow "where".
     layout : Layout
         The layout.
 
@@ -64,7 +65,7 @@ def refusal(index: tuple[int, ...], found: object, expected: str, layout: Layout
     word = "VECTOR" if len(index) == 1 else dense
     place = index[0] if len(index) == 1 else index
     return ValueError(
-        f"the element at {place} is {found}, where {expected}; write the whole of it with "
+        f"the element at {place} is {found}, where {shown}; write the whole of it with "
         f"matrix_type={word!r} to keep it"
     )
 
@@ -93,20 +94,22 @@ def on_diagonal(selection: Selection) -> tuple[slice, Places]:
 def _check_below(rows: Rows, layout: Layout, selection: Selection, values: Array) -> None:
     """Refuse anything but zeros before the first column that each row stores."""
     indices, columns = map(entry_indices, selection.entries)
-    cuts = np.clip(rows.firsts(indices) - columns[0], 0, columns.size).tolist()
-    for number, (row, cut) in enumerate(zip(values, cuts, strict=True)):
-        if cut and row[:cut].any():
-            column = int(np.flatnonzero(row[:cut])[0])
-            index = int(indices[number]), int(columns[column])
-            raise refusal(index, row[column], "a strict upper triangle has only zeros", layout)
+    cuts = np.clip(rows.firsts(indices) - columns[0], 0, columns.size)
+    # What no row stores is a block of its own, which needs no mask.
+    block = slice(0, int(cuts[0]))
+    corner = slice(block.stop, int(cuts[-1]))
+    below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
+    if values[:, block].any() or np.logical_and(values[:, corner], below).any():
+        wrong = values.astype(np.bool_) & (np.arange(columns.size) < cuts[:, np.newaxis])
+        _refuse_first(wrong, "a strict upper triangle has 0", layout, selection, values)
 
 
 def _refuse_first(
-    wrong: Array, expected: str, layout: Layout, selection: Selection, values: Array
+    wrong: Array, shown: str, layout: Layout, selection: Selection, values: Array
 ) -> None:
     if wrong.any():
         position = int(wrong.argmax())
-        raise refusal(selection.index_of(position), values.flat[position], expected, layout)
+        raise refusal(selection.index_of(position), values.flat[position], shown, layout)
 
 
 @check_unstored.register
@@ -125,8 +128,7 @@ def _(layout: Mirrored, selection: Selection, values: Array) -> None:
     if layout.sign < 0:
         wrong, (_, places) = np.zeros(values.shape, dtype=np.bool_), on_diagonal(selection)
         wrong[places] = values[places] != 0
-        expected = "an antisymmetric matrix has only zeros"
-        _refuse_first(wrong, expected, layout, selection, values)
+        _refuse_first(wrong, "an antisymmetric matrix has 0", layout, selection, values)
 
 
 @check_unstored.register
@@ -134,14 +136,14 @@ def _(layout: Diagonal, selection: Selection, values: Array) -> None:
     wrong, (_, places) = values != 0, on_diagonal(selection)
     of_ones = isinstance(layout.values, Ones)
     wrong[places] = values[places] != 1 if of_ones else False
-    kind = "an identity matrix has ones on its diagonal and" if of_ones else "a diagonal matrix has"
-    _refuse_first(wrong, f"{kind} zeros elsewhere", layout, selection, values)
+    kind = "an identity matrix has 1 on its diagonal, 0" if of_ones else "a diagonal matrix has 0"
+    _refuse_first(wrong, f"{kind} elsewhere", layout, selection, values)
 
 
 @check_unstored.register
 def _(layout: UnitVector, selection: Selection, values: Array) -> None:
     expected = entry_indices(selection.entries[-1]) == layout.active
-    words = f"a unit vector has a one at {layout.active} and zeros elsewhere"
+    words = f"a unit vector has 1 at {layout.active}, 0 elsewhere"
     _refuse_first(values != expected, words, layout, selection, values)
 
 
@@ -161,15 +163,17 @@ def holds(layout: Layout, values: Array) -> bool:
     """
     if not values.size:
         return True
+    whole = Selection.everything(layout.shape)
     try:
-        check_unstored(layout, Selection.everything(layout.shape), values)
+        for part in whole.batches(runs=MOST_RUNS, span=_AT_A_TIME):
+            check_unstored(layout, part, values[within(part, whole)])
     except ValueError:
         return False
     return not isinstance(layout, Mirrored) or _is_mirrored(values, layout.sign)
 
 
 def _is_mirrored(values: Array, sign: int) -> bool:
-    step = max(1, _COMPARED // max(1, len(values)))
+    step = max(1, _AT_A_TIME // len(values))
     return all(
         np.array_equal(values[i : i + step], sign * values[:, i : i + step].T, equal_nan=True)
         for i in range(0, len(values), step)
