@@ -90,7 +90,7 @@ def to_pycauset(
     """
     if version not in get_args(Version):
         raise ValueError(f"version={version!r} is neither 'r1' nor 'v2'")
-    if seed is not None and not 0 <= seed <= MOST_SEED:
+    if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     given = matrix_type is not None or seed is not None
     if given and options.get("region") is not None:
@@ -153,11 +153,16 @@ def _matrix(
 ) -> Matrix:
     """The matrix that a reader will find."""
     _, variable = subject.only
-    inherited = variable.attrs.get("seed", 0)
-    if seed is None and _is_integer(inherited) and 0 <= inherited <= MOST_SEED:
-        seed = int(inherited)
+    inherited = variable.attrs.get("seed")
     if matrix_type == "UNIT_VECTOR":
+        if seed is not None:
+            raise ValueError(
+                f"seed={seed!r} has no place in a UNIT_VECTOR, which has its active index there; "
+                "leave it out, or pass matrix_type='VECTOR'"
+            )
         seed = _place_of_one(variable)
+    elif seed is None and _is_seed(inherited):
+        seed = int(inherited)
     return Matrix(
         version,
         matrix_type,
@@ -178,8 +183,9 @@ def _place_of_one(variable: Variable) -> int:
     return int(np.asarray(variable.data.argmax()))
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def _is_seed(value: Any) -> bool:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer and 0 <= value <= MOST_SEED
 
 
 def _causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:

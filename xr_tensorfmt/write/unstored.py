@@ -136,8 +136,8 @@ def _(layout: Diagonal, selection: Selection, values: Array) -> None:
     wrong, (_, places) = values != 0, on_diagonal(selection)
     of_ones = isinstance(layout.values, Ones)
     wrong[places] = values[places] != 1 if of_ones else False
-    kind = "an identity matrix has 1 on its diagonal, 0" if of_ones else "a diagonal matrix has 0"
-    _refuse_first(wrong, f"{kind} elsewhere", layout, selection, values)
+    shown = "an identity matrix has 1 on its diagonal and 0 beside it"
+    _refuse_first(wrong, shown if of_ones else "a diagonal matrix has 0", layout, selection, values)
 
 
 @check_unstored.register
