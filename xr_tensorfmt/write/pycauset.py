@@ -163,17 +163,18 @@ def _matrix(
         seed = _place_of_one(variable)
     elif seed is None and _is_seed(inherited):
         seed = int(inherited)
+    is_vector = matrix_type in VECTORS
     return Matrix(
         version,
         matrix_type,
         data_type,
         variable.shape[0],
-        1 if matrix_type in VECTORS else variable.shape[1],
+        1 if is_vector else variable.shape[1],
         HEADER_BYTES,
         limit=0,
         fields=0,
         seed=seed or 0,
-        bit_row=BIT_ROW if version == "r1" else 8,
+        bit_row=BIT_ROW if version == "r1" and not is_vector else 8,
         attrs={"is_temporary": 0},
     )
 
