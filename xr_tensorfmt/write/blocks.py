@@ -126,15 +126,10 @@ def cut(placed: Placed) -> tuple[Variable, Blocks]:
         The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
     blocks : Blocks
         Where they go.
-
-    Raises
-    ------
-    ValueError
-        dask does not know the lengths of its chunks.
     """
     placed = in_file_order(placed)
     variable, layout = placed.variable, placed.layout
-    chunks = _own_chunks(variable) or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
+    chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
     chunks = writable_chunks(chunks, units(layout), _bytes_each(layout))
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
@@ -151,16 +146,6 @@ def in_file_order(placed: Placed) -> Placed:
     dims = [placed.variable.dims[axis] for axis in order]
     origin = placed.origin and tuple(placed.origin[axis] for axis in order)
     return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
-
-
-def _own_chunks(variable: Variable) -> Any:
-    chunks = variable.chunks
-    if chunks and any(np.isnan(length) for lengths in chunks for length in lengths):
-        raise ValueError(
-            f"dask does not know the lengths of the chunks {chunks}; "
-            "call compute_chunk_sizes() on the array first"
-        )
-    return chunks
 
 
 def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
 
+from xr_tensorfmt.layouts import Mirrored
 from xr_tensorfmt.write.blueprint import Blueprint
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
+from xr_tensorfmt.write.mirrors import comparing
 from xr_tensorfmt.write.tasks import writing
 
 
@@ -41,13 +43,12 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     """
     target = os.path.abspath(os.path.expanduser(path))
     draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
-    finish = partial(_finish, blueprint.pieces)
     if not compute:
-        return writing(blueprint.placed, draft.begin, finish)
+        return _tasks(blueprint, draft.begin)
     try:
         # Not by a task, which could still run after another has failed, and leave its file behind.
         begun = partial(_begun, draft.begin())
-        writing(blueprint.placed, begun, finish).compute()  # type: ignore[no-untyped-call]
+        _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
         if draft.discard():
             error.add_note(f"{path} was not written; what was there before is unchanged.")
@@ -55,7 +56,20 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     return None
 
 
+def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
+    finish = partial(_finish, blueprint.pieces)
+    mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
+    if not mirrored:
+        return writing(blueprint.placed, begin, finish)
+    return comparing(mirrored, writing(blueprint.placed, begin, _handed_on), finish)
+
+
 def _begun(draft: Draft) -> Draft:
+    return draft
+
+
+def _handed_on(draft: Draft, done: Sequence[Any]) -> Draft:
+    del done  # what must come before
     return draft
 
 
