@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from json import loads
 from typing import Any
 
 from xr_tensorfmt.errors import shortened
@@ -51,14 +52,23 @@ def annotated(path: str, container: Container, options: OpenOptions) -> Containe
         The names that the user asked for do not fit the variables.
     """
     try:
-        noted = _applied(container, container.note, options)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        noted = _applied(container, _decoded(container.note), options)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         warning = (
             f"{path}: what xr_tensorfmt has noted of names, dims, attributes and coordinates does "
             f"not fit the file and is not used ({shortened(f'{type(error).__name__}: {error}')})"
         )
         return replace(container, note=None, warnings=(*container.warnings, warning))
     return noted if options.dims is None else _renamed(noted, options.dims)
+
+
+def _decoded(note: Any) -> Any:
+    """A note, which its format may keep as text."""
+    if not isinstance(note, str):
+        return note
+    if len(note) > MOST_BYTES:
+        raise ValueError(f"a text of {len(note)} characters, more than {MOST_BYTES}")
+    return loads(note)
 
 
 def _applied(container: Container, note: Any, options: OpenOptions) -> Container:
@@ -70,7 +80,9 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
     for name, tensor in known.items():
-        each = _described(tensor, entries.get(name, {}), options)
+        # The note knows the one tensor of a file by the name that it has without a request.
+        facts = entries.get(_DEFAULT_NAME if name == options.name else name, {})
+        each = _described(tensor, facts, options)
         (coordinates if name in stored else tensors).append(each)
     for name, facts in note.get("coordinates", {}).items():
         coordinates.append(_held(name, facts))

@@ -1,19 +1,15 @@
-"""Arrays as dask arrays whose chunks have places in a file, and the tasks that put them there."""
+"""Variables in blocks that have places of their own in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, product
+from itertools import accumulate
 from math import prod
 from typing import Any, Protocol
-from uuid import uuid4
 
-import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks, slices_from_chunks
-from numpy.typing import NDArray
 from xarray import Variable
 
 from xr_tensorfmt.chunks import TARGET
@@ -26,8 +22,6 @@ from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, writable_chunks
 from xr_tensorfmt.write.packing import Packed, pack, units
 
-NOTHING: NDArray[np.uint8] = np.zeros(1, dtype=np.uint8)
-
 
 class Writable(Protocol):
     """A file that takes bytes in any order, from any thread or process."""
@@ -37,19 +31,19 @@ class Writable(Protocol):
 
 
 @dataclass(frozen=True)
-class BlockWriter:
-    """Writes one chunk of a variable.
+class Blocks:
+    """A variable, cut into blocks that can be written one by one.
 
     Parameters
     ----------
     layout : Layout
-        Where the whole variable goes.
+        Where the whole variable goes, or the whole that it is a part of; not transposed.
     conversion : Conversion
         What becomes of its dtype.
     chunks : tuple of tuple of int
-        Lengths of its chunks.
+        Lengths of the blocks along each axis.
     origin : tuple of int
-        Index of its first value in the layout.
+        Index of the first value in the layout.
     """
 
     layout: Layout
@@ -57,49 +51,55 @@ class BlockWriter:
     chunks: Chunks
     origin: tuple[int, ...]
 
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return prod(map(len, self.chunks))
+
     @cached_property
     def _stops(self) -> list[list[int]]:
-        return [
-            list(accumulate(lengths, initial=first))[1:]
-            for first, lengths in zip(self.origin, self.chunks, strict=True)
-        ]
+        return [list(accumulate(lengths)) for lengths in self.chunks]
 
-    def selection(self, chunk: tuple[int, ...]) -> Selection:
-        """The elements of a chunk."""
-        return Selection(
-            self.layout.shape,
-            tuple(
-                slice(stops[i] - lengths[i], stops[i], 1)
-                for i, stops, lengths in zip(chunk, self._stops, self.chunks, strict=True)
-            ),
+    def index(self, number: int) -> tuple[int, ...]:
+        """Number of a block along each axis, from its number in C order."""
+        return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
+
+    def part(self, number: int) -> tuple[slice, ...]:
+        """Which elements of the variable a block is."""
+        return tuple(
+            slice(stops[i] - lengths[i], stops[i], 1)
+            for i, stops, lengths in zip(self.index(number), self._stops, self.chunks, strict=True)
         )
 
-    def __call__(
-        self, values: Any, draft: Writable, block_id: tuple[int, ...] = ()
-    ) -> NDArray[np.uint8]:
-        """Put the values of a chunk into the file.
+    def selection(self, number: int) -> Selection:
+        """Which elements of the layout a block is."""
+        part = zip(self.part(number), self.origin, strict=True)
+        entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
+        return Selection(self.layout.shape, entries)
+
+    def write(self, number: int, values: Any, file: Writable) -> None:
+        """Put the values of a block into a file.
 
         Parameters
         ----------
+        number : int
+            The block.
         values : ndarray, or what numpy can make one of
-            The values.
-        draft : Writable
+            Its values.
+        file : Writable
             The file.
-        block_id : tuple of int
-            Number of the chunk along each axis.
 
-        Returns
-        -------
-        ndarray
-            One element, which means nothing.
+        Raises
+        ------
+        TypeError, ValueError
+            They are not what dask has said of them, or what the file cannot hold.
         """
-        selection = self.selection(block_id)
+        selection = self.selection(number)
         converted = self.conversion.apply(self._plain(values, selection.shape))
-        draft.write(pack(self.layout, selection, converted))
-        return NOTHING.reshape((1,) * len(block_id))
+        file.write(pack(self.layout, selection, converted))
 
     def _plain(self, values: Any, shape: tuple[int, ...]) -> Array:
-        """A chunk as numpy has it, if it is what dask has said of it."""
+        """A block as numpy has it."""
         name = self.conversion.name
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
@@ -110,6 +110,31 @@ class BlockWriter:
                 "give map_blocks and its kin the chunks= that they make"
             )
         return array
+
+
+def cut(placed: Placed) -> tuple[Variable, Blocks]:
+    """Cut a variable into blocks: its own chunks where it has some, else those of the file.
+
+    Parameters
+    ----------
+    placed : Placed
+        The variable; it has elements.
+
+    Returns
+    -------
+    variable : Variable
+        The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
+    blocks : Blocks
+        Where they go.
+    """
+    placed = in_file_order(placed)
+    variable, layout = placed.variable, placed.layout
+    chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
+    chunks = writable_chunks(chunks, units(layout), _bytes_each(layout))
+    if variable.chunks is not None and chunks != variable.chunks:
+        variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
+    origin = placed.origin or (0,) * variable.ndim
+    return variable, Blocks(layout, placed.conversion, chunks, origin)
 
 
 def in_file_order(placed: Placed) -> Placed:
@@ -123,67 +148,14 @@ def in_file_order(placed: Placed) -> Placed:
     return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
 
 
-def chunked(variable: Variable, layout: Layout) -> da.Array:
-    """A variable as a dask array whose chunks can be written one by one.
+def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
+    return tuple(
+        (step,) * (length // step) + ((length % step,) if length % step else ())
+        for length, step in zip(shape, map(min, block, shape), strict=True)
+    )
 
-    Parameters
-    ----------
-    variable : Variable
-        The values.
-    layout : Layout
-        Where they go; not transposed.
 
-    Returns
-    -------
-    dask array
-    """
-    if variable.chunks is None:
-        chunks = tuple(map(min, layout.chunk_shape(TARGET), variable.shape))
-        if isinstance(variable._data, np.ndarray):  # noqa: SLF001  # .data would read a lazy one
-            return _views(variable.values, chunks)
-        array = variable.chunk(dict(zip(variable.dims, chunks, strict=True))).data
-    else:
-        array = variable.data
+def _bytes_each(layout: Layout) -> float:
+    """Bytes of the file for each element; less than one for bits."""
     stored = layout.extents(Selection.everything(layout.shape)).nbytes
-    item = stored / prod(layout.shape)
-    cut: da.Array = array.rechunk(writable_chunks(array.chunks, units(layout), item))
-    return cut
-
-
-def _views(values: Array, shape: tuple[int, ...]) -> da.Array:
-    """Chunks of what is in memory; `dask.array.from_array` would copy all of it."""
-    name = f"memory-{uuid4().hex}"
-    chunks = normalize_chunks(shape, values.shape)  # type: ignore[no-untyped-call]
-    cuts = slices_from_chunks(chunks)  # type: ignore[no-untyped-call]
-    keys = product([name], *(range(len(lengths)) for lengths in chunks))
-    graph = {key: values[cut] for key, cut in zip(keys, cuts, strict=True)}
-    meta = np.empty((0,) * values.ndim, dtype=values.dtype)
-    return da.Array(graph, name, chunks, meta=meta)  # type: ignore[no-untyped-call]
-
-
-def written(placed: Placed, draft: Any) -> da.Array | None:
-    """The tasks that write a variable.
-
-    Parameters
-    ----------
-    placed : Placed
-        The variable.
-    draft : Writable or Delayed
-        The file, or what makes it.
-
-    Returns
-    -------
-    dask array or None
-        An element for each chunk; None where there is nothing to write.
-    """
-    placed = in_file_order(placed)
-    if not placed.variable.size:
-        return None
-    array = chunked(placed.variable, placed.layout)
-    origin = placed.origin or (0,) * array.ndim
-    writer = BlockWriter(placed.layout, placed.conversion, array.chunks, origin)
-    ones = tuple((1,) * len(lengths) for lengths in array.chunks)
-    meta = np.empty((0,) * array.ndim, dtype=np.uint8)
-    blocks: Any = array
-    tasks: da.Array = blocks.map_blocks(writer, draft=draft, dtype=np.uint8, chunks=ones, meta=meta)
-    return tasks
+    return stored / prod(layout.shape)

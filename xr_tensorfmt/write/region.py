@@ -3,74 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 from xarray import Variable
 
 from xr_tensorfmt.elements import Element
-from xr_tensorfmt.errors import SourceChangedError
-from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.formats import OpenOptions, parse
 from xr_tensorfmt.reads import sources
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_source
 from xr_tensorfmt.tensor import Tensor
-from xr_tensorfmt.write.blocks import written
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import dtype_name
-from xr_tensorfmt.write.packing import WHOLE, element_of, units
-from xr_tensorfmt.write.placing import opened, write_batches
-from xr_tensorfmt.write.saving import together
+from xr_tensorfmt.write.existing import ExistingFile
+from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.subject import Subject
+from xr_tensorfmt.write.tasks import writing
 
 Region = Mapping[Any, slice]
-
-
-@dataclass(frozen=True)
-class ExistingFile:
-    """A file whose header stays as it is; what is written takes the place of what was there.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    identity : tuple of int
-        What tells it from another file that has taken its place.
-    """
-
-    path: str
-    identity: tuple[int, ...]
-
-    @classmethod
-    def at(cls, path: str) -> ExistingFile:
-        """Take note of the file at a path."""
-        return cls(path, _identity(path))
-
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-        """Put bytes into their places; as `Draft.write`."""
-        if _identity(self.path) != self.identity:
-            raise SourceChangedError(
-                self.path,
-                "the file",
-                "another one",
-                "the one whose header was read",
-                "it has been replaced since then; call the writer again",
-            )
-        write_batches(self.path, batches)
-
-    def sync(self, done: Any) -> None:
-        """Wait until the disk has all of it."""
-        del done  # what must come before
-        with opened(self.path) as descriptor:
-            os.fsync(descriptor)
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino, status.st_size
 
 
 def write_region(
@@ -112,11 +65,11 @@ def write_region(
     _check_names(subject, tensors, region)
     _check_coordinates(subject, source, tensors, region)
     _check_apart(subject, source.path)
-    arrays = [
-        written(_part(subject, name, variable, tensors[name], region), target)
+    placed = [
+        _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
     ]
-    tasks: Delayed = delayed(target.sync, pure=False)(together(arrays))
+    tasks = writing(placed, target.begin, ExistingFile.sync)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]
@@ -173,6 +126,10 @@ def _check_apart(subject: Subject, path: str) -> None:
                 f"{name!r} is still to be read from {subject.path}, which region= changes in "
                 "place; call load() first, or write the whole of another file"
             )
+
+
+def _settled(tensor: Tensor, source: Source) -> Tensor:
+    return replace(tensor, layout=settled(tensor.layout, source))
 
 
 def _part(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import dask.array as da
-from dask.base import optimize
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
-from xr_tensorfmt.write.blocks import written
+from xr_tensorfmt.layouts import Mirrored
 from xr_tensorfmt.write.blueprint import Blueprint
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
+from xr_tensorfmt.write.mirrors import comparing
+from xr_tensorfmt.write.tasks import writing
 
 
 def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> Delayed | None:
@@ -43,11 +44,11 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     target = os.path.abspath(os.path.expanduser(path))
     draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
     if not compute:
-        return _tasks(blueprint, delayed(_begin, pure=False)(draft))
+        return _tasks(blueprint, draft.begin)
     try:
         # Not by a task, which could still run after another has failed, and leave its file behind.
-        tasks = _tasks(blueprint, draft.begin())
-        tasks.compute()  # type: ignore[no-untyped-call]
+        begun = partial(_begun, draft.begin())
+        _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
         if draft.discard():
             error.add_note(f"{path} was not written; what was there before is unchanged.")
@@ -55,21 +56,23 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     return None
 
 
-def _tasks(blueprint: Blueprint, begun: Draft | Delayed) -> Delayed:
-    arrays = [written(each, begun) for each in blueprint.placed]
-    tasks: Delayed = delayed(_finish, pure=False)(begun, blueprint.pieces, together(arrays))
-    return tasks
+def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
+    finish = partial(_finish, blueprint.pieces)
+    mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
+    if not mirrored:
+        return writing(blueprint.placed, begin, finish)
+    return comparing(mirrored, writing(blueprint.placed, begin, _handed_on), finish)
 
 
-def together(arrays: Iterable[da.Array | None]) -> tuple[da.Array, ...]:
-    """Optimise the tasks of several arrays at once, so that what they share is done once."""
-    return tuple(optimize(*(each for each in arrays if each is not None)))  # type: ignore[no-untyped-call]
+def _begun(draft: Draft) -> Draft:
+    return draft
 
 
-def _begin(draft: Draft) -> Draft:
-    return draft.begin()
+def _handed_on(draft: Draft, done: Sequence[Any]) -> Draft:
+    del done  # what must come before
+    return draft
 
 
-def _finish(draft: Draft, pieces: Sequence[Piece], done: Any) -> None:
+def _finish(pieces: Sequence[Piece], draft: Draft, done: Sequence[Any]) -> None:
     del done  # what must come before
     draft.finish(pieces)

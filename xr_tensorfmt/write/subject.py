@@ -177,8 +177,9 @@ def subject_of(
     for name, variable in dataset.variables.items():
         _check_variable(path, str(name), variable, labels=name in dataset.coords)
     _check_encoding(dataset, encoding or {})
-    plain = {str(name): each.variable.to_base_variable() for name, each in dataset.items()}
-    coords = {str(name): each.variable.to_base_variable() for name, each in dataset.coords.items()}
+    every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
+    coords = {name: each for name, each in every.items() if name in dataset.coords}
+    plain = {name: each for name, each in every.items() if name not in coords}
     return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
 
 
