@@ -16,8 +16,15 @@ PREAMBLE = b"\x01\x00\x10\x00"
 """Little-endian, header of 4096 bytes, reserved: bytes 12 to 15 of every container."""
 
 HEADER_BYTES = 4096
-_ALIGNED_METADATA = 16
-_SLOTS = {"A": 16, "B": 144}
+
+ALIGNED_METADATA = 16
+"""Multiple of bytes at which metadata begin."""
+
+SLOTS = {"A": 16, "B": 144}
+"""Where the slots are."""
+
+SLOT_BYTES = 128
+
 _POINTERS = Struct("<7Q")
 _CHECKSUM = Struct("<I")
 
@@ -68,8 +75,8 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
     """
     reader.bytes_at(0, HEADER_BYTES, "the header")
     valid, faults = [], []
-    for name, offset in _SLOTS.items():
-        slot, fault = _slot(reader, name, offset)
+    for name, offset in SLOTS.items():
+        slot, fault = check_slot(reader, name, offset)
         if fault is None:
             valid.append(slot)
         else:
@@ -81,13 +88,31 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
             " and ".join(faults),
             "at least one valid slot",
             "the header is damaged, or the file is cut off; fetch it again",
-            offset=_SLOTS["A"],
+            offset=SLOTS["A"],
         )
     # Of two alike, as in a file that was never updated, A comes first.
     return tuple(sorted(valid, key=lambda slot: -slot.generation)), tuple(faults)
 
 
-def _slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:
+def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:
+    """Read a slot.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    name : str
+        The slot.
+    offset : int
+        Where it is.
+
+    Returns
+    -------
+    slot : Slot
+        What it says.
+    fault : str or None
+        What is wrong with it; None if it is valid.
+    """
     raw = reader.bytes_at(offset, _POINTERS.size, f"slot {name}")
     stored = _CHECKSUM.unpack(
         reader.bytes_at(offset + _POINTERS.size, _CHECKSUM.size, f"the checksum of slot {name}")
@@ -100,7 +125,7 @@ def _slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | Non
     metadata_end = slot.metadata_offset + slot.metadata_length
     if slot.payload_offset % HEADER_BYTES or slot.payload_offset < HEADER_BYTES:
         return slot, f"payload offset {slot.payload_offset}, which is no multiple of 4096"
-    if slot.metadata_offset % _ALIGNED_METADATA:
+    if slot.metadata_offset % ALIGNED_METADATA:
         return slot, f"metadata offset {slot.metadata_offset}, which is no multiple of 16"
     if max(payload_end, metadata_end) > size:
         return slot, f"ranges up to byte {max(payload_end, metadata_end)} in a file of {size} bytes"

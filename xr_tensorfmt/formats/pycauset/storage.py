@@ -56,10 +56,7 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
     _check_types(matrix, path)
     _check_shape(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
-    layout, size = _layout(matrix)
-    if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
-        # Unreleased containers pad rows of bits as the generations before them.
-        layout, size = _layout(replace(matrix, bit_row=_WORD))
+    layout, size = arranged(matrix)
     if matrix.offset + size > matrix.limit:
         raise TensorFormatError(
             path,
@@ -74,6 +71,28 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
 
 
 _WORD = 8
+
+
+def arranged(matrix: Matrix) -> tuple[Layout, int]:
+    """How the values lie, whether or not the file is long enough.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        What the file says; its types go together.
+
+    Returns
+    -------
+    layout : Layout
+        The stored values.
+    size : int
+        The bytes that they need.
+    """
+    layout, size = _layout(matrix)
+    if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
+        # Unreleased containers pad rows of bits as the generations before them.
+        return _layout(replace(matrix, bit_row=_WORD))
+    return layout, size
 
 
 def view_of(layout: Layout, matrix: Matrix) -> Layout:
