@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,12 +14,12 @@ import xarray as xr
 from dask.diagnostics.progress import ProgressBar
 
 from xr_tensorfmt.cli.foreign import write_foreign
-from xr_tensorfmt.cli.kinds import NETCDF, ZARR, kind_to_write
+from xr_tensorfmt.cli.kinds import FOREIGN, KINDS, NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.cli.opening import open_any, reduced
 from xr_tensorfmt.cli.options import reaching
 from xr_tensorfmt.elements import StoredDtype
 from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.write.anyformat import WRITERS, to_file
+from xr_tensorfmt.write.anyformat import SUFFIXES, WRITERS, to_file
 
 _BIT = "bit"
 _SWITCHES = {"true": True, "false": False}
@@ -80,7 +81,7 @@ class Conversion:
         progress : bool
             Whether to show a bar.
         """
-        kind = self.to or kind_to_write(self.target)
+        kind = self.to or _kind_to_write(self.target)
         with self._opened() as opened:
             ds = reduced(
                 opened, self.source, variable=self.variable, dims=self.dims, name=self.name
@@ -148,15 +149,29 @@ class Conversion:
         by_name: dict[tuple[str, str], list[str]] = {}
         for name, each in ds.variables.items():
             stored = each.encoding.get("dtype")
-            if not isinstance(stored, StoredDtype) or stored.name in (_BIT, dtypes.get(str(name))):
+            known = (_BIT, dtypes.get(str(name)))
+            if not isinstance(stored, StoredDtype) or stored.name in known:
                 continue
             by_name.setdefault((stored.name, each.dtype.name), []).append(str(name))
         for (stored_name, dtype), variables in by_name.items():
+            names = shortened(", ".join(variables), 80)
             self.notes.append(
-                f"{shortened(', '.join(variables), 80)}: {stored_name} in {self.source}, {dtype} "
-                f"in {self.target}; on the way back --dtype '{variables[0]}={stored_name}' makes it "
-                "that again, where the format has it"
+                f"{names}: {stored_name} in {self.source}, {dtype} in {self.target}; on the way "
+                f"back --dtype '{variables[0]}={stored_name}' makes it that again, where the "
+                "format has it"
             )
+
+
+def _kind_to_write(file: str) -> str:
+    """What the end of a name asks for."""
+    suffix = os.path.splitext(file.casefold())[1]
+    kind = foreign_kind(file) or SUFFIXES.get(suffix)
+    if kind is None:
+        raise ValueError(
+            f"{file}: the end of the name tells no format; give one by --to, one of "
+            f"{', '.join(KINDS)}, or end it in one of {', '.join((*SUFFIXES, *FOREIGN))}"
+        )
+    return kind
 
 
 def _bar() -> AbstractContextManager[Any]:

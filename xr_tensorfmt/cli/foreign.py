@@ -7,20 +7,22 @@ import shutil
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
 from xr_tensorfmt.cli.attributes import fits
 from xr_tensorfmt.cli.kinds import NETCDF, ZARR
-from xr_tensorfmt.cli.opening import netcdf_keywords
+from xr_tensorfmt.cli.opening import require
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import check_absent, draft_for
 
+_TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
 
 
@@ -62,8 +64,10 @@ def write_foreign(
     if kind == NETCDF:
         _write_netcdf(ds, path, overwrite)
     elif is_url(path):
+        require("zarr", path)
         ds.to_zarr(path, mode="w" if overwrite else "w-", storage_options=storage_options)
     else:
+        require("zarr", path)
         _in_place(path, overwrite, partial(ds.to_zarr, mode="w-"))
 
 
@@ -73,7 +77,9 @@ def _converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) 
         try:
             element = Plain(np.dtype(dtype))
         except TypeError:
-            raise ValueError(f"{path}: {kind} holds no {dtype}; give a dtype of numpy") from None
+            raise ValueError(
+                f"{path}: {_TITLES[kind]} holds no {dtype}; give a dtype of numpy"
+            ) from None
         apply = Conversion(name, element, exact=False).apply
         values = ds[name].chunk().data.map_blocks(apply, dtype=element.dtype)
         ds = ds.assign({name: (ds[name].dims, values, ds[name].attrs)})
@@ -112,7 +118,7 @@ def _kept(
         value = attrs[lost]
         elsewhere = "convert to zarr, or " if kind == NETCDF and fits(ZARR, lost, value) else ""
         raise ValueError(
-            f"{path}: {kind} has no place for the attribute {lost!r} of {owner}, which is "
+            f"{path}: {_TITLES[kind]} has no place for the attribute {lost!r} of {owner}, which is "
             f"{shortened(repr(value), 60)}; {elsewhere}pass --drop attrs to leave such out"
         )
     return kept
@@ -121,9 +127,14 @@ def _kept(
 def _write_netcdf(ds: xr.Dataset, path: str, overwrite: bool) -> None:
     if is_url(path):
         raise ValueError(f"{path}: netCDF is written to local paths alone; convert to zarr there")
+    is_complex = any(each.dtype.kind == "c" for each in ds.variables.values())
+    engine: Literal["netcdf4", "h5netcdf"] = "netcdf4"
+    if is_complex or not find_spec("netCDF4"):
+        require("h5netcdf", path)
+        engine = "h5netcdf"
     draft = draft_for(os.path.abspath(path), 0, uuid.uuid4().hex[:8], replace=overwrite)
     try:
-        ds.to_netcdf(draft.path, **netcdf_keywords(path))
+        ds.to_netcdf(draft.path, engine=engine)
         draft.finish(())
     except BaseException:
         draft.discard()

@@ -9,7 +9,7 @@ from xr_tensorfmt.cli.options import FAMILIES
 ZARR, NETCDF = "zarr", "netcdf"
 KINDS = (*FAMILIES, ZARR, NETCDF)
 
-_FOREIGN = {
+FOREIGN = {
     ".zarr": ZARR,
     ".nc": NETCDF,
     ".nc4": NETCDF,
@@ -17,7 +17,7 @@ _FOREIGN = {
     ".h5": NETCDF,
     ".hdf5": NETCDF,
 }
-_OWN = {".tens": "tens", ".bin": "tens", ".tbf": "vespa", ".pycauset": "pycauset", ".mag": "mag"}
+"""What the names of others end in."""
 
 
 def foreign_kind(file: str) -> str | None:
@@ -32,34 +32,4 @@ def foreign_kind(file: str) -> str | None:
     -------
     str or None
     """
-    return _FOREIGN.get(_suffix(file))
-
-
-def kind_to_write(file: str) -> str:
-    """What the end of a name asks for.
-
-    Parameters
-    ----------
-    file : str
-        A path or URL.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        It asks for nothing that is known.
-    """
-    suffixes = _FOREIGN | _OWN
-    if _suffix(file) not in suffixes:
-        raise ValueError(
-            f"{file}: the end of the name tells no format; give one by --to, one of "
-            f"{', '.join(KINDS)}, or end it in one of {', '.join(suffixes)}"
-        )
-    return suffixes[_suffix(file)]
-
-
-def _suffix(file: str) -> str:
-    return os.path.splitext(file.rstrip("/").casefold())[1]
+    return FOREIGN.get(os.path.splitext(file.rstrip("/").casefold())[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -10,6 +11,9 @@ import xarray as xr
 
 from xr_tensorfmt.cli.kinds import NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.sources import is_url
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def open_any(
@@ -34,11 +38,11 @@ def open_any(
     """
     kind = kind or foreign_kind(file)
     if kind == ZARR:
-        _require("zarr", file)
+        require("zarr", file)
         reach = None if storage_options is None else dict(storage_options)
         return xr.open_dataset(file, engine="zarr", chunks={}, storage_options=reach)
     if kind == NETCDF:
-        return xr.open_dataset(file, chunks={}, **netcdf_keywords(file))
+        return xr.open_dataset(file, engine=_netcdf_engine(file), chunks={})
     return open_tensors(file, kind, storage_options, **options)
 
 
@@ -56,30 +60,18 @@ def open_tensors(
     )
 
 
-def netcdf_keywords(file: str) -> dict[str, Any]:
-    """The engine for netCDF files, and what it needs to be told for complex numbers.
-
-    Parameters
-    ----------
-    file : str
-        The file, for the error.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    ImportError
-        There is none.
-    """
-    if find_spec("netCDF4"):
-        return {"engine": "netcdf4", "auto_complex": True}
-    _require("h5netcdf", file)
-    return {"engine": "h5netcdf"}
+def _netcdf_engine(file: str) -> str | None:
+    """h5netcdf where it can read a file, as it alone knows complex numbers; else xarray decides."""
+    if find_spec("h5netcdf") is None:
+        return None
+    if is_url(file):
+        return "h5netcdf"
+    with open(os.path.expanduser(file), "rb") as content:
+        return "h5netcdf" if content.read(len(_HDF5)) == _HDF5 else None
 
 
-def _require(package: str, file: str) -> None:
+def require(package: str, file: str) -> None:
+    """Say which package is missing, if it is; with the file that needs it."""
     if not find_spec(package):
         raise ImportError(f"{file}: {package} is not installed; run pip install {package}")
 

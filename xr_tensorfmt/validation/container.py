@@ -50,12 +50,11 @@ def check_container(reader: HeaderReader, payload: int, payload_stop: int) -> It
             message = f"{fault}; the file was damaged or not written to its end: save it again"
             yield Finding(source.name, offset, f"slot {name}", message)
             continue
+        blocks[slot.metadata_offset] = slot.metadata_offset + slot.metadata_length
         try:
             read_slot(reader, slot)
         except TensorFormatError as error:
             yield finding_of(error)
-            continue
-        blocks[slot.metadata_offset] = slot.metadata_offset + slot.metadata_length
     yield from _check_places(reader, blocks, payload, payload_stop)
     used = {payload: payload_stop, **blocks}
     for start, stop in _old_blocks(reader, used, payload_stop):

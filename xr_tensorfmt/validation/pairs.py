@@ -122,7 +122,7 @@ def _of_itself(
                 lowest = (values == np.iinfo(pairs.dtype).min).any(axis=-1)
                 for number in numbers[lowest & ~wrong].tolist():
                     message = f"{np.iinfo(pairs.dtype).min}, whose negative {pairs.dtype} lacks"
-                    yield _about(source, pairs, number, "the value of", message)
+                    yield _about(source, pairs, number, "the value of", message, INDEX_BYTES)
 
 
 def _alike(
@@ -160,9 +160,11 @@ def _contradiction(source: Source, pairs: Pairs, number: int) -> Finding:
         "another value for an element than a related pair gives, expected one value for each under "
         "the packed symmetries; open with sparse='stored' to see the pairs"
     )
-    return _about(source, pairs, number, "the value of", message)
+    return _about(source, pairs, number, "", message)
 
 
-def _about(source: Source, pairs: Pairs, number: int, what: str, message: str) -> Finding:
-    place = pairs.offset + number * pairs.table.stride
-    return Finding(source.name, place, f"{what} pair {number}", message)
+def _about(
+    source: Source, pairs: Pairs, number: int, what: str, message: str, within: int = 0
+) -> Finding:
+    place = pairs.offset + number * pairs.table.stride + within
+    return Finding(source.name, place, f"{what} pair {number}".strip(), message)
