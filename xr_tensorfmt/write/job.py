@@ -51,6 +51,8 @@ class Job:
             raise ValueError(
                 f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
             )
+        if self.mode == "x" and self.region is not None:
+            raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
 
     def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
         """Write.

@@ -49,7 +49,7 @@ class HeldBlock:
 def writing(
     placed: Iterable[Placed],
     begin: Callable[[], File],
-    finish: Callable[[File, Sequence[Any]], None],
+    finish: Callable[[File, Sequence[Any]], Any],
 ) -> Delayed:
     """Plan to write variables into a file.
 
@@ -65,16 +65,40 @@ def writing(
     Returns
     -------
     Delayed
-        What writes them when it is computed.
+        What writes them when it is computed, and gives what `finish` does.
     """
-    token = uuid.uuid4().hex
-    begun = f"begin-{token}"
-    graph: Graph = {begun: (begin,)}
+    begun = f"begin-{uuid.uuid4().hex}"
+    file = Delayed(begun, {begun: (begin,)})  # type: ignore[no-untyped-call]
+    return each_block((cut(each) for each in placed if each.variable.size), file, finish)
+
+
+def each_block(
+    cuts: Iterable[tuple[Variable, Blocks]],
+    file: Delayed,
+    finish: Callable[[Any, Sequence[Any]], Any],
+) -> Delayed:
+    """Plan to do with each block of variables what `Blocks.write` does.
+
+    Parameters
+    ----------
+    cuts : iterable of (Variable, Blocks)
+        The variables, and how each is cut.
+    file : Delayed
+        Gives the file, before all else.
+    finish : callable
+        Is given the file, after all else.
+
+    Returns
+    -------
+    Delayed
+        What does it when it is computed, and gives what `finish` does.
+    """
+    token, begun = uuid.uuid4().hex, file.key
+    graph: Graph = {}
     held: list[HeldBlock] = []
     chunked: list[Any] = []
     done: list[Any] = []
-    for number, each in enumerate(each for each in placed if each.variable.size):
-        variable, blocks = cut(each)
+    for number, (variable, blocks) in enumerate(cuts):
         if variable.chunks is None:
             held.extend(
                 HeldBlock(variable[blocks.part(block)], blocks, block)
@@ -96,7 +120,7 @@ def writing(
         done.append(key)
     last = f"finish-{token}"
     graph[last] = (finish, begun, done)
-    return _delayed(last, graph, chunked)
+    return _delayed(last, graph, chunked, file)
 
 
 def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> None:
@@ -124,10 +148,10 @@ def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:
         yield batch
 
 
-def _delayed(last: str, graph: Graph, chunked: Sequence[Any]) -> Delayed:
+def _delayed(last: str, graph: Graph, chunked: Sequence[Any], file: Delayed) -> Delayed:
     """One graph, optimised as a whole: what several variables need is computed once."""
-    arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
+    arrays = HighLevelGraph.merge(file.dask, *(array.dask for array in chunked))
     keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
-    optimized = optimize(arrays, keys) if chunked else {}  # type: ignore[no-untyped-call]
+    optimized = optimize(arrays, [file.key, *keys]) if chunked else file.dask  # type: ignore[no-untyped-call]
     layers = {last: {**graph, **dict(optimized)}}
     return Delayed(last, HighLevelGraph(layers, {last: set()}))  # type: ignore[no-untyped-call]
