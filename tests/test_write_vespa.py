@@ -136,6 +136,7 @@ def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, folder)
 
 
 @given(vf.tensors())
+@settings(max_examples=60)
 def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(folder, made) -> None:
     _, cells, mapped, indexed, addresses, values = made
     if not mapped and not indexed:  # C++ has no scalars of other types
@@ -269,10 +270,11 @@ def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
         forms = set()
         for binary in binaries:
             ds = from_hex(binary)
-            forms.add(written(ds, folder))
-            again = opened(folder)
-            xr.testing.assert_identical(again, ds)
-            assert written(again, folder) in forms
+            content = written(ds, folder)
+            xr.testing.assert_identical(opened(folder), ds)
+            if content not in forms:
+                assert written(opened(folder), folder) == content
+            forms.add(content)
         # Of the many forms there is one for each order of the blocks.
         assert len({content[0] for content in forms}) == 1
         if len(binaries) > 1:
