@@ -478,7 +478,14 @@ def test_numbers_are_rounded_where_that_is_wanted() -> None:
     message = failed("convert", "a.bin", "c.zarr", "--dtype", "int8")
     assert "which int8 has no value for" in message
     assert not Path("c.zarr").exists()
-    assert "zarr holds no bfloat16" in failed("convert", "a.bin", "d.zarr", "--dtype", "bfloat16")
+
+
+def test_dtypes_of_other_packages_are_none_of_zarr() -> None:
+    pytest.importorskip("ml_dtypes")  # which adds bfloat16 to numpy
+    vertex()
+    for dtype in ("bfloat16", "csv", "str"):
+        message = failed("convert", "vertex.bin", "d.zarr", "--dtype", dtype)
+        assert f"zarr holds no {dtype}; give a dtype of numpy" in message
 
 
 def test_what_becomes_of_bfloat16_is_said() -> None:

@@ -1,7 +1,6 @@
 """The door: what xarray calls. No parsing, no bytes.
 
-Every user of xarray on a machine imports the entry points of all engines, so that this module
-imports nothing of the house before a file is to be opened.
+Every user of xarray imports the entry points of all engines: this one imports next to nothing.
 """
 
 from __future__ import annotations
