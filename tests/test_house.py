@@ -28,7 +28,22 @@ ABOVE = {
     "reads.py",
 }
 # Of the writers, those that plan and those that move bytes.
-WRITE_BELOW = {f"write/{name}.py" for name in ("conversion", "draft", "grid", "packing", "placing")}
+WRITE_BELOW = {
+    f"write/{name}.py"
+    for name in (
+        "conversion",
+        "draft",
+        "grid",
+        "packing",
+        "packing_blocks",
+        "packing_matrices",
+        "placing",
+        "pycauset_bytes",
+        "unstored",
+        "vespa_header",
+        "vespa_labels",
+    )
+}
 
 
 def is_lower(path: Path) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
+from xr_tensorfmt.write.job import Mode, SaveOptions, text_of
 from xr_tensorfmt.write.mag import to_mag
 from xr_tensorfmt.write.pycauset import to_pycauset
+from xr_tensorfmt.write.subject import Encoding, Part
 from xr_tensorfmt.write.tens import to_tens
 from xr_tensorfmt.write.vespa import to_vespa
 
@@ -34,7 +36,18 @@ SUFFIXES = {
 
 
 def to_file(
-    data: Dataset | DataArray, path: Any, format: FormatName | None = None, **options: Any
+    data: Dataset | DataArray,
+    path: Any,
+    format: FormatName | None = None,
+    *,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+    **options: Any,
 ) -> Delayed | None:
     """Write a Dataset or DataArray to a tensor file, chunk by chunk and in parallel.
 
@@ -68,7 +81,7 @@ def to_file(
     fs : AbstractFileSystem, optional
         The file system of fsspec that `path` is in.
     **options
-        These keywords, and those of the format's own function.
+        Keywords of the format's own function.
 
     Returns
     -------
@@ -86,10 +99,19 @@ def to_file(
     --------
     to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
     """
-    name = format if format is not None else _by_suffix(os.fspath(path))
+    name = format if format is not None else _by_suffix(text_of(path))
     if name not in WRITERS:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, WRITERS))}")
-    return WRITERS[name](data, path, **options)
+    common: SaveOptions = {
+        "mode": mode,
+        "compute": compute,
+        "region": region,
+        "encoding": encoding,
+        "drop": drop,
+        "storage_options": storage_options,
+        "fs": fs,
+    }
+    return WRITERS[name](data, path, **common, **options)
 
 
 def _by_suffix(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Arrays as dask arrays whose chunks have places in a file, and the tasks that put them there."""
+"""Variables in blocks that have places of their own in a file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any, Protocol
 
-import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 from xarray import Variable
 
 from xr_tensorfmt.chunks import TARGET
@@ -24,8 +22,6 @@ from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, writable_chunks
 from xr_tensorfmt.write.packing import Packed, pack, units
 
-NOTHING: NDArray[np.uint8] = np.zeros(1, dtype=np.uint8)
-
 
 class Writable(Protocol):
     """A file that takes bytes in any order, from any thread or process."""
@@ -35,19 +31,19 @@ class Writable(Protocol):
 
 
 @dataclass(frozen=True)
-class BlockWriter:
-    """Writes one chunk of a variable.
+class Blocks:
+    """A variable, cut into blocks that can be written one by one.
 
     Parameters
     ----------
     layout : Layout
-        Where the whole variable goes.
+        Where the whole variable goes, or the whole that it is a part of; not transposed.
     conversion : Conversion
         What becomes of its dtype.
     chunks : tuple of tuple of int
-        Lengths of its chunks.
+        Lengths of the blocks along each axis.
     origin : tuple of int
-        Index of its first value in the layout.
+        Index of the first value in the layout.
     """
 
     layout: Layout
@@ -55,45 +51,92 @@ class BlockWriter:
     chunks: Chunks
     origin: tuple[int, ...]
 
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return prod(map(len, self.chunks))
+
     @cached_property
     def _stops(self) -> list[list[int]]:
-        return [
-            list(accumulate(lengths, initial=first))[1:]
-            for first, lengths in zip(self.origin, self.chunks, strict=True)
-        ]
+        return [list(accumulate(lengths)) for lengths in self.chunks]
 
-    def selection(self, chunk: tuple[int, ...]) -> Selection:
-        """The elements of a chunk."""
-        return Selection(
-            self.layout.shape,
-            tuple(
-                slice(stops[i] - lengths[i], stops[i], 1)
-                for i, stops, lengths in zip(chunk, self._stops, self.chunks, strict=True)
-            ),
+    def index(self, number: int) -> tuple[int, ...]:
+        """Number of a block along each axis, from its number in C order."""
+        return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
+
+    def part(self, number: int) -> tuple[slice, ...]:
+        """Which elements of the variable a block is."""
+        return tuple(
+            slice(stops[i] - lengths[i], stops[i], 1)
+            for i, stops, lengths in zip(self.index(number), self._stops, self.chunks, strict=True)
         )
 
-    def __call__(
-        self, values: Array, draft: Writable, block_id: tuple[int, ...] = ()
-    ) -> NDArray[np.uint8]:
-        """Put the values of a chunk into the file.
+    def selection(self, number: int) -> Selection:
+        """Which elements of the layout a block is."""
+        part = zip(self.part(number), self.origin, strict=True)
+        entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
+        return Selection(self.layout.shape, entries)
+
+    def write(self, number: int, values: Any, file: Writable) -> None:
+        """Put the values of a block into a file.
 
         Parameters
         ----------
-        values : ndarray
-            The values.
-        draft : Writable
+        number : int
+            The block.
+        values : ndarray, or what numpy can make one of
+            Its values.
+        file : Writable
             The file.
-        block_id : tuple of int
-            Number of the chunk along each axis.
 
-        Returns
-        -------
-        ndarray
-            One element, which means nothing.
+        Raises
+        ------
+        TypeError, ValueError
+            They are not what dask has said of them, or what the file cannot hold.
         """
-        converted = self.conversion.apply(np.asarray(values))
-        draft.write(pack(self.layout, self.selection(block_id), converted))
-        return NOTHING.reshape((1,) * values.ndim)
+        selection = self.selection(number)
+        converted = self.conversion.apply(self.plain(values, selection.shape))
+        file.write(pack(self.layout, selection, converted))
+
+    def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
+        name = self.conversion.name
+        if np.ma.isMaskedArray(values):
+            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+        array = np.asarray(values)
+        if array.shape != shape:
+            raise ValueError(
+                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
+                "give map_blocks and its kin the chunks= that they make"
+            )
+        return array
+
+
+def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
+    """Cut a variable into blocks: its own chunks where it has some, else those of the file.
+
+    Parameters
+    ----------
+    placed : Placed
+        The variable; it has elements.
+    kind : type of Blocks
+        What is done with each block.
+
+    Returns
+    -------
+    variable : Variable
+        The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
+    blocks : Blocks
+        Where they go.
+    """
+    placed = in_file_order(placed)
+    variable, layout = placed.variable, placed.layout
+    chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
+    chunks = writable_chunks(chunks, units(layout), _bytes_each(layout))
+    if variable.chunks is not None and chunks != variable.chunks:
+        variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
+    origin = placed.origin or (0,) * variable.ndim
+    return variable, kind(layout, placed.conversion, chunks, origin)
 
 
 def in_file_order(placed: Placed) -> Placed:
@@ -107,67 +150,14 @@ def in_file_order(placed: Placed) -> Placed:
     return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
 
 
-def chunked(variable: Variable, layout: Layout) -> da.Array:
-    """A variable as a dask array whose chunks can be written one by one.
+def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
+    return tuple(
+        (step,) * (length // step) + ((length % step,) if length % step else ())
+        for length, step in zip(shape, map(min, block, shape), strict=True)
+    )
 
-    Parameters
-    ----------
-    variable : Variable
-        The values.
-    layout : Layout
-        Where they go; not transposed.
 
-    Returns
-    -------
-    dask array
-
-    Raises
-    ------
-    ValueError
-        The lengths of its chunks are not known.
-    """
-    if variable.chunks is None:
-        chunks = tuple(map(min, layout.chunk_shape(TARGET), variable.shape))
-        if isinstance(variable._data, np.ndarray):  # noqa: SLF001  # .data would read a lazy one
-            # A name of its own spares dask a pass over all values.
-            return da.from_array(variable.values, chunks=chunks, name=False)  # type: ignore[no-untyped-call,no-any-return]
-        array = variable.chunk(dict(zip(variable.dims, chunks, strict=True))).data
-    else:
-        array = variable.data
-    if any(np.isnan(length) for lengths in array.chunks for length in lengths):
-        raise ValueError(
-            f"dask does not know the lengths of the chunks {array.chunks}; "
-            "call compute_chunk_sizes() on the array first"
-        )
+def _bytes_each(layout: Layout) -> float:
+    """Bytes of the file for each element; less than one for bits."""
     stored = layout.extents(Selection.everything(layout.shape)).nbytes
-    item = stored / prod(layout.shape)
-    cut: da.Array = array.rechunk(writable_chunks(array.chunks, units(layout), item))
-    return cut
-
-
-def written(placed: Placed, draft: Any) -> da.Array | None:
-    """The tasks that write a variable.
-
-    Parameters
-    ----------
-    placed : Placed
-        The variable.
-    draft : Writable or Delayed
-        The file, or what makes it.
-
-    Returns
-    -------
-    dask array or None
-        An element for each chunk; None where there is nothing to write.
-    """
-    placed = in_file_order(placed)
-    if not placed.variable.size:
-        return None
-    array = chunked(placed.variable, placed.layout)
-    origin = placed.origin or (0,) * array.ndim
-    writer = BlockWriter(placed.layout, placed.conversion, array.chunks, origin)
-    ones = tuple((1,) * len(lengths) for lengths in array.chunks)
-    meta = np.empty((0,) * array.ndim, dtype=np.uint8)
-    blocks: Any = array
-    tasks: da.Array = blocks.map_blocks(writer, draft=draft, dtype=np.uint8, chunks=ones, meta=meta)
-    return tasks
+    return stored / prod(layout.shape)

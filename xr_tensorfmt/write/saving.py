@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import dask.array as da
-from dask.base import optimize
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
-from xr_tensorfmt.write.blocks import written
-from xr_tensorfmt.write.blueprint import Blueprint
+from xr_tensorfmt.layouts import Mirrored
+from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
+from xr_tensorfmt.write.mirrors import check_mirrored
+from xr_tensorfmt.write.tasks import writing
 
 
 def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> Delayed | None:
@@ -40,35 +41,34 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     OSError
         The system refuses; what was there before is unchanged.
     """
-    draft = draft_for(os.path.abspath(path), blueprint.size, uuid.uuid4().hex[:8], replace=replace)
-    tasks = _tasks(blueprint, draft)
+    target = os.path.abspath(os.path.expanduser(path))
+    draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
     if not compute:
-        return tasks
+        return _tasks(blueprint, draft.begin)
     try:
-        tasks.compute()  # type: ignore[no-untyped-call]
+        # Not by a task, which could still run after another has failed, and leave its file behind.
+        begun = partial(_begun, draft.begin())
+        _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
-        draft.discard()
-        error.add_note(f"{path} was not written; what was there before is unchanged.")
+        if draft.discard():
+            error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
     return None
 
 
-def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
-    begun = delayed(_begin, pure=False)(draft)
-    arrays = [written(each, begun) for each in blueprint.placed]
-    tasks: Delayed = delayed(_finish, pure=False)(begun, blueprint.pieces, together(arrays))
-    return tasks
+def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
+    mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
+    return writing(blueprint.placed, begin, partial(_finish, blueprint.pieces, mirrored))
 
 
-def together(arrays: Iterable[da.Array | None]) -> tuple[da.Array, ...]:
-    """Optimise the tasks of several arrays at once, so that what they share is done once."""
-    return tuple(optimize(*(each for each in arrays if each is not None)))  # type: ignore[no-untyped-call]
+def _begun(draft: Draft) -> Draft:
+    return draft
 
 
-def _begin(draft: Draft) -> Draft:
-    return draft.begin()
-
-
-def _finish(draft: Draft, pieces: Sequence[Piece], done: Any) -> None:
+def _finish(
+    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[Any]
+) -> None:
     del done  # what must come before
+    if mirrored:
+        check_mirrored(mirrored, draft)
     draft.finish(pieces)

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from benchmark.case import Section
-from benchmark.sections import causal, dense, hole, imports, mag, opening, pairs, remote, vespa
+from benchmark.sections import (
+    causal,
+    dense,
+    hole,
+    imports,
+    mag,
+    opening,
+    pairs,
+    remote,
+    vespa,
+    write,
+)
 
 SECTIONS: dict[str, Section] = {
     each.SECTION.name: each.SECTION
-    for each in (dense, pairs, causal, vespa, hole, mag, opening, remote, imports)
+    for each in (dense, pairs, causal, vespa, hole, mag, opening, remote, write, imports)
 }

@@ -16,7 +16,7 @@ from xr_tensorfmt.formats.pycauset.matrix import Matrix
 
 HEADER_BYTES = 4096
 
-_MATRIX_TYPES = {
+MATRIX_TYPES = {
     1: "CAUSAL",
     2: "INTEGER",
     3: "TRIANGULAR_FLOAT",
@@ -24,13 +24,15 @@ _MATRIX_TYPES = {
     5: "IDENTITY",
     6: "VECTOR",
 }
-_DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
+DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
 
 _TYPES_OFFSET = 12
 _GAP_OFFSET = 20
+V1_FIELDS = Struct("<3Q")
+"""Rows, columns and seed."""
 
-FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
-"""Rows, columns and seed; of version 2 also scalar, is_temporary and is_transposed."""
+FIELDS = Struct("<3Qd2B")
+"""The same, scalar, is_temporary and is_transposed."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ def read_header(reader: HeaderReader, version: int) -> Matrix:
         The file ends before the header does, or a type has no meaning.
     """
     reader.bytes_at(0, HEADER_BYTES, "the header")
-    matrix_type = _word(reader, _TYPES_OFFSET, "the matrix type", _MATRIX_TYPES)
-    data_type = _word(reader, _TYPES_OFFSET + 4, "the data type", _DATA_TYPES)
+    matrix_type = _word(reader, _TYPES_OFFSET, "the matrix type", MATRIX_TYPES)
+    data_type = _word(reader, _TYPES_OFFSET + 4, "the data type", DATA_TYPES)
     fields = _fields(reader, version)
     triangle_row = 8
     if matrix_type == "INTEGER":
@@ -112,7 +114,7 @@ def _fields(reader: HeaderReader, version: int) -> _Fields:
     # The low half of a packed `rows` is not zero, the gap before an aligned one is.
     gap = reader.unsigned(_GAP_OFFSET, 4, "the gap before the number of rows")
     offset = _GAP_OFFSET if gap else _GAP_OFFSET + 4
-    fields = FIELDS[version]
+    fields = FIELDS if version > 1 else V1_FIELDS
     values = fields.unpack(reader.bytes_at(offset, fields.size, "the shape"))
     return _Fields(offset, *values)
 

@@ -16,17 +16,12 @@ PREAMBLE = b"\x01\x00\x10\x00"
 """Little-endian, header of 4096 bytes, reserved: bytes 12 to 15 of every container."""
 
 HEADER_BYTES = 4096
-
-ALIGNED_METADATA = 16
-"""Multiple of bytes at which metadata begin."""
-
+METADATA_ALIGNMENT = 16
 SLOTS = {"A": 16, "B": 144}
-"""Where the slots are."""
+"""Bytes of the file at which the slots begin."""
 
-SLOT_BYTES = 128
-
-_POINTERS = Struct("<7Q")
-_CHECKSUM = Struct("<I")
+POINTERS = Struct("<7Q")
+CHECKSUM = Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -113,11 +108,11 @@ def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str 
     fault : str or None
         What is wrong with it; None if it is valid.
     """
-    raw = reader.bytes_at(offset, _POINTERS.size, f"slot {name}")
-    stored = _CHECKSUM.unpack(
-        reader.bytes_at(offset + _POINTERS.size, _CHECKSUM.size, f"the checksum of slot {name}")
+    raw = reader.bytes_at(offset, POINTERS.size, f"slot {name}")
+    stored = CHECKSUM.unpack(
+        reader.bytes_at(offset + POINTERS.size, CHECKSUM.size, f"the checksum of slot {name}")
     )[0]
-    slot = Slot(name, *_POINTERS.unpack(raw)[:5])
+    slot = Slot(name, *POINTERS.unpack(raw)[:5])
     if crc32(raw) != stored:
         return slot, f"checksum {stored:#010x} instead of {crc32(raw):#010x}"
     size = reader.source.size
@@ -125,7 +120,7 @@ def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str 
     metadata_end = slot.metadata_offset + slot.metadata_length
     if slot.payload_offset % HEADER_BYTES or slot.payload_offset < HEADER_BYTES:
         return slot, f"payload offset {slot.payload_offset}, which is no multiple of 4096"
-    if slot.metadata_offset % ALIGNED_METADATA:
+    if slot.metadata_offset % METADATA_ALIGNMENT:
         return slot, f"metadata offset {slot.metadata_offset}, which is no multiple of 16"
     if max(payload_end, metadata_end) > size:
         return slot, f"ranges up to byte {max(payload_end, metadata_end)} in a file of {size} bytes"

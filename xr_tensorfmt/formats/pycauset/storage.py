@@ -53,10 +53,7 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
     TensorFormatError
         The types do not go together, the shape does not fit them, or the file is too short.
     """
-    _check_types(matrix, path)
-    _check_shape(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
-    layout, size = arranged(matrix)
+    layout, size = arranged(matrix, path)
     if matrix.offset + size > matrix.limit:
         raise TensorFormatError(
             path,
@@ -73,26 +70,61 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
 _WORD = 8
 
 
-def arranged(matrix: Matrix) -> tuple[Layout, int]:
-    """How the values lie, whether or not the file is long enough.
+def arranged(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """The stored values in a file of this size, which may be too short all the same.
 
     Parameters
     ----------
     matrix : Matrix
-        What the file says; its types go together.
+        What the file says.
+    path : str
+        The file, for errors.
 
     Returns
     -------
     layout : Layout
-        The stored values.
+        How they lie.
     size : int
-        The bytes that they need.
+        Bytes that they need from the payload's first one on.
+
+    Raises
+    ------
+    TensorFormatError
+        As for `sized_layout`.
     """
-    layout, size = _layout(matrix)
+    layout, size = sized_layout(matrix, path)
     if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
         # Unreleased containers pad rows of bits as the generations before them.
         return _layout(replace(matrix, bit_row=_WORD))
     return layout, size
+
+
+def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """The stored values, whatever the size of the file.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        What the file says, or is to say.
+    path : str
+        The file, for errors.
+
+    Returns
+    -------
+    layout : Layout
+        How they lie.
+    size : int
+        Bytes that they need from the payload's first one on.
+
+    Raises
+    ------
+    TensorFormatError
+        The types do not go together, or the shape does not fit them.
+    """
+    _check_types(matrix, path)
+    _check_shape(matrix, path)
+    check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
+    return _layout(matrix)
 
 
 def view_of(layout: Layout, matrix: Matrix) -> Layout:

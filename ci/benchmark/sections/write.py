@@ -1,0 +1,239 @@
+"""Writing: 2 GiB from dask to each format, beside other formats and plain calls of the system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from benchmark.case import Aim, Case, Results, Section, Table
+from benchmark.machine import CORES
+
+_COLUMNS = 4096
+_ROWS = (31 << 20) // (4 * _COLUMNS)
+_LIMIT = f"pwrite of the same bytes, {CORES} threads, on the disk"
+_BITS_LIMIT = f"np.packbits and pwrite, {CORES} threads, on the disk"
+_BITS = "tensorfmt, PyCauset, bits"
+_SYNCED = ", on the disk"
+
+_INTRO = """\
+A dask array of 2 GiB of float32, in chunks of whole rows of 31 MiB, is written to each format. The
+chunks are there already, so that nothing but writing is measured. Each file is new: the one of the
+round before is removed, and the system told to write everything out, before the clock runs.
+
+A file of tensorfmt is on the disk when the call returns: it is synced, then renamed. The limit does
+the same by hand: the space is reserved, threads write their parts with `pwrite`, the disk is told
+to begin after each (`posix_fadvise`), and the file is synced. Other formats leave the values in the
+memory of the system, for it to write them out later; their rows *on the disk* sync afterwards what
+they have written. zarr and netCDF write without compression."""
+
+
+@cache
+def _block() -> NDArray[np.float32]:
+    return np.random.default_rng(0).random((_ROWS, _COLUMNS), dtype=np.float32)
+
+
+def _part(block_info: Any = None) -> NDArray[np.float32]:
+    return _block()[: block_info[None]["chunk-shape"][0]]
+
+
+def _values(rows: int) -> xr.Dataset:
+    _block()
+    full, rest = divmod(rows, _ROWS)
+    chunks = ((_ROWS,) * full + ((rest,) if rest else ()), (_COLUMNS,))
+    meta = np.empty((0, 0), np.float32)
+    array = da.map_blocks(_part, chunks=chunks, dtype=np.float32, meta=meta)
+    return xr.Dataset({"tensor": (("row", "col"), array)})
+
+
+@cache
+def _bits_block(columns: int) -> NDArray[np.bool_]:
+    return np.random.default_rng(0).random(((31 << 20) // columns, columns)) < 0.5
+
+
+def _bits(size: int) -> xr.DataArray:
+    order = int(size**0.5) // 512 * 512
+    block = _bits_block(order)
+    full, rest = divmod(order, len(block))
+    chunks = ((len(block),) * full + ((rest,) if rest else ()), (order,))
+
+    def part(block_info: Any = None) -> NDArray[np.bool_]:
+        return block[: block_info[None]["chunk-shape"][0]]
+
+    array = da.map_blocks(part, chunks=chunks, dtype=bool, meta=np.empty((0, 0), bool))
+    return xr.DataArray(array, dims=("row", "col"), name="tensor")
+
+
+def _by_hand(parts: Callable[[int], NDArray[np.uint8]], count: int, size: int, path: Path) -> None:
+    """Parts of one length, but the last, each written in its place."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(descriptor, 0, size)
+    step = -(-size // count)
+
+    def write(number: int) -> None:
+        raw = parts(number)[: size - number * step]
+        position = 0
+        while position < raw.size:
+            position += os.pwrite(descriptor, raw[position:].data, number * step + position)
+        os.posix_fadvise(descriptor, number * step, raw.size, os.POSIX_FADV_DONTNEED)
+
+    with ThreadPoolExecutor(CORES) as threads:
+        list(threads.map(write, range(count)))
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _floats_by_hand(size: int, path: Path) -> None:
+    raw = _block().reshape(-1).view(np.uint8)
+    whole = size // raw.size * raw.size
+    _by_hand(lambda _: raw, whole // raw.size, whole, path)
+
+
+def _bits_by_hand(size: int, path: Path) -> None:
+    block = _bits_block(int(size**0.5) // 512 * 512)
+
+    def packed(_: int) -> NDArray[np.uint8]:
+        return np.packbits(block, axis=1, bitorder="little").reshape(-1)
+
+    count = block.shape[1] // len(block)
+    _by_hand(packed, count, count * block.size // 8, path)
+
+
+def _to_tensorfmt(data: Any, path: Path) -> None:
+    data.tensorfmt.to_file(path)
+
+
+def _to_zarr(data: xr.Dataset, path: Path) -> None:
+    data.to_zarr(path, encoding={"tensor": {"compressors": None}}, consolidated=False)
+
+
+def _to_netcdf(engine: Any, data: xr.Dataset, path: Path) -> None:
+    data.to_netcdf(path, engine=engine)
+
+
+def _sync(path: Path) -> None:
+    for file in [path] if path.is_file() else path.rglob("*"):
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _timed(
+    folder: Path, suffix: str, write: Callable[..., None], *, synced: bool = False
+) -> Callable[[Any], float]:
+    """Seconds that it takes to write a file that is not there."""
+    path = folder / f"written{suffix}"
+
+    def run(data: Any) -> float:
+        _remove(path)
+        os.sync()
+        start = perf_counter()
+        write(data, path)
+        if synced:
+            _sync(path)
+        seconds = perf_counter() - start
+        _remove(path)
+        return seconds
+
+    return run
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _size(folder: Path) -> int:
+    return int((folder / "size").read_text())
+
+
+def _floats(folder: Path) -> Iterator[Case]:
+    size = _size(folder)
+    rows = size // (4 * _COLUMNS)
+    by_hand = _timed(folder, ".raw", lambda _, path: _floats_by_hand(size, path))
+    yield Case(_LIMIT, by_hand, "limit", setup=_block, times_itself=True)
+    for name, suffix in _FORMATS.items():
+        # The first dimension of a TENS file is the fastest, so that this is the same order.
+        dims = ("col", "row") if name == "TENS" else ("row", "col")
+        setup = partial(lambda dims: _values(rows).transpose(*dims), dims)
+        run = _timed(folder, suffix, _to_tensorfmt)
+        yield Case(f"tensorfmt, {name}", run, "ours", setup=setup, times_itself=True)
+    for name, (suffix, write) in _PEERS.items():
+        for synced in (False, True):
+            run = _timed(folder, suffix, write, synced=synced)
+            title = name + _SYNCED * synced
+            yield Case(title, run, setup=partial(_values, rows), times_itself=True)
+
+
+_FORMATS = {"MAG": ".mag", "TENS": ".tens", "PyCauset": ".pycauset", "Vespa": ".tbf"}
+_PEERS: dict[str, tuple[str, Callable[..., None]]] = {
+    "zarr": (".zarr", _to_zarr),
+    "netcdf4": (".nc", partial(_to_netcdf, "netcdf4")),
+    "h5netcdf": (".h5", partial(_to_netcdf, "h5netcdf")),
+}
+
+
+def _packed(folder: Path) -> Iterator[Case]:
+    size = _size(folder)
+    by_hand = _timed(folder, ".raw", lambda _, path: _bits_by_hand(size, path))
+    setup = partial(_bits, size)
+    yield Case(_BITS_LIMIT, by_hand, "limit", setup=setup, times_itself=True)
+    run = _timed(folder, ".pycauset", _to_tensorfmt)
+    yield Case(_BITS, run, "ours", setup=setup, times_itself=True)
+
+
+def _tables(folder: Path) -> Sequence[Table]:
+    return (
+        Table(
+            "Write 2 GiB of float32 from dask",
+            "`ds.tensorfmt.to_file(path)`, `.to_zarr`, `.to_netcdf`. Vespa is big-endian.",
+            tuple(_floats(folder)),
+        ),
+        Table(
+            "Write 2 GiB of bool from dask as bits",
+            "256 MiB in the file, packed by `np.packbits` by hand.",
+            tuple(_packed(folder)),
+        ),
+    )
+
+
+def _write(folder: Path, size: int) -> None:
+    (folder / "size").write_text(str(size))
+
+
+def _aims(results: Results) -> Iterator[Aim]:
+    limit = results[_LIMIT].seconds
+    for name in _FORMATS:
+        mine = results[f"tensorfmt, {name}"].seconds
+        yield Aim(f"writing {name}: within 1.3 of the limit", mine / limit, 1.3)
+    yield Aim(
+        "writing bits: within 1.3 of the limit",
+        results[_BITS].seconds / results[_BITS_LIMIT].seconds,
+        1.3,
+    )
+    slowest = max(results[f"tensorfmt, {name}"].seconds for name in _FORMATS)
+    for synced in (True, False):
+        fastest = min(results[name + _SYNCED * synced].seconds for name in _PEERS)
+        end = "once all is on the disk" if synced else "though they leave it in memory"
+        text = f"writing: ahead of every other format, {end} (the least lead)"
+        yield Aim(text, fastest / slowest, 1, at_least=True)
+
+
+SECTION = Section(
+    "write",
+    "Writing",
+    _INTRO,
+    lambda size: size + (256 << 20),
+    _write,
+    _tables,
+    lambda results: tuple(_aims(results)),
+)

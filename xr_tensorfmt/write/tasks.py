@@ -1,0 +1,136 @@
+"""The writing of variables as a graph of dask: one node a block, none of which is ever gathered."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dask.array.optimization import optimize
+from dask.core import flatten
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from xarray import Variable
+
+from xr_tensorfmt.chunks import TARGET
+from xr_tensorfmt.elements import Array
+from xr_tensorfmt.write.blocks import Blocks, Writable, cut
+from xr_tensorfmt.write.blueprint import Placed
+
+Graph = dict[Any, Any]
+File = TypeVar("File", bound=Writable)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldBlock:
+    """A block of a variable that is not in chunks of dask.
+
+    Parameters
+    ----------
+    variable : Variable
+        Its values, in memory or lazy.
+    blocks : Blocks
+        Where the whole variable goes.
+    number : int
+        The block.
+    """
+
+    variable: Variable
+    blocks: Blocks
+    number: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its values in memory."""
+        return int(self.variable.nbytes)
+
+
+def writing(
+    placed: Iterable[Placed],
+    begin: Callable[[], File],
+    finish: Callable[[File, Sequence[Any]], None],
+    kind: type[Blocks] = Blocks,
+) -> Delayed:
+    """Plan to write variables into a file.
+
+    Parameters
+    ----------
+    placed : iterable of Placed
+        The variables.
+    begin : callable
+        Makes the file, before all else.
+    finish : callable
+        Is given the file, after all else.
+    kind : type of Blocks
+        What is done with each block.
+
+    Returns
+    -------
+    Delayed
+        What writes them when it is computed.
+    """
+    token = uuid.uuid4().hex
+    begun = f"begin-{token}"
+    graph: Graph = {begun: (begin,)}
+    held: list[HeldBlock] = []
+    chunked: list[Any] = []
+    done: list[Any] = []
+    for number, each in enumerate(each for each in placed if each.variable.size):
+        variable, blocks = cut(each, kind)
+        if variable.chunks is None:
+            held.extend(
+                HeldBlock(variable[blocks.part(block)], blocks, block)
+                for block in range(blocks.count)
+            )
+            continue
+        chunked.append(variable.data)
+        plan = f"blocks-{token}-{number}"
+        # A node of its own: what is large in it goes to each worker once.
+        graph[plan] = blocks
+        for block in range(blocks.count):
+            key = (f"write-{token}-{number}", block)
+            source = (variable.data.name, *blocks.index(block))
+            graph[key] = (write_block, plan, block, source, begun)
+            done.append(key)
+    for number, batch in enumerate(_batches(held)):
+        key = (f"write-{token}", number)
+        graph[key] = (write_held, batch, begun)
+        done.append(key)
+    last = f"finish-{token}"
+    graph[last] = (finish, begun, done)
+    return _delayed(last, graph, chunked)
+
+
+def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> None:
+    """Write a chunk of dask."""
+    blocks.write(number, values, file)
+
+
+def write_held(batch: Sequence[HeldBlock], file: Writable) -> None:
+    """Write blocks one after the other; lazy ones are read as they are written."""
+    for each in batch:
+        each.blocks.write(each.number, each.variable.values, file)
+
+
+def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:
+    """Blocks that together are worth a task."""
+    batch: list[HeldBlock] = []
+    size = 0
+    for each in held:
+        if batch and size + each.nbytes > TARGET:
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each.nbytes
+    if batch:
+        yield batch
+
+
+def _delayed(last: str, graph: Graph, chunked: Sequence[Any]) -> Delayed:
+    """One graph, optimised as a whole: what several variables need is computed once."""
+    arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
+    keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
+    optimized = optimize(arrays, keys) if chunked else {}  # type: ignore[no-untyped-call]
+    layers = {last: {**graph, **dict(optimized)}}
+    return Delayed(last, HighLevelGraph(layers, {last: set()}))  # type: ignore[no-untyped-call]
