@@ -20,6 +20,7 @@ from xr_tensorfmt.cli.options import reaching
 from xr_tensorfmt.elements import StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.write.anyformat import SUFFIXES, WRITERS, to_file
+from xr_tensorfmt.write.subject import Part
 
 _BIT = "bit"
 _SWITCHES = {"true": True, "false": False}
@@ -66,7 +67,7 @@ class Conversion:
     name: str | None
     dims: tuple[str, ...] | None
     dtypes: Mapping[str | None, str]
-    drop: tuple[str, ...]
+    drop: tuple[Part, ...]
     options: Mapping[str, str]
     sparse: str
     storage_options: dict[str, Any]

@@ -20,7 +20,7 @@ from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.draft import check_absent, draft_for
+from xr_tensorfmt.write.draft import Piece, check_absent, draft_for
 
 _TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
@@ -141,7 +141,7 @@ def _write_netcdf(ds: xr.Dataset, path: str, overwrite: bool) -> None:
     draft = draft_for(os.path.abspath(path), 0, uuid.uuid4().hex[:8], replace=overwrite)
     try:
         ds.to_netcdf(draft.path, engine=engine)
-        draft.finish(())
+        draft.finish([Piece(0, b"")])
     except BaseException:
         draft.discard()
         raise

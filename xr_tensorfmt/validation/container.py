@@ -10,8 +10,8 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.pycauset.container import BLOCK_HEADER, BLOCK_MAGIC, read_slot
 from xr_tensorfmt.formats.pycauset.slots import (
-    METADATA_ALIGNMENT,
     HEADER_BYTES,
+    METADATA_ALIGNMENT,
     SLOTS,
     check_slot,
 )

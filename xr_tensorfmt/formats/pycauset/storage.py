@@ -30,7 +30,7 @@ from xr_tensorfmt.layouts import (
 )
 
 _SQUARE = ("CAUSAL", "TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT", "SYMMETRIC", "ANTISYMMETRIC")
-_WIDEST = 16
+_WIDEST, _WORD = 16, 8
 _HALF = "<f2"
 
 
@@ -67,9 +67,6 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
     return layout
 
 
-_WORD = 8
-
-
 def arranged(matrix: Matrix, path: str) -> tuple[Layout, int]:
     """The stored values in a file of this size, which may be too short all the same.
 
@@ -85,12 +82,7 @@ def arranged(matrix: Matrix, path: str) -> tuple[Layout, int]:
     layout : Layout
         How they lie.
     size : int
-        Bytes that they need from the payload's first one on.
-
-    Raises
-    ------
-    TensorFormatError
-        As for `sized_layout`.
+        Bytes that they need.
     """
     layout, size = sized_layout(matrix, path)
     if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
