@@ -18,7 +18,7 @@ from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Layout
 from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, writable_chunks
@@ -145,6 +145,80 @@ def chunked(variable: Variable, layout: Layout) -> da.Array:
     return cut
 
 
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A variable in the chunks in which it is written.
+
+    Parameters
+    ----------
+    array : dask array
+        The values.
+    writer : BlockWriter
+        What writes one of the chunks.
+    """
+
+    array: da.Array
+    writer: BlockWriter
+
+    def written(self, draft: Any) -> da.Array:
+        """The tasks that write.
+
+        Parameters
+        ----------
+        draft : Writable or Delayed
+            The file, or what makes it.
+
+        Returns
+        -------
+        dask array
+            An element for each chunk.
+        """
+        ones = tuple((1,) * len(lengths) for lengths in self.array.chunks)
+        meta = np.empty((0,) * self.array.ndim, dtype=np.uint8)
+        blocks: Any = self.array
+        tasks: da.Array = blocks.map_blocks(
+            self.writer, draft=draft, dtype=np.uint8, chunks=ones, meta=meta
+        )
+        return tasks
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Where in the file each chunk lies.
+
+        Yields
+        ------
+        start, stop : int
+            Its first byte, and the one after its last; nothing for a chunk that fills none.
+        """
+        for number in np.ndindex(self.array.numblocks):
+            selection = self.writer.selection(number)
+            parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
+            extents = [self.writer.layout.extents(part) for part in parts]
+            bounds = [each.bounds for each in extents if len(each)]
+            if bounds:
+                yield min(start for start, _ in bounds), max(stop for _, stop in bounds)
+
+
+def blocks_of(placed: Placed) -> Blocks | None:
+    """Cut a variable into chunks that can be written one by one.
+
+    Parameters
+    ----------
+    placed : Placed
+        The variable.
+
+    Returns
+    -------
+    Blocks or None
+        None where there is nothing to write.
+    """
+    placed = in_file_order(placed)
+    if not placed.variable.size:
+        return None
+    array = chunked(placed.variable, placed.layout)
+    origin = placed.origin or (0,) * array.ndim
+    return Blocks(array, BlockWriter(placed.layout, placed.conversion, array.chunks, origin))
+
+
 def written(placed: Placed, draft: Any) -> da.Array | None:
     """The tasks that write a variable.
 
@@ -160,14 +234,5 @@ def written(placed: Placed, draft: Any) -> da.Array | None:
     dask array or None
         An element for each chunk; None where there is nothing to write.
     """
-    placed = in_file_order(placed)
-    if not placed.variable.size:
-        return None
-    array = chunked(placed.variable, placed.layout)
-    origin = placed.origin or (0,) * array.ndim
-    writer = BlockWriter(placed.layout, placed.conversion, array.chunks, origin)
-    ones = tuple((1,) * len(lengths) for lengths in array.chunks)
-    meta = np.empty((0,) * array.ndim, dtype=np.uint8)
-    blocks: Any = array
-    tasks: da.Array = blocks.map_blocks(writer, draft=draft, dtype=np.uint8, chunks=ones, meta=meta)
-    return tasks
+    blocks = blocks_of(placed)
+    return None if blocks is None else blocks.written(draft)

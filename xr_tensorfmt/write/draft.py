@@ -223,4 +223,19 @@ def check_absent(path: str) -> None:
         It exists.
     """
     if os.path.exists(path):
-        raise FileExistsError(f"{path} exists already; pass mode='w' to replace it")
+        raise exists_already(path)
+
+
+def exists_already(path: str) -> FileExistsError:
+    """The error about a file that must not be replaced.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+
+    Returns
+    -------
+    FileExistsError
+    """
+    return FileExistsError(f"{path} exists already; pass mode='w' to replace it")

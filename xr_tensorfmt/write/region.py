@@ -12,7 +12,7 @@ from xarray import Variable
 
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.formats import OpenOptions, parse
-from xr_tensorfmt.sources import LocalFile, is_remote, open_source
+from xr_tensorfmt.sources import LocalFile, open_source
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.write.blocks import written
 from xr_tensorfmt.write.blueprint import Placed
@@ -73,11 +73,6 @@ def write_region(
     ValueError
         The file has no such variable, dimension or place, or cannot be written to in part.
     """
-    if is_remote(subject.path):
-        raise ValueError(
-            f"{subject.path}: a store has no way to change a part of an object; write the whole "
-            "of it, without region="
-        )
     source = open_source(subject.path)
     assert isinstance(source, LocalFile)
     container = parse(source, OpenOptions(), form)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dask.array as da
@@ -44,13 +44,28 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     tasks = _tasks(blueprint, draft)
     if not compute:
         return tasks
+    computed(tasks, path, draft.discard)
+    return None
+
+
+def computed(tasks: Delayed, path: str, discard: Callable[[], None]) -> None:
+    """Write now.
+
+    Parameters
+    ----------
+    tasks : Delayed
+        What writes.
+    path : str
+        The file, for errors.
+    discard : callable
+        What removes an unfinished one.
+    """
     try:
         tasks.compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
-        draft.discard()
+        discard()
         error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
-    return None
 
 
 def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
