@@ -181,13 +181,13 @@ class Blocks:
         )
         return tasks
 
-    def ranges(self) -> Iterator[tuple[int, int]]:
+    def ranges(self) -> Iterator[tuple[int, int] | None]:
         """Where in the file each chunk lies.
 
         Yields
         ------
-        start, stop : int
-            Its first byte, and the one after its last; nothing for a chunk that fills none.
+        (int, int) or None
+            Its first byte, and the one after its last; None for a chunk that fills none.
         """
         for number in np.ndindex(self.array.numblocks):
             selection = self.writer.selection(number)
@@ -196,6 +196,8 @@ class Blocks:
             bounds = [each.bounds for each in extents if len(each)]
             if bounds:
                 yield min(start for start, _ in bounds), max(stop for _, stop in bounds)
+            else:
+                yield None
 
 
 def blocks_of(placed: Placed) -> Blocks | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -14,7 +15,7 @@ from xr_tensorfmt.sources.threads import MOST_AT_ONCE, REQUESTS
 from xr_tensorfmt.write.draft import exists_already
 from xr_tensorfmt.write.upload import Upload
 
-MOST_IN_FLIGHT = 128 << 20
+MOST_IN_FLIGHT = 64 << 20
 """Bytes of the parts that are on their way, or two parts where these are larger."""
 
 
@@ -48,7 +49,7 @@ class Multipart(Upload):
         self._condition = {} if replace else {"IfNoneMatch": "*"}
         self._part = part
         self._most = max(2, min(fs.max_concurrency, MOST_AT_ONCE, MOST_IN_FLIGHT // part))
-        self._buffer, self._filled = bytearray(min(part, size)), 0
+        self._buffer = BytesIO()
         self._sent: list[dict[str, Any]] = []
         self._pending: deque[Future[dict[str, Any]]] = deque()
         self._upload: dict[str, Any] = {}
@@ -66,11 +67,9 @@ class Multipart(Upload):
     def _write(self, data: Bytes) -> None:
         rest = data.data
         while rest:
-            count = min(len(rest), self._part - self._filled)
-            self._buffer[self._filled : self._filled + count] = rest[:count]
-            self._filled += count
+            count = self._buffer.write(rest[: self._part - self._buffer.tell()])
             rest = rest[count:]
-            if self._filled == self._part and self._upload:
+            if self._buffer.tell() == self._part and self._upload:
                 self._send()
 
     def _finish(self) -> None:
@@ -82,7 +81,7 @@ class Multipart(Upload):
                 options = {"MultipartUpload": parts, **self._upload, **self._condition}
                 self._fs.call_s3("complete_multipart_upload", **options)
             else:
-                body = bytes(self._buffer)
+                body = self._buffer.getvalue()
                 self._fs.call_s3("put_object", Body=body, **self._target, **self._condition)
         except OSError as error:
             if self._condition and "PreconditionFailed" in repr(error.__cause__):
@@ -92,13 +91,12 @@ class Multipart(Upload):
 
     def _send(self) -> None:
         """Send the part that is full, or the last one."""
-        if not self._filled:
+        if not self._buffer.tell():
             return
         self._await(self._most - 1)
         number = len(self._sent) + len(self._pending) + 1
-        body = bytes(memoryview(self._buffer)[: self._filled])
+        body, self._buffer = self._buffer.getvalue(), BytesIO()
         self._pending.append(REQUESTS.submit(self._send_part, number, body))
-        self._filled = 0
 
     def _send_part(self, number: int, body: bytes) -> dict[str, Any]:
         answer = self._fs.call_s3("upload_part", Body=body, PartNumber=number, **self._upload)

@@ -24,9 +24,10 @@ from xr_tensorfmt.write.segments import Contents, arranged
 from xr_tensorfmt.write.spool import Spool
 from xr_tensorfmt.write.store import begin_upload, check_place
 from xr_tensorfmt.write.stream import Stream
+from xr_tensorfmt.write.turns import in_turn
 
 LEAST_ROOM = 64 << 20
-CHUNKS_A_THREAD = 2
+CHUNKS_A_THREAD = 1
 """What may wait in memory for its turn, in chunks for each thread."""
 
 _RUNNING: WeakValueDictionary[str, Stream] = WeakValueDictionary()
@@ -159,12 +160,15 @@ def send(blueprint: Blueprint, place: Place, *, replace: bool, compute: bool) ->
     check_place(place, replace=replace)
     blocks = [each for each in map(blocks_of, blueprint.placed) if each is not None]
     ranges = [part for each in blocks for part in each.ranges()]
-    contents = arranged(blueprint.size, blueprint.pieces, ranges)
+    contents = arranged(blueprint.size, blueprint.pieces, filter(None, ranges))
     folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     unique = uuid.uuid4().hex[:8]
     parcel = Parcel(place, contents, os.path.abspath(folder), unique, os.getpid(), replace)
     begun = delayed(_begin, pure=False)(parcel)
-    done = together(each.written(begun) for each in blocks)
+    done = in_turn(
+        together(each.written(begun) for each in blocks),
+        [part[0] if part else 0 for part in ranges],
+    )
     tasks: Delayed = delayed(_finish, pure=False)(parcel, begun, blueprint.pieces, done)
     if not compute:
         return tasks
