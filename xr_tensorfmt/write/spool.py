@@ -28,12 +28,13 @@ class Spool:
 
     def begin(self) -> Spool:
         """Make the file; as `Draft.begin`."""
+        self._check(os.path.dirname(self.draft.path))
         self.draft.begin()
         return self
 
     def write(self, batches: Iterator[Packed]) -> None:
         """Put bytes into their places; as `Draft.write`."""
-        self._check()
+        self._check(self.draft.path)
         self.draft.write(batches)
 
     def send(self, pieces: Sequence[Piece], upload: Upload) -> None:
@@ -59,12 +60,10 @@ class Spool:
         finally:
             self.draft.discard()
 
-    def _check(self) -> None:
-        folder, name = os.path.split(self.draft.path)
-        if not os.path.exists(self.draft.path):
+    def _check(self, path: str) -> None:
+        if not os.path.exists(path):
             reason = (
-                f"{name} is not in the folder {folder} of this worker, where all of them put the "
-                "object together before it is sent; set dask's 'temporary-directory' to a folder "
-                "that they share"
+                f"this worker sees no {path}, where the workers put the object together before it "
+                "is sent; set dask's 'temporary-directory' to a folder that they share"
             )
             raise FileNotFoundError(errno.ENOENT, reason, self.draft.target)
