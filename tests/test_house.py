@@ -25,7 +25,23 @@ ABOVE = {
     "reads.py",
 }
 # Of the writers, those that plan and those that move bytes.
-WRITE_BELOW = {f"write/{name}.py" for name in ("conversion", "draft", "grid", "packing", "placing")}
+WRITE_BELOW = {
+    f"write/{name}.py"
+    for name in (
+        "conversion",
+        "draft",
+        "grid",
+        "multipart",
+        "packing",
+        "placing",
+        "segments",
+        "spool",
+        "store",
+        "stream",
+        "upload",
+        "waiting",
+    )
+}
 
 
 def is_lower(path: Path) -> bool:

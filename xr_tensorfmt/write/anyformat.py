@@ -47,7 +47,7 @@ def to_file(
     data : Dataset or DataArray
         What to write: in memory, lazy, or in chunks of dask. Values are never gathered. It may
         have been opened from the very file that is written.
-    path : str or PathLike
+    path : str, PathLike or OpenFile
         The file, or a URL of any store that fsspec knows.
     format : {"tens", "vespa", "pycauset", "mag"}, optional
         By default the end of the name decides: ``.tens`` or ``.bin``, ``.tbf``, ``.pycauset``,

@@ -52,10 +52,8 @@ class Multipart(Upload):
         self._buffer = BytesIO()
         self._sent: list[dict[str, Any]] = []
         self._pending: deque[Future[dict[str, Any]]] = deque()
+        self._in_parts = size > part
         self._upload: dict[str, Any] = {}
-        if size > part:
-            begun = fs.call_s3("create_multipart_upload", **self._target)
-            self._upload = {**self._target, "UploadId": begun["UploadId"]}
 
     def discard(self) -> None:
         """Abort, after the last part has arrived: one that arrives later would stay for ever."""
@@ -69,12 +67,12 @@ class Multipart(Upload):
         while rest:
             count = self._buffer.write(rest[: self._part - self._buffer.tell()])
             rest = rest[count:]
-            if self._buffer.tell() == self._part and self._upload:
+            if self._buffer.tell() == self._part and self._in_parts:
                 self._send()
 
     def _finish(self) -> None:
         try:
-            if self._upload:
+            if self._in_parts:
                 self._send()
                 self._await(0)
                 parts = {"Parts": self._sent}
@@ -93,6 +91,9 @@ class Multipart(Upload):
         """Send the part that is full, or the last one."""
         if not self._buffer.tell():
             return
+        if not self._upload:
+            begun = self._fs.call_s3("create_multipart_upload", **self._target)
+            self._upload = {**self._target, "UploadId": begun["UploadId"]}
         self._await(self._most - 1)
         number = len(self._sent) + len(self._pending) + 1
         body, self._buffer = self._buffer.getvalue(), BytesIO()

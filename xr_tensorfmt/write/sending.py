@@ -22,9 +22,10 @@ from xr_tensorfmt.write.draft import SUFFIX, Draft, Piece
 from xr_tensorfmt.write.saving import computed, together
 from xr_tensorfmt.write.segments import Contents, arranged
 from xr_tensorfmt.write.spool import Spool
-from xr_tensorfmt.write.store import begin_upload, check_place
+from xr_tensorfmt.write.store import check_place, upload_to
 from xr_tensorfmt.write.stream import Stream
 from xr_tensorfmt.write.turns import in_turn
+from xr_tensorfmt.write.upload import Upload
 
 LEAST_ROOM = 64 << 20
 CHUNKS_A_THREAD = 1
@@ -118,9 +119,9 @@ class Parcel:
             return False
         return True
 
-    def _upload(self) -> Any:
+    def _upload(self) -> Upload:
         size = self.contents.size
-        return begin_upload(self.place, size, self.unique, replace=self.replace)
+        return upload_to(self.place, size, self.unique, replace=self.replace)
 
     def _stream(self) -> Stream:
         threads = dask.config.get("num_workers", None) or CPU_COUNT

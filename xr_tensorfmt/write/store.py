@@ -44,13 +44,13 @@ def check_place(place: Place, *, replace: bool) -> None:
             refuse_existing(place.url, of_this_process(place.fs), place.path)
 
 
-def begin_upload(place: Place, size: int, unique: str, *, replace: bool) -> Upload:
-    """Begin an object.
+def upload_to(place: Place, size: int, unique: str, *, replace: bool) -> Upload:
+    """How an object goes to its place.
 
     Parameters
     ----------
     place : Place
-        Where it is to be.
+        The place.
     size : int
         Its bytes.
     unique : str
@@ -63,26 +63,12 @@ def begin_upload(place: Place, size: int, unique: str, *, replace: bool) -> Uplo
     Upload
         To S3 in parts, several at a time; to stores whose objects appear when they are complete
         as a file; to others as a file of another name beside it, which is renamed.
-
-    Raises
-    ------
-    ValueError
-        The file system only reads.
-    OSError
-        The store refuses.
     """
     fs, path, url, part = of_this_process(place.fs), place.path, place.url, part_size(size)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    with explained(url):
-        if hasattr(fs, "call_s3"):
-            return Multipart(url, fs, path, size, part, replace=replace)
-        folder, slash, name = path.rpartition("/")
-        aside = f"{folder}{slash}.{name}.{unique}{SUFFIX}"
-        where = path if protocols & _APPEARING_AT_ONCE else aside
-        try:
-            return StreamedFile(url, fs, where, path, part, replace=replace)
-        except NotImplementedError:
-            kind = type(fs).__name__
-    raise ValueError(
-        f"{url}: {kind} only reads; write to a local path, or to a store that takes files"
-    )
+    if hasattr(fs, "call_s3"):
+        return Multipart(url, fs, path, size, part, replace=replace)
+    folder, slash, name = path.rpartition("/")
+    aside = f"{folder}{slash}.{name}.{unique}{SUFFIX}"
+    where = path if protocols & _APPEARING_AT_ONCE else aside
+    return StreamedFile(url, fs, where, path, part, replace=replace)

@@ -45,7 +45,7 @@ def part_size(size: int) -> int:
 
 
 class Upload(ABC):
-    """An object that is being uploaded.
+    """An object that is being uploaded, from the first byte that is written.
 
     Parameters
     ----------
@@ -119,11 +119,12 @@ class StreamedFile(Upload):
         self._fs, self._path, self._target = fs, path, target
         self._part = part
         self._replace = replace
-        mode = "wb" if replace or path != target else "xb"
-        self._file: Any = fs.open(path, mode, block_size=part)
+        self._file: Any = None
 
     def discard(self) -> None:
         """Abort, without ever closing a file that would appear by it."""
+        if self._file is None:
+            return
         if self._path == self._target:
             self._file.closed = True  # or else the file closes itself when it is forgotten
             with suppress(Exception):
@@ -135,6 +136,9 @@ class StreamedFile(Upload):
             self._fs.rm(self._path)
 
     def _write(self, data: Bytes) -> None:
+        if self._file is None:
+            mode = "wb" if self._replace or self._path != self._target else "xb"
+            self._file = self._fs.open(self._path, mode, block_size=self._part)
         # Some file systems send several parts of what they are given at the same time.
         step = _AT_ONCE * self._part
         for begin in range(0, data.size, step):
@@ -180,6 +184,11 @@ def explained(url: str) -> Iterator[None]:
     url : str
         The object.
 
+    Yields
+    ------
+    None
+        While something is asked of the store.
+
     Raises
     ------
     OSError
@@ -192,6 +201,9 @@ def explained(url: str) -> Iterator[None]:
             raise
         number = error.errno or _NUMBERS.get(type(error), errno.EIO)
         raise _unwritten(number, error.strerror or str(error), url) from error
+    except NotImplementedError as error:
+        reason = "its file system only reads; write to a local path, or to a store"
+        raise _unwritten(errno.EROFS, reason, url) from error
     except Exception as error:
         raise _unwritten(errno.EIO, f"{type(error).__name__}: {error}", url) from error
 
