@@ -26,8 +26,8 @@ from xr_tensorfmt.write.packing import Packed, pack, units
 class Writable(Protocol):
     """A file that takes bytes in any order, from any thread or process."""
 
-    def write(self, batches: Iterator[Packed]) -> None:
-        """Put bytes into their places."""
+    def write(self, batches: Iterator[Packed]) -> int:
+        """Put bytes into their places; the number of the file that took them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Blocks:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
-    def write(self, number: int, values: Any, file: Writable) -> None:
+    def write(self, number: int, values: Any, file: Writable) -> Any:
         """Put the values of a block into a file.
 
         Parameters
@@ -89,6 +89,11 @@ class Blocks:
         file : Writable
             The file.
 
+        Returns
+        -------
+        object
+            What the file gives for it.
+
         Raises
         ------
         TypeError, ValueError
@@ -96,7 +101,7 @@ class Blocks:
         """
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
-        file.write(pack(self.layout, selection, converted))
+        return file.write(pack(self.layout, selection, converted))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
