@@ -643,10 +643,10 @@ DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {
 @pytest.mark.parametrize("name", DAMAGES)
 def test_no_damage_raises(name: str) -> None:
     content, family = DAMAGES[name]()
-    for place in range(0, len(content), max(1, len(content) // 300)):
-        for byte in (0, 1, 0x80, 0xFF):
+    for place in range(0, len(content), max(1, len(content) // 150)):
+        for byte in (1, 0x80, 0xFF):
             damaged = patched(content, place, bytes([byte]))
             assert all(isinstance(each, Finding) for each in validate(damaged, format=family))
-    for length in range(0, len(content), max(1, len(content) // 100)):
+    for length in range(0, len(content), max(1, len(content) // 40)):
         # The reserve at the end of an archive may be of any length.
         assert validate(content[:length], format=family) or name == "mag"

@@ -20,7 +20,7 @@ from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.draft import check_absent, draft_for
+from xr_tensorfmt.write.draft import Piece, check_absent, draft_for
 
 _TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
@@ -74,16 +74,22 @@ def write_foreign(
 def _converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) -> xr.Dataset:
     """Round to the dtypes that are wanted; integers never become others."""
     for name, dtype in dtypes.items():
-        try:
-            element = Plain(np.dtype(dtype))
-        except TypeError:
-            raise ValueError(
-                f"{path}: {_TITLES[kind]} holds no {dtype}; give a dtype of numpy"
-            ) from None
+        element = Plain(_dtype(dtype, path, kind))
         apply = Conversion(name, element, exact=False).apply
         values = ds[name].chunk().data.map_blocks(apply, dtype=element.dtype)
         ds = ds.assign({name: (ds[name].dims, values, ds[name].attrs)})
     return ds
+
+
+def _dtype(name: str, path: str, kind: str) -> np.dtype[Any]:
+    """A dtype of numpy's own, whatever other packages have added to them."""
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "biufc":
+        raise ValueError(f"{path}: {_TITLES[kind]} holds no {name}; give a dtype of numpy")
+    return dtype
 
 
 def _fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.Dataset:
@@ -135,7 +141,7 @@ def _write_netcdf(ds: xr.Dataset, path: str, overwrite: bool) -> None:
     draft = draft_for(os.path.abspath(path), 0, uuid.uuid4().hex[:8], replace=overwrite)
     try:
         ds.to_netcdf(draft.path, engine=engine)
-        draft.finish(())
+        draft.finish([Piece(0, b"")])
     except BaseException:
         draft.discard()
         raise
