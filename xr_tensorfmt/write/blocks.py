@@ -26,8 +26,8 @@ from xr_tensorfmt.write.packing import Packed, pack, units
 class Writable(Protocol):
     """A file that takes bytes in any order, from any thread or process."""
 
-    def write(self, batches: Iterator[Packed]) -> None:
-        """Put bytes into their places."""
+    def write(self, batches: Iterator[Packed]) -> int:
+        """Put bytes into their places; the number of the file that took them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Blocks:
         ends = [each.bounds for each in extents if len(each)]
         return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
 
-    def write(self, number: int, values: Any, file: Writable) -> None:
+    def write(self, number: int, values: Any, file: Writable) -> Any:
         """Put the values of a block into a file.
 
         Parameters
@@ -97,6 +97,11 @@ class Blocks:
         file : Writable
             The file.
 
+        Returns
+        -------
+        object
+            What the file gives for it.
+
         Raises
         ------
         TypeError, ValueError
@@ -104,7 +109,7 @@ class Blocks:
         """
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
-        file.write(pack(self.layout, selection, converted))
+        return file.write(pack(self.layout, selection, converted))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""

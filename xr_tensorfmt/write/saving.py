@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from dask.delayed import Delayed
 
@@ -87,9 +86,8 @@ def _begun(draft: Draft) -> Draft:
 
 
 def _finish(
-    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[Any]
+    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[set[int]]
 ) -> None:
-    del done  # what must come before
     if mirrored:
         check_mirrored(mirrored, draft)
-    draft.finish(pieces)
+    draft.finish(pieces, set().union(*done))

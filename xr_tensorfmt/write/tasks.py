@@ -119,23 +119,22 @@ def _turns(graph: Graph, places: dict[Any, int], token: str) -> list[Any]:
         turn = (f"turn-{token}", number)
         graph[turn] = (_follow, before, key)
         before = turn
-    return [before]
+    return [before] if places else []
 
 
-def _follow(before: None, done: None) -> None:
-    del before, done
+def _follow(before: set[Any] | None, done: set[Any]) -> set[Any]:
+    return done | (before or set())
 
 
-def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> None:
+def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> set[Any]:
     """Write a chunk of dask."""
-    blocks.write(number, values, file)
+    return {blocks.write(number, values, file)}
 
 
-def write_held(batch: Sequence[HeldBlock], file: Writable) -> None:
+def write_held(batch: Sequence[HeldBlock], file: Writable) -> set[Any]:
     """Write blocks one after the other; lazy ones are read as they are written."""
-    for each in batch:
-        # Of a lazy variable a view, as the variable itself would keep what it has read.
-        each.blocks.write(each.number, each.variable[...].values, file)
+    # Of a lazy variable a view, as the variable itself would keep what it has read.
+    return {each.blocks.write(each.number, each.variable[...].values, file) for each in batch}
 
 
 def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:
