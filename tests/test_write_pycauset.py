@@ -1,4 +1,4 @@
-"""What is written to PyCauset files: the bytes that the format demands, and the same Dataset back."""
+"""PyCauset files are the bytes that the format demands, and give the same Dataset back."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
+from xr_tensorfmt.jsonvalues import array_to_json
 from xr_tensorfmt.layouts import Blocks
 from xr_tensorfmt.write.packing import element_of
 
@@ -42,12 +43,17 @@ def bits(*shape: int) -> np.ndarray:
     return RNG.random(shape) < 0.5
 
 
+def mirrored(order: int, sign: int) -> np.ndarray:
+    half = square(order)
+    return half + sign * half.T
+
+
 SPECIAL: dict[str, Callable[[int], np.ndarray]] = {
     "CAUSAL": lambda n: np.triu(bits(n, n), 1),
     "TRIANGULAR_FLOAT": lambda n: np.triu(square(n), 1),
     "TRIANGULAR_INTEGER": lambda n: np.triu(numbers((n, n), "i4"), 1),
-    "SYMMETRIC": lambda n: (lambda half: half + half.T)(square(n)),
-    "ANTISYMMETRIC": lambda n: (lambda half: half - half.T)(square(n)),
+    "SYMMETRIC": lambda n: mirrored(n, 1),
+    "ANTISYMMETRIC": lambda n: mirrored(n, -1),
     "DIAGONAL": lambda n: np.diag(RNG.random(n)),
     "IDENTITY": np.eye,
     "UNIT_VECTOR": lambda n: np.eye(n)[n // 2],
@@ -428,16 +434,32 @@ def written_note(tmp_path: Path, note: Any) -> bytes:
     return pf.r1(metadata | {"xr_tensorfmt": note}, content[4096 : 4096 + 32])
 
 
+def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> str:
+    """A note that looks as if it were whole."""
+    values = array_to_json(np.arange(length), "labels")
+    labels = {
+        name: {"dims": dims, "attrs": {}, "values": values} for name, dims in coordinates.items()
+    }
+    return json.dumps({"version": 1, "tensors": {"tensor": tensor}, "coordinates": labels})
+
+
 @pytest.mark.parametrize(
     ("note", "fault"),
     [
         ("{", "JSONDecodeError"),
+        ('{"tensors": {}}', "KeyError: 'version'"),
+        (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
+        (noted({"dims": ["a", "a"]}), r"dims \('a', 'a'\) are not all different"),
+        (noted({"dims": ["a", 1]}), "the name 1 is no text"),
+        (noted({"name": "c"}, c=["row"]), "two variables have one name"),
+        (noted({}, c=["row", "col"]), "'c' has 1 dimensions"),
+        (noted({}, c=["row"], length=3), "dim 'row' has lengths 2 and 3"),
         ("[" * 100_000, "RecursionError"),
         (7, "TypeError"),
         ('{"version": 2}', "ValueError: version 2"),
         (" " * ((16 << 20) + 1), "a text of 16777217 characters, more than 16777216"),
     ],
-    ids=["cut off", "deep", "number", "newer", "long"],
+    ids=lambda text: str(text)[:20],
 )
 def test_a_damaged_note_is_a_warning(tmp_path: Path, note: Any, fault: str) -> None:
     with pytest.warns(TensorFormatWarning, match=f"is not used .*{fault}"):
@@ -462,15 +484,17 @@ def test_version_2_is_what_0_2_8_writes(tmp_path: Path, order: int) -> None:
     flags, causal = bits(order, order), SPECIAL["CAUSAL"](order)
     upper, vector = SPECIAL["TRIANGULAR_FLOAT"](order), numbers((order,), "i4")
     shape = (order, order)
+    line, some = dense[:1].ravel(), flags[:1].ravel()
+    triangle = ("TRIANGULAR", "FLOAT64", *shape, pf.triangle(upper) or bytes(8))
     for values, kind, expected in (
         (causal, "CAUSAL", ("CAUSAL", "BIT", *shape, pf.triangle(causal) or bytes(8))),
-        (upper, "TRIANGULAR_FLOAT", ("TRIANGULAR", "FLOAT64", *shape, pf.triangle(upper) or bytes(8))),
+        (upper, "TRIANGULAR_FLOAT", triangle),
         (flags, "DENSE_FLOAT", ("DENSE", "BIT", *shape, pf.dense_bits(flags, 8) or bytes(8))),
         (dense, None, ("DENSE", "FLOAT64", *shape, dense.tobytes() or bytes(8))),
         (np.eye(order), "IDENTITY", ("IDENTITY", "FLOAT64", *shape, b"")),
         (vector, None, ("VECTOR", "INT32", order, 1, vector.tobytes() or bytes(4))),
-        (dense[:1].ravel(), None, ("VECTOR", "FLOAT64", order, 1, dense[:1].tobytes() or bytes(8))),
-        (flags[:1].ravel(), None, ("VECTOR", "BIT", order, 1, pf.dense_bits(flags[:1], 8) or bytes(8))),
+        (line, None, ("VECTOR", "FLOAT64", order, 1, line.tobytes() or bytes(8))),
+        (some, None, ("VECTOR", "BIT", order, 1, pf.bits_of(some, 8) or bytes(8))),
     ):  # fmt: skip
         for data in (array(values), array(values).chunk(9)):
             to_pycauset(data, path, version="v2", matrix_type=kind, seed=3)
@@ -515,7 +539,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector has at least one element"),
         (np.zeros((2, 3)), {"version": "v2"}, "PyCauset 0.2 has only square matrices; leave out v"),
         (np.zeros((2, 2), "i4"), {"version": "v2"}, "int32, and PyCauset 0.2 holds only bool, flo"),
-        (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "that PyCauset 0.2 loads"),
+        (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "PyCauset 0.2 loads"),
         (np.zeros((2, 2)), {"version": 1}, "version=1 is neither 'r1' nor 'v2'"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),

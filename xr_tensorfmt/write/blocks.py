@@ -112,13 +112,15 @@ class Blocks:
         return array
 
 
-def cut(placed: Placed) -> tuple[Variable, Blocks]:
+def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
     """Cut a variable into blocks: its own chunks where it has some, else those of the file.
 
     Parameters
     ----------
     placed : Placed
         The variable; it has elements.
+    kind : type of Blocks
+        What is done with each block.
 
     Returns
     -------
@@ -134,7 +136,7 @@ def cut(placed: Placed) -> tuple[Variable, Blocks]:
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
-    return variable, Blocks(layout, placed.conversion, chunks, origin)
+    return variable, kind(layout, placed.conversion, chunks, origin)
 
 
 def in_file_order(placed: Placed) -> Placed:

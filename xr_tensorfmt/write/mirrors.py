@@ -7,19 +7,18 @@ of the file will see. That takes the time twice, but never more than a few chunk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.delayed import Delayed
-from dask.graph_manipulation import bind
-from xarray import Variable
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write.blocks import Blocks, cut
+from xr_tensorfmt.write.blocks import Blocks
 from xr_tensorfmt.write.blueprint import Placed
-from xr_tensorfmt.write.tasks import each_block
+from xr_tensorfmt.write.draft import Draft
+from xr_tensorfmt.write.tasks import writing
 from xr_tensorfmt.write.unstored import refusal
 
 
@@ -54,33 +53,31 @@ class MirrorCheck(Blocks):
             raise refusal(index, converted.flat[position], words, self.layout)
 
 
-def comparing(
-    placed: Iterable[Placed], filled: Delayed, finish: Callable[[Any, Sequence[Any]], Any]
-) -> Delayed:
-    """Plan to compare variables with a file that they have been written to.
+def check_mirrored(placed: Iterable[Placed], draft: Draft) -> None:
+    """Compare variables with a file that they have been written to.
+
+    This is a computation of its own, within the last task of the writing: as a part of the same
+    one, chunks would be kept from the first time on, all of them.
 
     Parameters
     ----------
     placed : iterable of Placed
         The variables.
-    filled : Delayed
-        Gives the file when all of it is written.
-    finish : callable
-        Is given the file, after all else.
+    draft : Draft
+        The file.
 
-    Returns
-    -------
-    Delayed
-        What compares them when it is computed.
+    Raises
+    ------
+    ValueError
+        One of them has halves that are not mirror images of each other.
     """
-    return each_block(_again(placed, filled), filled, finish)
+    comparison = writing(placed, partial(_itself, draft), _nothing, MirrorCheck)
+    comparison.compute(scheduler="threads")  # type: ignore[no-untyped-call]
 
 
-def _again(placed: Iterable[Placed], filled: Delayed) -> Iterator[tuple[Variable, Blocks]]:
-    for variable, blocks in (cut(each) for each in placed if each.variable.size):
-        check = MirrorCheck(blocks.layout, blocks.conversion, blocks.chunks, blocks.origin)
-        if variable.chunks is None:
-            yield variable, check
-            continue
-        # Chunks of the same name would be kept from the first time on, all of them.
-        yield Variable(variable.dims, bind(variable.data, filled)), check
+def _itself(draft: Draft) -> Draft:
+    return draft
+
+
+def _nothing(draft: Draft, done: Sequence[Any]) -> None:
+    del draft, done

@@ -19,7 +19,6 @@ from xr_tensorfmt.formats.pycauset.facts import BIT_ROW
 from xr_tensorfmt.formats.pycauset.matrix import VECTORS, Matrix
 from xr_tensorfmt.formats.pycauset.slots import HEADER_BYTES
 from xr_tensorfmt.formats.pycauset.storage import sized_layout
-from xr_tensorfmt.layouts import Layout
 from xr_tensorfmt.lazyarray import held
 from xr_tensorfmt.write import packing_matrices  # noqa: F401  # it makes these layouts known
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
@@ -127,11 +126,9 @@ def plan_pycauset(
     """
     _, variable = subject.only
     types, conversion = matrix_types(subject, version, requested)
-    for matrix_type in types:
-        matrix = _matrix(subject, version, matrix_type, data_type(conversion), seed)
-        layout, payload = sized_layout(matrix, subject.path)
-        if matrix_type == types[-1] or _may_hold(layout, variable):
-            break
+    matrices = [_matrix(subject, version, each, data_type(conversion), seed) for each in types]
+    matrix = next((each for each in matrices if _may_hold(subject, each)), matrices[-1])
+    layout, payload = sized_layout(matrix, subject.path)
     if version == "v2":
         _check_forgotten(subject, matrix)
         size, pieces = version_2(matrix, payload)
@@ -142,10 +139,11 @@ def plan_pycauset(
     return Blueprint(size, pieces, (Placed(variable, layout, conversion),))
 
 
-def _may_hold(layout: Layout, variable: Variable) -> bool:
-    """Whether values in memory are what a layout holds; others are looked at when written."""
-    values = held(variable)
-    return not isinstance(values, np.ndarray) or holds(layout, values)
+def _may_hold(subject: Subject, matrix: Matrix) -> bool:
+    """Whether values in memory are those of a matrix; others are looked at when written."""
+    values = held(subject.only[1])
+    in_memory = isinstance(values, np.ndarray)
+    return not in_memory or holds(sized_layout(matrix, subject.path)[0], values)
 
 
 def _matrix(
@@ -153,7 +151,7 @@ def _matrix(
 ) -> Matrix:
     """The matrix that a reader will find."""
     _, variable = subject.only
-    inherited = variable.attrs.get("seed")
+    inherited: Any = variable.attrs.get("seed")
     if matrix_type == "UNIT_VECTOR":
         if seed is not None:
             raise ValueError(

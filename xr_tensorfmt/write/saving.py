@@ -11,9 +11,9 @@ from typing import Any
 from dask.delayed import Delayed
 
 from xr_tensorfmt.layouts import Mirrored
-from xr_tensorfmt.write.blueprint import Blueprint
+from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
-from xr_tensorfmt.write.mirrors import comparing
+from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.tasks import writing
 
 
@@ -57,22 +57,19 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
 
 
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
-    finish = partial(_finish, blueprint.pieces)
     mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
-    if not mirrored:
-        return writing(blueprint.placed, begin, finish)
-    return comparing(mirrored, writing(blueprint.placed, begin, _handed_on), finish)
+    finish = partial(_finish, blueprint.pieces, mirrored)
+    return writing(blueprint.placed, begin, finish)
 
 
 def _begun(draft: Draft) -> Draft:
     return draft
 
 
-def _handed_on(draft: Draft, done: Sequence[Any]) -> Draft:
+def _finish(
+    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[Any]
+) -> None:
     del done  # what must come before
-    return draft
-
-
-def _finish(pieces: Sequence[Piece], draft: Draft, done: Sequence[Any]) -> None:
-    del done  # what must come before
+    if mirrored:
+        check_mirrored(mirrored, draft)
     draft.finish(pieces)

@@ -49,7 +49,8 @@ class HeldBlock:
 def writing(
     placed: Iterable[Placed],
     begin: Callable[[], File],
-    finish: Callable[[File, Sequence[Any]], Any],
+    finish: Callable[[File, Sequence[Any]], None],
+    kind: type[Blocks] = Blocks,
 ) -> Delayed:
     """Plan to write variables into a file.
 
@@ -61,44 +62,22 @@ def writing(
         Makes the file, before all else.
     finish : callable
         Is given the file, after all else.
+    kind : type of Blocks
+        What is done with each block.
 
     Returns
     -------
     Delayed
-        What writes them when it is computed, and gives what `finish` does.
+        What writes them when it is computed.
     """
-    begun = f"begin-{uuid.uuid4().hex}"
-    file = Delayed(begun, {begun: (begin,)})  # type: ignore[no-untyped-call]
-    return each_block((cut(each) for each in placed if each.variable.size), file, finish)
-
-
-def each_block(
-    cuts: Iterable[tuple[Variable, Blocks]],
-    file: Delayed,
-    finish: Callable[[Any, Sequence[Any]], Any],
-) -> Delayed:
-    """Plan to do with each block of variables what `Blocks.write` does.
-
-    Parameters
-    ----------
-    cuts : iterable of (Variable, Blocks)
-        The variables, and how each is cut.
-    file : Delayed
-        Gives the file, before all else.
-    finish : callable
-        Is given the file, after all else.
-
-    Returns
-    -------
-    Delayed
-        What does it when it is computed, and gives what `finish` does.
-    """
-    token, begun = uuid.uuid4().hex, file.key
-    graph: Graph = {}
+    token = uuid.uuid4().hex
+    begun = f"begin-{token}"
+    graph: Graph = {begun: (begin,)}
     held: list[HeldBlock] = []
     chunked: list[Any] = []
     done: list[Any] = []
-    for number, (variable, blocks) in enumerate(cuts):
+    for number, each in enumerate(each for each in placed if each.variable.size):
+        variable, blocks = cut(each, kind)
         if variable.chunks is None:
             held.extend(
                 HeldBlock(variable[blocks.part(block)], blocks, block)
@@ -120,7 +99,7 @@ def each_block(
         done.append(key)
     last = f"finish-{token}"
     graph[last] = (finish, begun, done)
-    return _delayed(last, graph, chunked, file)
+    return _delayed(last, graph, chunked)
 
 
 def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> None:
@@ -148,10 +127,10 @@ def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:
         yield batch
 
 
-def _delayed(last: str, graph: Graph, chunked: Sequence[Any], file: Delayed) -> Delayed:
+def _delayed(last: str, graph: Graph, chunked: Sequence[Any]) -> Delayed:
     """One graph, optimised as a whole: what several variables need is computed once."""
-    arrays = HighLevelGraph.merge(file.dask, *(array.dask for array in chunked))
+    arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
     keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
-    optimized = optimize(arrays, [file.key, *keys]) if chunked else file.dask  # type: ignore[no-untyped-call]
+    optimized = optimize(arrays, keys) if chunked else {}  # type: ignore[no-untyped-call]
     layers = {last: {**graph, **dict(optimized)}}
     return Delayed(last, HighLevelGraph(layers, {last: set()}))  # type: ignore[no-untyped-call]
