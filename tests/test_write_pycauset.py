@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -358,20 +360,24 @@ def test_zeros_of_either_sign_and_nans_are_their_own_mirror_images(tmp_path: Pat
 
 
 def test_chunks_of_a_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
-    values = SPECIAL["SYMMETRIC"](60)
-    seen: list[int] = []
+    values = SPECIAL["SYMMETRIC"](120)
+    alive: list[int] = [0]
 
     def count(block: np.ndarray) -> np.ndarray:
-        seen.append(block.shape[0])
-        return block
+        copied = block.copy()
+        alive.append(alive[-1] + 1)
+        weakref.finalize(copied, lambda: alive.append(alive[-1] - 1))
+        return copied
 
-    lazy = da.from_array(values, chunks=(10, 60)).map_blocks(count, dtype=float, meta=values[:0])
-    to_pycauset(array(lazy), tmp_path / "t", matrix_type="SYMMETRIC")
-    assert seen == [10] * 12
+    whole = da.from_array(values, chunks=(10, 120), name=False)
+    lazy = array(whole.map_blocks(count, dtype=float, meta=values[:0]))
+    with dask.config.set(scheduler="threads", num_workers=2):
+        to_pycauset(lazy, tmp_path / "t", matrix_type="SYMMETRIC")
+        begun = np.diff(alive) > 0
+        assert (begun.sum(), max(alive) <= 4) == (24, True)
+        to_pycauset(lazy, tmp_path / "t", matrix_type="DENSE_FLOAT")
+        assert (np.diff(alive) > 0).sum() == 24 + 12
     np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
-    seen.clear()
-    to_pycauset(array(lazy), tmp_path / "t", matrix_type="DENSE_FLOAT")
-    assert seen == [10] * 6
 
 
 def test_a_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path) -> None:
