@@ -398,7 +398,7 @@ if __name__ == "__main__":
         for data, name in ((values, "right"), (np.triu(values), "wrong")):
             try:
                 # dask has the last of these chunks under two names, as it is not merged.
-                array = xr.DataArray(da.from_array(data, chunks=7))
+                array = xr.DataArray(da.from_array(data, chunks=7), name="tensor")
                 to_pycauset(array, name, matrix_type="SYMMETRIC")
             except ValueError as error:
                 print(error)
