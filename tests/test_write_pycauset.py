@@ -22,7 +22,7 @@ from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
 from xr_tensorfmt.jsonvalues import array_to_json
-from xr_tensorfmt.layouts import Blocks
+from xr_tensorfmt.layouts import Scattered
 from xr_tensorfmt.write.packing import element_of
 
 RNG = np.random.default_rng(3)
@@ -247,15 +247,16 @@ def test_real_files_come_back_as_they_were(conformance: Path, tmp_path: Path) ->
     for number, record in enumerate(json.loads((root / "manifest.json").read_text())["files"]):
         if record.get("expect") == "error":
             continue
-        # Every other one in chunks; all twice, as the second file has a note and the first none.
+        # Every other one in chunks; some twice, as the second file has a note and the first none.
         first = opened(root / record["file"], chunks={} if number % 2 else None, chunk_bytes=1000)
         to_pycauset(first, tmp_path / "first")
-        second = opened(tmp_path / "first")
-        to_pycauset(second, tmp_path / "second")
-        third = opened(tmp_path / "second").load()
-        xr.testing.assert_identical(third, first.load())
-        assert third.tensor.dtype == first.tensor.dtype
-        attrs, stored = first.tensor.attrs, third.tensor.encoding["tensorfmt"]
+        last = opened(tmp_path / "first")
+        if number % 5 == 0:
+            to_pycauset(last, tmp_path / "second")
+            last = opened(tmp_path / "second")
+        xr.testing.assert_identical(last.load(), first.load())
+        assert last.tensor.dtype == first.tensor.dtype
+        attrs, stored = first.tensor.attrs, last.tensor.encoding["tensorfmt"]
         if attrs["scalar"] == 1 and not attrs["is_transposed"] and attrs["matrix_type"] != "BLOCK":
             assert stored["matrix_type"] == attrs["matrix_type"]
 
@@ -498,7 +499,7 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
         ("{", "JSONDecodeError"),
         ('{"tensors": {}}', "KeyError: 'version'"),
         (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
-        (noted({"dims": ["a", "a"]}), r"dims \('a', 'a'\) are not all different"),
+        (noted({"dims": ["a", "a"]}), r"two dims of 'tensor' have one name"),
         (noted({"dims": ["a", 1]}), "the name 1 is no text"),
         (noted({"name": "c"}, c=["row"]), "two variables have one name"),
         (noted({}, c=["row", "col"]), "'c' has 1 dimensions"),
@@ -615,8 +616,8 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
 
 
 def test_layouts_that_are_only_read_say_so() -> None:
-    layout = Blocks.__new__(Blocks)
-    with pytest.raises(TypeError, match="values that lie as Blocks does are only read"):
+    layout = Scattered.__new__(Scattered)
+    with pytest.raises(TypeError, match="values that lie as Scattered does are only read"):
         element_of(layout)
 
 

@@ -1,7 +1,6 @@
 """The door: what xarray calls. No parsing, no bytes.
 
-Every user of xarray on a machine imports the entry points of all engines, so that this module
-imports nothing of the house before a file is to be opened.
+Whoever uses xarray imports all engines, so that this imports nothing heavy before a file is opened.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
+import xr_tensorfmt.accessor  # noqa: F401  # so that Datasets have it whatever was imported first
 from xr_tensorfmt.chunks import TARGET
 
 if TYPE_CHECKING:

@@ -190,10 +190,13 @@ def _shape(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def _texts(texts: Sequence[str], dtype: np.dtype[Any]) -> Array:
-    if dtype.kind not in "OUT" or not all(isinstance(each, str) for each in texts):
+    known = isinstance(texts, list) and all(isinstance(each, str) for each in texts)
+    if dtype.kind not in "OUT" or not known:
         raise TypeError("texts of another dtype")
-    if dtype.kind == "U" and not _has_room(dtype, texts):
-        raise ValueError("texts that take much more room than they need")
+    if dtype.kind == "U":
+        if not _has_room(dtype, texts):
+            raise ValueError("texts that take much more room than they need")
+        dtype = dtype.newbyteorder("=")
     array: Array = np.empty(len(texts), dtype=dtype)
     array[:] = texts
     return array

@@ -89,7 +89,7 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     if any(each.dims == (each.name,) for each in tensors):
         raise ValueError("a variable labels a dimension and is no coordinate")
     _check_dims([*tensors, *coordinates])
-    attrs = from_json(note["attrs"]) if "attrs" in note else container.attrs
+    attrs = dict(from_json(note["attrs"])) if "attrs" in note else container.attrs
     if note.get("tagged_attrs"):
         attrs = from_json(container.attrs)
     return replace(

@@ -95,11 +95,11 @@ class Blocks:
             They are not what dask has said of them, or what the file cannot hold.
         """
         selection = self.selection(number)
-        converted = self.conversion.apply(self._plain(values, selection.shape))
+        converted = self.conversion.apply(self.plain(values, selection.shape))
         file.write(pack(self.layout, selection, converted))
 
-    def _plain(self, values: Any, shape: tuple[int, ...]) -> Array:
-        """A block as numpy has it."""
+    def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
         name = self.conversion.name
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")

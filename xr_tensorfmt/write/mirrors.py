@@ -53,7 +53,8 @@ class MirrorCheck(Blocks):
         columns = columns[: np.searchsorted(columns, rows[-1])]
         if not columns.size:
             return
-        below = self.conversion.apply(np.asarray(values)[:, : columns.size])
+        plain = self.plain(values, selection.shape)[:, : columns.size]
+        below = self.conversion.apply(plain)
         mirror = Selection(selection.extent, (entry_of(columns), selection.entries[0]))
         image = self.layout.sign * self.layout.upper.read(open_source(file.path), mirror).T
         wrong = (image != below) & ((image == image) | (below == below))

@@ -58,8 +58,7 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
 
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
     mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
-    finish = partial(_finish, blueprint.pieces, mirrored)
-    return writing(blueprint.placed, begin, finish)
+    return writing(blueprint.placed, begin, partial(_finish, blueprint.pieces, mirrored))
 
 
 def _begun(draft: Draft) -> Draft:

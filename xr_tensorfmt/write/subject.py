@@ -174,7 +174,8 @@ def subject_of(
                 f"{path}: {name!r} belongs to an index of several levels, which no file holds; "
                 f"call reset_index({name!r}) first"
             )
-    _check_lengths(path, dataset)
+    for name, variable in dataset.variables.items():
+        _check_variable(path, str(name), variable, labels=name in dataset.coords)
     _check_encoding(dataset, encoding or {})
     every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: each for name, each in every.items() if name in dataset.coords}
@@ -203,17 +204,22 @@ def _check_name(path: str, name: Hashable) -> None:
         raise ValueError(f"{path}: UTF-8 cannot hold the name {name!a}; rename it") from None
 
 
-def _check_lengths(path: str, dataset: Dataset) -> None:
-    for name, variable in dataset.variables.items():
-        if any(length != length for length in variable.shape):  # NaN
-            raise ValueError(
-                f"{path}: dask does not know how long {name!r} is; "
-                "call compute_chunk_sizes() on its array first"
-            )
+def _check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
+    if any(length != length for length in variable.shape):  # NaN
+        raise ValueError(
+            f"{path}: dask does not know how long {name!r} is; "
+            "call compute_chunk_sizes() on its array first"
+        )
+    if variable.dims == (name,) and not labels:
+        raise ValueError(
+            f"{path}: {name!r} labels a dimension and is no coordinate, but would open as one; "
+            "rename it, or make it one by set_coords"
+        )
 
 
 def _check_encoding(dataset: Dataset, encoding: Encoding) -> None:
-    if not all(isinstance(each, Mapping) for each in (encoding, *encoding.values())):
+    known = isinstance(encoding, Mapping)
+    if not known or not all(isinstance(each, Mapping) for each in encoding.values()):
         raise TypeError(f"encoding={encoding!r} is not as {{name: {{'dtype': ...}}}}")
     for name, wanted in encoding.items():
         if name not in dataset.variables:

@@ -110,7 +110,8 @@ def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> N
 def write_held(batch: Sequence[HeldBlock], file: Writable) -> None:
     """Write blocks one after the other; lazy ones are read as they are written."""
     for each in batch:
-        each.blocks.write(each.number, each.variable.values, file)
+        # Of a lazy variable a view, as the variable itself would keep what it has read.
+        each.blocks.write(each.number, each.variable[...].values, file)
 
 
 def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:
