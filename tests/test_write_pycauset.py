@@ -18,7 +18,7 @@ from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
 from xr_tensorfmt.jsonvalues import array_to_json
-from xr_tensorfmt.layouts import Blocks
+from xr_tensorfmt.layouts import Scattered
 from xr_tensorfmt.write.packing import element_of
 
 RNG = np.random.default_rng(3)
@@ -566,8 +566,8 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
 
 
 def test_layouts_that_are_only_read_say_so() -> None:
-    layout = Blocks.__new__(Blocks)
-    with pytest.raises(TypeError, match="values that lie as Blocks does are only read"):
+    layout = Scattered.__new__(Scattered)
+    with pytest.raises(TypeError, match="values that lie as Scattered does are only read"):
         element_of(layout)
 
 

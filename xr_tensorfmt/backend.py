@@ -1,6 +1,6 @@
 """The door: what xarray calls. No parsing, no bytes.
 
-Every user of xarray imports the entry points of all engines: this one imports next to nothing.
+Whoever uses xarray imports all engines, so that this imports nothing heavy before a file is opened.
 """
 
 from __future__ import annotations

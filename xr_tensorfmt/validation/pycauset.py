@@ -12,10 +12,10 @@ import numpy as np
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.pycauset.archive import DATA, METADATA, entries
-from xr_tensorfmt.formats.pycauset.header import FIELDS, HEADER_BYTES, V1_FIELDS
+from xr_tensorfmt.formats.pycauset.header import FIELDS, HEADER_BYTES
 from xr_tensorfmt.formats.pycauset.matrix import Matrix
 from xr_tensorfmt.formats.pycauset.reading import BLOCK, Opening
-from xr_tensorfmt.formats.pycauset.storage import arranged
+from xr_tensorfmt.formats.pycauset.storage import sized_layout
 from xr_tensorfmt.layouts import Layout
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Container
@@ -72,7 +72,8 @@ def check_pycauset(source: Source, container: Container) -> Iterator[Finding]:
 def _check_file(source: Source) -> Iterator[Finding]:
     reader = HeaderReader(source)
     matrix, _ = Opening().read(reader)
-    layout, size = (None, 0) if matrix.matrix_type == BLOCK else arranged(matrix, source.name)
+    is_grid = matrix.matrix_type == BLOCK
+    layout, size = (None, 0) if is_grid else sized_layout(matrix, source.name)
     stop = matrix.offset + size
     if matrix.generation == "r1":
         yield from check_container(reader, matrix.offset, stop)
@@ -89,11 +90,10 @@ def _check_file(source: Source) -> Iterator[Finding]:
 
 def _check_header(reader: HeaderReader, matrix: Matrix, stop: int) -> Iterator[Finding]:
     """Versions 1 and 2."""
-    fields = V1_FIELDS if matrix.generation == "v1" else FIELDS
-    rest = matrix.facts["fields_at"] + fields.size
+    fields = matrix.facts["fields_at"] + FIELDS[int(matrix.generation[1:])].size
     # PyCauset itself reads longer files.
     yield from trailing(reader.source, max(stop, HEADER_BYTES + _LEAST), "the payload", "warning")
-    yield from check_gaps(reader.source, [Gap(rest, HEADER_BYTES, "the rest of the header")])
+    yield from check_gaps(reader.source, [Gap(fields, HEADER_BYTES, "the rest of the header")])
 
 
 def _check_archive(reader: HeaderReader) -> Iterator[Finding]:

@@ -112,7 +112,7 @@ class Draft:
         Parameters
         ----------
         pieces : sequence of Piece
-            The header first.
+            The header first; none, if another program has written all of the file.
 
         Raises
         ------
@@ -140,13 +140,12 @@ class Draft:
 
     def _complete(self, pieces: Sequence[Piece]) -> None:
         with opened(self.path) as descriptor:
-            for piece in reversed(pieces[1:]):
-                write_at(descriptor, memoryview(piece.data), piece.offset)
-            # The disk may take bytes in any order, but not across this.
-            os.fsync(descriptor)
-            write_at(descriptor, memoryview(pieces[0].data), pieces[0].offset)
+            # The disk may take bytes in any order, but not across a sync: the header is last.
+            for group in (pieces[1:], pieces[:1]):
+                for piece in group:
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                os.fsync(descriptor)
             self._keep_mode(descriptor)
-            os.fsync(descriptor)
 
     def _publish(self) -> None:
         if self.replace:

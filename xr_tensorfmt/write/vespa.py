@@ -191,7 +191,7 @@ def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
 
 def _parts(length: int, most: int) -> Iterator[int]:
     """As few and as equal parts of a length as can be, none above a limit."""
-    count = -(-length // most)
+    count = max(1, -(-length // most))
     yield from (length * (i + 1) // count - length * i // count for i in range(count))
 
 

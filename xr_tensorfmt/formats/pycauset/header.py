@@ -28,11 +28,9 @@ DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
 
 _TYPES_OFFSET = 12
 _GAP_OFFSET = 20
-V1_FIELDS = Struct("<3Q")
-"""Rows, columns and seed."""
 
-FIELDS = Struct("<3Qd2B")
-"""The same, scalar, is_temporary and is_transposed."""
+FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
+"""Rows, columns and seed; of version 2 also scalar, is_temporary and is_transposed."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _fields(reader: HeaderReader, version: int) -> _Fields:
     # The low half of a packed `rows` is not zero, the gap before an aligned one is.
     gap = reader.unsigned(_GAP_OFFSET, 4, "the gap before the number of rows")
     offset = _GAP_OFFSET if gap else _GAP_OFFSET + 4
-    fields = FIELDS if version > 1 else V1_FIELDS
+    fields = FIELDS[version]
     values = fields.unpack(reader.bytes_at(offset, fields.size, "the shape"))
     return _Fields(offset, *values)
 

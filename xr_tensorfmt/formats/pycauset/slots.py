@@ -16,9 +16,14 @@ PREAMBLE = b"\x01\x00\x10\x00"
 """Little-endian, header of 4096 bytes, reserved: bytes 12 to 15 of every container."""
 
 HEADER_BYTES = 4096
-METADATA_ALIGNMENT = 16
+
+ALIGNED_METADATA = 16
+"""Multiple of bytes at which metadata begin."""
+
 SLOTS = {"A": 16, "B": 144}
-"""Bytes of the file at which the slots begin."""
+"""Where the slots are."""
+
+SLOT_BYTES = 128
 
 POINTERS = Struct("<7Q")
 CHECKSUM = Struct("<I")
@@ -120,7 +125,7 @@ def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str 
     metadata_end = slot.metadata_offset + slot.metadata_length
     if slot.payload_offset % HEADER_BYTES or slot.payload_offset < HEADER_BYTES:
         return slot, f"payload offset {slot.payload_offset}, which is no multiple of 4096"
-    if slot.metadata_offset % METADATA_ALIGNMENT:
+    if slot.metadata_offset % ALIGNED_METADATA:
         return slot, f"metadata offset {slot.metadata_offset}, which is no multiple of 16"
     if max(payload_end, metadata_end) > size:
         return slot, f"ranges up to byte {max(payload_end, metadata_end)} in a file of {size} bytes"

@@ -30,7 +30,7 @@ from xr_tensorfmt.layouts import (
 )
 
 _SQUARE = ("CAUSAL", "TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT", "SYMMETRIC", "ANTISYMMETRIC")
-_WIDEST, _WORD = 16, 8
+_WIDEST = 16
 _HALF = "<f2"
 
 
@@ -53,7 +53,7 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
     TensorFormatError
         The types do not go together, the shape does not fit them, or the file is too short.
     """
-    layout, size = arranged(matrix, path)
+    layout, size = sized_layout(matrix, path)
     if matrix.offset + size > matrix.limit:
         raise TensorFormatError(
             path,
@@ -67,32 +67,11 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
     return layout
 
 
-def arranged(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """The stored values in a file of this size, which may be too short all the same.
-
-    Parameters
-    ----------
-    matrix : Matrix
-        What the file says.
-    path : str
-        The file, for errors.
-
-    Returns
-    -------
-    layout : Layout
-        How they lie.
-    size : int
-        Bytes that they need.
-    """
-    layout, size = sized_layout(matrix, path)
-    if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
-        # Unreleased containers pad rows of bits as the generations before them.
-        return _layout(replace(matrix, bit_row=_WORD))
-    return layout, size
+_WORD = 8
 
 
 def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """The stored values, whatever the size of the file.
+    """The stored values, whether or not the file is long enough.
 
     Parameters
     ----------
@@ -116,7 +95,11 @@ def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     _check_types(matrix, path)
     _check_shape(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
-    return _layout(matrix)
+    layout, size = _layout(matrix)
+    if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
+        # Unreleased containers pad rows of bits as the generations before them.
+        return _layout(replace(matrix, bit_row=_WORD))
+    return layout, size
 
 
 def view_of(layout: Layout, matrix: Matrix) -> Layout:
