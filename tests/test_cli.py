@@ -374,6 +374,7 @@ def test_netcdf_without_chunks_is_cut() -> None:
         assert ds.s[:2].values.tolist() == ["a", "a"]
 
 
+@pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # of zarr before 3.1
 def test_labels_become_coordinates_of_zarr() -> None:
     content = vf.tensor("double", ["u"], {"x": 2}, [("a",), ("ö",)], np.ones((2, 2)))
     Path("v.tbf").write_bytes(content)
