@@ -31,17 +31,25 @@ ABOVE = {
 WRITE_BELOW = {
     f"write/{name}.py"
     for name in (
+        "absent",
         "conversion",
         "draft",
         "grid",
+        "multipart",
         "packing",
         "packing_blocks",
         "packing_matrices",
         "placing",
         "pycauset_bytes",
+        "segments",
+        "spool",
+        "store",
+        "stream",
         "unstored",
+        "upload",
         "vespa_header",
         "vespa_labels",
+        "waiting",
     )
 }
 

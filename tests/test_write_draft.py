@@ -373,7 +373,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
     draft.finish([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
-    assert log == [90, 50, "sync", 0, "sync", "sync"]
+    assert log == [50, 90, "sync", 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
 

@@ -8,11 +8,10 @@ from zlib import crc32
 
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.pycauset.container import MAGIC_OF_METADATA, METADATA_HEADER, read_slot
+from xr_tensorfmt.formats.pycauset.container import BLOCK_HEADER, BLOCK_MAGIC, read_slot
 from xr_tensorfmt.formats.pycauset.slots import (
-    ALIGNED_METADATA,
     HEADER_BYTES,
-    SLOT_BYTES,
+    METADATA_ALIGNMENT,
     SLOTS,
     check_slot,
 )
@@ -23,6 +22,7 @@ COVERED = ("slot A", "slot B")
 """Words of those warnings of the reader that are found here as well, with their place."""
 
 _PREAMBLE_BYTES = 16
+_SLOT_BYTES = 128
 _POINTER_BYTES = 60
 _UNUSED = Struct("<2Q")
 _UNUSED_AT = 40
@@ -89,8 +89,8 @@ def _check_places(
 def _header_gaps() -> Iterator[Gap]:
     begins = sorted(SLOTS.values())
     for begin in begins:
-        yield Gap(begin + _POINTER_BYTES, begin + SLOT_BYTES, "the rest of a slot")
-    yield Gap(begins[-1] + SLOT_BYTES, HEADER_BYTES, "the rest of the header")
+        yield Gap(begin + _POINTER_BYTES, begin + _SLOT_BYTES, "the rest of a slot")
+    yield Gap(begins[-1] + _SLOT_BYTES, HEADER_BYTES, "the rest of the header")
 
 
 def _between(used: dict[int, int]) -> Iterator[Gap]:
@@ -106,16 +106,16 @@ def _old_blocks(
     """Metadata of earlier generations, which stay in the file: they begin at multiples of 16."""
     known = dict(used)
     while start < reader.source.size:
-        start = -(-start // ALIGNED_METADATA) * ALIGNED_METADATA
+        start = -(-start // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
         if start in known:
             start = max(known[start], start + 1)
             continue
-        if start + METADATA_HEADER.size > reader.source.size:
+        if start + BLOCK_HEADER.size > reader.source.size:
             return
-        header = reader.bytes_at(start, METADATA_HEADER.size, "a metadata block")
-        magic, _, _, _, size, _, _ = METADATA_HEADER.unpack(header)
-        stop = start + METADATA_HEADER.size + size
-        if magic != MAGIC_OF_METADATA or stop > reader.source.size:
+        header = reader.bytes_at(start, BLOCK_HEADER.size, "a metadata block")
+        magic, _, _, _, size, _, _ = BLOCK_HEADER.unpack(header)
+        stop = start + BLOCK_HEADER.size + size
+        if magic != BLOCK_MAGIC or stop > reader.source.size:
             following = [begin for begin in known if begin > start]
             if not following:
                 return
@@ -127,8 +127,8 @@ def _old_blocks(
 
 def _check_old(reader: HeaderReader, start: int, stop: int) -> Iterable[Finding]:
     raw = reader.bytes_at(start, stop - start, "a metadata block")
-    header, encoded = raw[: METADATA_HEADER.size], raw[METADATA_HEADER.size :]
-    stored = METADATA_HEADER.unpack(header)[5]
+    header, encoded = raw[: BLOCK_HEADER.size], raw[BLOCK_HEADER.size :]
+    stored = BLOCK_HEADER.unpack(header)[5]
     if crc32(encoded) != stored:
         message = (
             f"checksum {stored:#010x}, expected {crc32(encoded):#010x}; it is of an earlier "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -16,7 +16,7 @@ from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Layout
 from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, writable_chunks
@@ -77,6 +77,14 @@ class Blocks:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
+    def bounds(self, number: int) -> tuple[int, int] | None:
+        """First byte of the file that a block fills, and the one after its last; None if none."""
+        selection = self.selection(number)
+        parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
+        extents = [self.layout.extents(part) for part in parts]
+        ends = [each.bounds for each in extents if len(each)]
+        return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
+
     def write(self, number: int, values: Any, file: Writable) -> None:
         """Put the values of a block into a file.
 
@@ -112,7 +120,16 @@ class Blocks:
         return array
 
 
-def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
+Cut = tuple[Variable, Blocks]
+"""A variable with its axes in the order of the file, and where its blocks go."""
+
+
+def cut_all(placed: Iterable[Placed], kind: type[Blocks] = Blocks) -> list[Cut]:
+    """Cut all variables that have elements; as `cut`."""
+    return [cut(each, kind) for each in placed if each.variable.size]
+
+
+def cut(placed: Placed, kind: type[Blocks] = Blocks) -> Cut:
     """Cut a variable into blocks: its own chunks where it has some, else those of the file.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Any
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write.blocks import Blocks
+from xr_tensorfmt.write.blocks import Blocks, cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.draft import Draft
 from xr_tensorfmt.write.tasks import writing
@@ -69,7 +69,7 @@ def check_mirrored(placed: Iterable[Placed], draft: Draft) -> None:
     ValueError
         One of them has halves that are not mirror images of each other.
     """
-    comparison = writing(placed, partial(_itself, draft), _nothing, MirrorCheck)
+    comparison = writing(cut_all(placed, MirrorCheck), partial(_itself, draft), _nothing)
     comparison.compute(scheduler="threads")  # type: ignore[no-untyped-call]
 
 

@@ -8,17 +8,17 @@ from typing import Any
 from zlib import crc32
 
 from xr_tensorfmt.formats.pycauset.container import (
+    BLOCK_HEADER,
+    BLOCK_MAGIC,
     KNOWN_VERSION,
-    MAGIC_OF_METADATA,
-    METADATA_HEADER,
 )
 from xr_tensorfmt.formats.pycauset.header import DATA_TYPES, FIELDS, MATRIX_TYPES
 from xr_tensorfmt.formats.pycauset.matrix import Matrix
 from xr_tensorfmt.formats.pycauset.reading import MAGIC
 from xr_tensorfmt.formats.pycauset.slots import (
-    ALIGNED_METADATA,
     CHECKSUM,
     HEADER_BYTES,
+    METADATA_ALIGNMENT,
     POINTERS,
     PREAMBLE,
     SLOTS,
@@ -77,9 +77,9 @@ def container(metadata: Mapping[str, Any], payload: int) -> tuple[int, tuple[Pie
     encoded = encode_map(metadata)
     versions = (KNOWN_VERSION, KNOWN_VERSION, 0)
     facts = (*versions, len(encoded), crc32(encoded), 0)
-    block = METADATA_HEADER.pack(MAGIC_OF_METADATA, *facts) + encoded
+    block = BLOCK_HEADER.pack(BLOCK_MAGIC, *facts) + encoded
     end = HEADER_BYTES + payload
-    place = end + -end % ALIGNED_METADATA
+    place = end + -end % METADATA_ALIGNMENT
     header = bytearray((MAGIC + pack("<I", 1) + PREAMBLE).ljust(HEADER_BYTES, b"\0"))
     # Both slots lead to the same, as PyCauset writes them.
     for generation, offset in zip((1, 0), SLOTS.values(), strict=True):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
 
-from xr_tensorfmt.layouts import Mirrored
+from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
 from xr_tensorfmt.write.mirrors import check_mirrored
@@ -45,20 +46,40 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
     if not compute:
         return _tasks(blueprint, draft.begin)
-    try:
+    with unchanged(path, draft.discard):
         # Not by a task, which could still run after another has failed, and leave its file behind.
         begun = partial(_begun, draft.begin())
         _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
-    except BaseException as error:
-        if draft.discard():
-            error.add_note(f"{path} was not written; what was there before is unchanged.")
-        raise
     return None
 
 
+@contextmanager
+def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
+    """Say of whatever fails that a file is what it was.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    discard : callable
+        Removes what was begun; says whether there was still something.
+
+    Yields
+    ------
+    None
+        While the file is written.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if discard():
+            error.add_note(f"{path} was not written; what was there before is unchanged.")
+        raise
+
+
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
-    mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
-    return writing(blueprint.placed, begin, partial(_finish, blueprint.pieces, mirrored))
+    finish = partial(_finish, blueprint.pieces, blueprint.mirrored)
+    return writing(cut_all(blueprint.placed), begin, finish)
 
 
 def _begun(draft: Draft) -> Draft:

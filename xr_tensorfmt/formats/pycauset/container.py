@@ -20,10 +20,10 @@ from xr_tensorfmt.formats.pycauset.typedmap import decode_map
 MOST_METADATA = 64 << 20
 """Limit on the bytes of a metadata block."""
 
-METADATA_HEADER = Struct("<4sIIIQII")
+BLOCK_HEADER = Struct("<4sIIIQII")
 """Magic, version, encoding, 0, length of the map, its checksum, 0."""
 
-MAGIC_OF_METADATA = b"PCMB"
+BLOCK_MAGIC = b"PCMB"
 
 KNOWN_VERSION = 1
 
@@ -109,14 +109,14 @@ def read_slot(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
         They are damaged.
     """
     start, length = slot.metadata_offset, slot.metadata_length
-    header = METADATA_HEADER.size
+    header = BLOCK_HEADER.size
     if not header <= length <= MOST_METADATA:
         raise _error(reader, slot, f"{length} bytes", f"from {header} to {MOST_METADATA} bytes")
     raw = reader.bytes_at(start, length, "the metadata block")
-    magic, version, encoding, _, size, checksum, _ = METADATA_HEADER.unpack(raw[:header])
+    magic, version, encoding, _, size, checksum, _ = BLOCK_HEADER.unpack(raw[:header])
     encoded = raw[header : header + size]
-    if magic != MAGIC_OF_METADATA:
-        raise _error(reader, slot, repr(magic), repr(MAGIC_OF_METADATA))
+    if magic != BLOCK_MAGIC:
+        raise _error(reader, slot, repr(magic), repr(BLOCK_MAGIC))
     if (version, encoding) != (KNOWN_VERSION, KNOWN_VERSION):
         raise _error(reader, slot, f"version {version}, encoding {encoding}", "version 1 of both")
     if len(encoded) != size:

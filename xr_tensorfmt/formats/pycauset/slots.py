@@ -17,7 +17,7 @@ PREAMBLE = b"\x01\x00\x10\x00"
 
 HEADER_BYTES = 4096
 
-ALIGNED_METADATA = 16
+METADATA_ALIGNMENT = 16
 """Multiple of bytes at which metadata begin."""
 
 SLOTS = {"A": 16, "B": 144}
@@ -125,7 +125,7 @@ def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str 
     metadata_end = slot.metadata_offset + slot.metadata_length
     if slot.payload_offset % HEADER_BYTES or slot.payload_offset < HEADER_BYTES:
         return slot, f"payload offset {slot.payload_offset}, which is no multiple of 4096"
-    if slot.metadata_offset % ALIGNED_METADATA:
+    if slot.metadata_offset % METADATA_ALIGNMENT:
         return slot, f"metadata offset {slot.metadata_offset}, which is no multiple of 16"
     if max(payload_end, metadata_end) > size:
         return slot, f"ranges up to byte {max(payload_end, metadata_end)} in a file of {size} bytes"
