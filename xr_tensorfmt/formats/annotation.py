@@ -65,7 +65,10 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     coordinates: list[Tensor] = []
     renamed: dict[str, str] = {}
     for name, tensor in known.items():
-        each = _described(tensor, entries.get(name, {}), options, renamed, requested=requested)
+        # The one tensor of a file is called as the user wants.
+        stored_name = _DEFAULT_NAME if name == options.name else name
+        facts = entries.get(stored_name, {})
+        each = _described(tensor, facts, options, renamed, requested=requested)
         (coordinates if name in stored else tensors).append(each)
     for name, facts in note.get("coordinates", {}).items():
         coordinates.append(_held(name, facts, renamed))

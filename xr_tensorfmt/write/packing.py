@@ -12,7 +12,7 @@ import numpy as np
 
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.layouts import Dense, Layout
+from xr_tensorfmt.layouts import Dense, Layout, Pairs
 from xr_tensorfmt.layouts.view import Transposed
 from xr_tensorfmt.selection import MOST_RUNS, Selection
 
@@ -136,3 +136,9 @@ def _(layout: Transposed) -> Element:
 def _(layout: Transposed) -> tuple[int, ...]:
     inner = units(layout.inner)
     return tuple(inner[axis] for axis in layout.axes)
+
+
+@units.register
+def _(layout: Pairs) -> tuple[int, ...]:
+    """A value goes with all of its components."""
+    return (1,) * len(layout.lengths) + (WHOLE,) * (layout.components > 1)

@@ -53,7 +53,8 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
 
 
 def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
-    return writing(blueprint.placed, draft.begin, partial(_finish, blueprint.pieces))
+    plan = blueprint.writing or partial(writing, blueprint.placed)
+    return plan(draft.begin, partial(_finish, blueprint.pieces))
 
 
 def _finish(pieces: Sequence[Piece], draft: Draft, done: Sequence[Any]) -> None:
