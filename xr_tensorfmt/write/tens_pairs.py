@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.array.optimization import optimize
-from dask.core import flatten
 from dask.delayed import Delayed, delayed
-from dask.graph_manipulation import bind
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
-from xarray import Variable
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents
@@ -28,9 +21,9 @@ from xr_tensorfmt.layouts import Pairs, column_major
 from xr_tensorfmt.write.blocks import Blocks, cut
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Draft, Piece
-from xr_tensorfmt.write.grid import Chunks
 from xr_tensorfmt.write.notes import encoded, one_tensor
 from xr_tensorfmt.write.pairing import Box, count, pack_pairs
+from xr_tensorfmt.write.passes import after, as_dask, each_block, finished, reduced
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.symmetrychecks import Invariance, checked, even_chunks
 from xr_tensorfmt.write.tens_bytes import before_pair_count
@@ -187,68 +180,13 @@ def writing_pairs(
         nothing: Delayed = delayed(finish, pure=False)(begun, [])
         return nothing
     variable, blocks = cut(placed)
-    array, writer = _as_dask(variable, blocks.chunks), PairWriter(blocks)
+    array, writer = as_dask(variable, blocks.chunks), PairWriter(blocks)
     even = even_chunks(blocks.chunks, variable.dtype.itemsize, invariance.operations)
-    done = checked(_as_dask(variable, even), invariance) if invariance.operations else None
-    counts = _each_block(_after(array, done), writer.count, np.int64)
-    places = _reduced(writer.placed, begin, counts)
-    written = _each_block(_after(array, places), writer.write, np.uint8, places=places)
-    return _finished(finish, places, written)
-
-
-def _as_dask(variable: Variable, chunks: Chunks) -> da.Array:
-    """A variable in chunks of dask; what is read lazily is read by these."""
-    if variable.chunks is not None:
-        return variable.data.rechunk(chunks)  # type: ignore[no-any-return]  # xarray does not know
-    # A name of its own spares dask a pass over all values.
-    cut_up = variable.chunk(
-        dict(zip(variable.dims, chunks, strict=True)), from_array_kwargs={"name": False}
-    )
-    return cut_up.data  # type: ignore[no-any-return]
-
-
-def _after(array: da.Array, parent: Any) -> da.Array:
-    """The same array, whose chunks are computed anew and not before something else is done."""
-    if parent is None:
-        return array
-    bound: da.Array = bind(array, parent)  # type: ignore[no-untyped-call]
-    return bound
-
-
-def _each_block(array: da.Array, call: Any, dtype: Any, **keywords: Any) -> da.Array:
-    """Call something with each block; it gives an array of one element."""
-    blocks: Any = array
-    made: da.Array = blocks.map_blocks(
-        call,
-        dtype=dtype,
-        chunks=tuple((1,) * len(lengths) for lengths in array.chunks),
-        meta=np.empty((0,) * array.ndim, dtype=dtype),
-        **keywords,
-    )
-    return made
-
-
-def _reduced(
-    call: Callable[[Callable[[], Draft], Sequence[Any]], PairPlaces],
-    begin: Callable[[], Draft],
-    array: da.Array,
-) -> Delayed:
-    """Call something with all blocks of an array, in order."""
-    name = f"places-{uuid.uuid4().hex}"
-    node = {name: (call, begin, list(flatten(array.__dask_keys__())))}  # type: ignore[no-untyped-call]
-    graph = HighLevelGraph.from_collections(name, node, dependencies=[array])
-    return Delayed(name, graph, layer=name)  # type: ignore[no-untyped-call]
-
-
-def _finished(
-    finish: Callable[[Draft, Sequence[Any]], None], places: Delayed, written: da.Array
-) -> Delayed:
-    """One graph, optimised as a whole, in which nothing is done twice."""
-    keys = list(flatten(written.__dask_keys__()))  # type: ignore[no-untyped-call]
-    graph = optimize(written.dask, [*keys, places.key])  # type: ignore[no-untyped-call]
-    last = f"finish-{places.key}"
-    layers = {last: {**graph, last: (_finish, finish, places.key, keys)}}
-    return Delayed(last, HighLevelGraph(layers, {last: set()}))  # type: ignore[no-untyped-call]
+    done = checked(as_dask(variable, even), invariance) if invariance.operations else None
+    counts = each_block(after(array, done), writer.count, np.int64)
+    places = reduced(partial(writer.placed, begin), counts)
+    written = each_block(after(array, places), writer.write, np.uint8, places=places)
+    return finished(partial(_finish, finish), places, written)
 
 
 def _finish(
