@@ -25,7 +25,19 @@ ABOVE = {
     "reads.py",
 }
 # Of the writers, those that plan and those that move bytes.
-WRITE_BELOW = {f"write/{name}.py" for name in ("conversion", "draft", "grid", "packing", "placing")}
+WRITE_BELOW = {
+    f"write/{name}.py"
+    for name in (
+        "conversion",
+        "draft",
+        "grid",
+        "vespa_labels",
+        "packing_blocks",
+        "packing",
+        "placing",
+        "vespa_header",
+    )
+}
 
 
 def is_lower(path: Path) -> bool:

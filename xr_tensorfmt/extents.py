@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
-# From this length on, one slice assignment a piece is as fast as a gather by numpy.
-_LONG_PIECE = 1 << 14
+LONG_PIECE = 1 << 14
+"""Bytes of a piece from which on a slice assignment for each is as fast as numpy's gather."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class Extents:
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
         # A broadcast scalar needs no comparing.
-        if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
+        if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
         position = 0
@@ -176,8 +176,29 @@ def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
     -------
     ndarray of uint8
     """
-    # One item of numpy's void type begins at every byte, so that a gather moves whole pieces.
-    pieces: NDArray[Any] = np.ndarray(
+    return _pieces(window, length)[starts].view(np.uint8)
+
+
+def scatter_uniform(window: Bytes, starts: Integers, pieces: Bytes, length: int) -> None:
+    """Put pieces of one length into their places; the way back of `gather_uniform`.
+
+    Parameters
+    ----------
+    window : ndarray of uint8
+        Bytes with room for all of them.
+    starts : ndarray of int64
+        Where in the window each begins; in any order, but none over another.
+    pieces : ndarray of uint8
+        The pieces, one after the other.
+    length : int
+        Bytes of each.
+    """
+    if starts.size:
+        _pieces(window, length)[starts] = pieces.view(np.dtype((np.void, length)))
+
+
+def _pieces(window: Bytes, length: int) -> NDArray[Any]:
+    """One item of numpy's void type at every byte, so that whole pieces are moved."""
+    return np.ndarray(
         (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)
     )
-    return pieces[starts].view(np.uint8)

@@ -72,13 +72,15 @@ class Blocks(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """For each block the range of its cells that holds those which are wanted."""
-        first, last = self._span(self._inner(selection))
-        return Extents.uniform(self._cells_at(selection.entries[0]) + first, last - first)
+        first, last = self._span(self.inner(selection))
+        return Extents.uniform(self.cells_at(selection.entries[0]) + first, last - first)
 
-    def _cells_at(self, entry: Entry) -> Integers:
+    def cells_at(self, entry: Entry) -> Integers:
+        """Where the cells of each of some blocks begin."""
         return self.table.places.stops(entry) - self._cell_bytes
 
-    def _inner(self, selection: Selection) -> Selection:
+    def inner(self, selection: Selection) -> Selection:
+        """What a selection picks of each block."""
         return Selection(self.lengths, selection.entries[1:])
 
     def _span(self, inner: Selection) -> tuple[int, int]:
@@ -101,13 +103,13 @@ class Blocks(Layout):
 
     def _read_large(self, values: Array, source: Source, selection: Selection) -> None:
         """Each block is a dense tensor of its own."""
-        inner, position = self._inner(selection), 0
+        inner, position = self.inner(selection), 0
         for part in _batches(selection.entries[0], _MOST_HEADS):
             places = self.table.places
             if isinstance(places, Regular):
                 heads = source.read(Extents.uniform(places.starts(part), places.lead))
                 _check(places, heads.reshape(-1, places.lead))
-            offsets = self._cells_at(part).tolist()
+            offsets = self.cells_at(part).tolist()
             target = values[position : position + len(offsets)]
 
             def read(number: int, offsets: list[int] = offsets, target: Array = target) -> None:
@@ -118,7 +120,7 @@ class Blocks(Layout):
             position += len(offsets)
 
     def _read_small(self, values: Array, source: Source, selection: Selection) -> None:
-        pick, position = _Pick.of(self, self._inner(selection)), 0
+        pick, position = _Pick.of(self, self.inner(selection)), 0
         flat = values.reshape(len(values), -1)
         entry = selection.entries[0]
         for part in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
@@ -141,7 +143,7 @@ class Blocks(Layout):
             heads = source.read(Extents.uniform(places.starts(numbers), places.lead))
             if not places.hold(heads.reshape(numbers.size, -1)):
                 self.table.refute(source)
-        raw = source.read(Extents.uniform(self._cells_at(number) + within * item, item))
+        raw = source.read(Extents.uniform(self.cells_at(number) + within * item, item))
         picked: Array = self.element.decode(raw.view(self.element.stored))[inverse]
         return picked
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from xr_tensorfmt.extents import Bytes, Extents, Integers
 
 _SEPARATOR = "\0"
+# What tells the hash of a row from that of the same texts in another order.
+_ODD = 1_000_003
 # Bytes of texts decoded at a time.
 _CACHED = 1 << 20
 
@@ -54,7 +56,7 @@ def decode_texts(
     UndecodableError
         A text is not UTF-8.
     """
-    for numbers, part in _alike(lengths):
+    for numbers, part in alike(lengths):
         # Each with the byte before it, which becomes the separator.
         pieces = Extents.uniform(starts[part] - 1, int(lengths[numbers[0]]) + 1)
         rows = pieces.gather(window, 0).reshape(numbers.size, -1)
@@ -74,10 +76,7 @@ def repeated_text(texts: NDArray[Any]) -> str | None:
     -------
     str or None
     """
-    # Python keeps the hashes, which an index of these texts needs anyway.
-    hashes = np.fromiter(map(hash, texts.tolist()), np.int64, texts.size)
-    hashes.sort()
-    if not (hashes[1:] == hashes[:-1]).any():
+    if not may_repeat([texts]):
         return None
     seen: set[str] = set()
     for text in texts.tolist():
@@ -87,8 +86,43 @@ def repeated_text(texts: NDArray[Any]) -> str | None:
     return None
 
 
-def _alike(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
-    """Texts of one length, not too many at a time: their numbers, and a key for them."""
+def may_repeat(columns: Sequence[NDArray[Any]]) -> bool:
+    """Whether two rows of texts may be equal.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray of object
+        The texts: an array for each column, at least one.
+
+    Returns
+    -------
+    bool
+        False is certain; True almost.
+    """
+    mixed: Any = 0
+    for texts in columns:
+        # Python keeps the hashes, which an index of these texts needs anyway.
+        hashes = np.fromiter(map(hash, texts.tolist()), np.int64, texts.size)
+        mixed = mixed * _ODD ^ hashes
+    mixed.sort()
+    return bool((mixed[1:] == mixed[:-1]).any())
+
+
+def alike(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
+    """Texts of one length, not too many at a time.
+
+    Parameters
+    ----------
+    lengths : ndarray of int64
+        Bytes of each text.
+
+    Yields
+    ------
+    numbers : ndarray of int64
+        Some texts that are equally long.
+    key : ndarray of int64 or slice
+        What picks them out of arrays with an element a text.
+    """
     order, cuts = np.arange(lengths.size), [0, lengths.size]
     is_uniform = bool((lengths == lengths[:1]).all())
     if not is_uniform:

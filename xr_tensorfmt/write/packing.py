@@ -15,6 +15,7 @@ from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.layouts import Dense, Layout, Pairs
 from xr_tensorfmt.layouts.view import Transposed
 from xr_tensorfmt.selection import MOST_RUNS, Selection
+from xr_tensorfmt.sources import Source
 
 BATCH = 4 << 20
 """Bytes that are turned into another form at a time, so that they stay in the cache."""
@@ -90,6 +91,31 @@ def element_of(layout: Layout) -> Element:
         The layout cannot be written to.
     """
     raise TypeError(f"values that lie as {type(layout).__name__} does are only read")
+
+
+@singledispatch
+def settled(layout: Layout, source: Source) -> Layout:
+    """Make sure of the places of values before bytes of a file are overwritten.
+
+    Parameters
+    ----------
+    layout : Layout
+        How the values lie in the file.
+    source : Source
+        The file.
+
+    Returns
+    -------
+    Layout
+        The same, with nothing presumed that only reads would find out to be wrong.
+
+    Raises
+    ------
+    TensorFormatError
+        The file is not what the format demands.
+    """
+    del source
+    return layout
 
 
 def within(part: Selection, whole: Selection) -> tuple[slice, ...]:

@@ -12,10 +12,10 @@ from xarray import Variable
 
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.formats import OpenOptions, parse
-from xr_tensorfmt.sources import LocalFile, is_remote, open_source
+from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_source
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.write.blueprint import Placed
-from xr_tensorfmt.write.packing import WHOLE, element_of, units
+from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.placing import opened, write_batches
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.tasks import writing
@@ -88,7 +88,7 @@ def write_region(
     _check_names(subject, tensors, region)
     target = ExistingFile(source.path)
     placed = [
-        _part(subject, name, variable, tensors[name], region)
+        _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
     ]
     tasks = writing(placed, target.begin, ExistingFile.sync)
@@ -118,6 +118,10 @@ def _check_names(subject: Subject, tensors: Mapping[str, Tensor], region: Region
                 f"the coordinate {name!r} would change with region={region!r}, and labels are not "
                 f"written in part; call drop_vars({name!r}) first"
             )
+
+
+def _settled(tensor: Tensor, source: Source) -> Tensor:
+    return replace(tensor, layout=settled(tensor.layout, source))
 
 
 def _part(

@@ -10,6 +10,7 @@ import numpy as np
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Integers
+from xr_tensorfmt.layouts.texts import may_repeat
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +84,8 @@ def repeated_block(labels: Sequence[Array]) -> int | None:
     int or None
         The number of the first such block.
     """
+    if not may_repeat(labels):
+        return None
     addresses = list(zip(*(each.tolist() for each in labels), strict=True))
     number_of = dict(zip(reversed(addresses), reversed(range(len(addresses))), strict=True))
-    if len(number_of) == len(addresses):
-        return None
-    return next(n for n, address in enumerate(addresses) if number_of[address] != n)
+    return next((n for n, each in enumerate(addresses) if number_of[each] != n), None)

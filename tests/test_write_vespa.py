@@ -1,0 +1,620 @@
+"""Typed binary tensors have the bytes of Vespa's own encoder, and open as what they were."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from itertools import accumulate
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import vespafiles as vf
+from xr_tensorfmt import from_hex
+from xr_tensorfmt.write import packing_blocks, to_file, to_vespa
+
+DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
+NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
+
+
+def objects(texts: list[str]) -> np.ndarray:
+    labels = np.empty(len(texts), dtype=object)
+    labels[:] = texts
+    return labels
+
+
+def dataset(cells, mapped, indexed, addresses, values) -> xr.Dataset:
+    """A Dataset as a user would make it: dims and coordinates by hand, nothing of our reader."""
+    values = np.asarray(values, DTYPES[cells])
+    columns = [objects([address[axis] for address in addresses]) for axis in range(len(mapped))]
+    if not mapped:
+        ds = xr.Dataset({"tensor": (tuple(indexed), values[0])})
+    elif len(mapped) == 1:
+        ds = xr.Dataset({"tensor": ((*mapped, *indexed), values)}, {mapped[0]: columns[0]})
+    else:
+        coords = {name: ("block", each) for name, each in zip(mapped, columns, strict=True)}
+        ds = xr.Dataset({"tensor": (("block", *indexed), values)}, coords)
+    ds.tensor.attrs["vespa_type"] = type_of(cells, mapped, indexed)
+    return ds
+
+
+def type_of(cells, mapped, indexed) -> str:
+    sizes = dict.fromkeys(mapped, "{}") | {name: f"[{size}]" for name, size in indexed.items()}
+    dims = [name + sizes[name] for name in sorted(sizes)]
+    word = "" if cells == "double" else f"<{cells}>"
+    return f"tensor{word}({','.join(dims)})" if dims else "double"
+
+
+def canonical(cells, mapped, indexed, addresses, values) -> bytes:
+    """What `encode_value` of Vespa writes, by the specification."""
+    has_dense = bool(indexed) or not mapped
+    content = vf.header(
+        None if cells == "double" else cells,
+        mapped or None,
+        indexed if has_dense else None,
+        len(addresses) if mapped else None,
+    )
+    for address, block in zip(addresses if mapped else [()], values, strict=True):
+        content += b"".join(map(vf.text, address)) + vf.raw_cells(block, cells)
+    return content
+
+
+def encoding(cells: str) -> dict:
+    return {"encoding": {"tensor": {"dtype": NAMES[cells]}}}
+
+
+def written(ds, folder: Path, **options) -> bytes:
+    path = folder / "written.tbf"
+    to_vespa(ds, path, **options)
+    return path.read_bytes()
+
+
+def opened(path: Path, **options) -> xr.Dataset:
+    path = path / "written.tbf" if path.is_dir() else path
+    return xr.open_dataset(path, engine="tensorfmt", format="vespa", **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("vespa")
+
+
+def users(count: int = 5, cells: str = "float", length: int = 3) -> xr.Dataset:
+    labels = [(f"u{number}",) for number in range(count)]
+    return dataset(cells, ["user"], {"x": length}, labels, vf.values_for(cells, (count, length)))
+
+
+def items(count: int = 6) -> xr.Dataset:
+    labels = [(f"i{number // 2}", f"u{number % 2}") for number in range(count)]
+    return dataset(
+        "double", ["item", "user"], {"x": 2}, labels, vf.values_for("double", (count, 2))
+    )
+
+
+# --- the bytes ---------------------------------------------------------------
+
+
+def published(folder: Path) -> list[dict]:
+    lines = (folder / "vespa" / "binary_format" / "test_spec.json").read_text().splitlines()
+    return [test["tensor"] | test for test in map(json.loads, lines) if "tensor" in test]
+
+
+def by_hand(tensor: dict) -> tuple[xr.Dataset, str]:
+    """The Dataset of a published test, from its type and its cells."""
+    word, dims = re.fullmatch(
+        r"(?:tensor|double)(?:<(\w+)>)?(?:\((.*)\))?", tensor["type"]
+    ).groups()
+    cells = word or "double"
+    found = re.findall(r"(\w+)(?:\{\}|\[(\d+)\])", dims or "")
+    mapped = [name for name, length in found if not length]
+    indexed = {name: int(length) for name, length in found if length}
+    addresses = list(dict.fromkeys(tuple(c["address"][n] for n in mapped) for c in tensor["cells"]))
+    values = np.zeros((len(addresses) if mapped else 1, *indexed.values()))
+    for cell in tensor["cells"]:
+        block = addresses.index(tuple(cell["address"][name] for name in mapped))
+        values[(block, *(cell["address"][name] for name in indexed))] = cell["value"]
+    return dataset(cells, mapped, indexed, addresses, values), cells
+
+
+def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, folder) -> None:
+    tests = published(conformance)
+    assert len(tests) == 42
+    for test in tests:
+        ds, cells = by_hand(test)
+        accepted = [bytes.fromhex(binary[2:]) for binary in test["binary"]]
+        assert written(ds, folder, **encoding(cells)) in accepted
+
+
+@given(vf.tensors())
+def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(folder, made) -> None:
+    _, cells, mapped, indexed, addresses, values = made
+    if not mapped and not indexed:  # C++ has no scalars of other types
+        cells, values = "double", values.astype("f8")
+    ds = dataset(cells, mapped, indexed, addresses, values)
+    content = written(ds, folder, **encoding(cells))
+    assert content == canonical(cells, mapped, indexed, addresses, values)
+    again = opened(folder).load()
+    xr.testing.assert_identical(again, ds)
+    assert written(again, folder) == content
+
+
+def test_short_and_long_integers_and_labels_of_any_length_and_script(folder) -> None:
+    labels = ["", "a", "naïve/日本語 λ", "k" * 127, "k" * 128, "nul\0in", "\0", "🙂", "x" * 70000]
+    labels += [str(number) for number in range(121)]
+    addresses = [(label,) for label in labels]
+    for length in (1, 127, 128):
+        values = vf.values_for("int8", (len(labels), length))
+        ds = dataset("int8", ["k"], {"x": length}, addresses, values)
+        content = written(ds, folder)
+        assert content == canonical("int8", ["k"], {"x": length}, addresses, values)
+        xr.testing.assert_identical(opened(folder), ds)
+
+
+def test_dims_are_written_in_the_order_of_their_names_however_they_come(folder) -> None:
+    values = vf.values_for("float", (2, 3, 4, 5))
+    ds = dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
+    del ds.tensor.attrs["vespa_type"]
+    expected = written(ds, folder)
+    assert expected == canonical("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
+    assert written(ds.transpose("b", "Z", "u", "a"), folder) == expected
+    assert written(ds.transpose("a", "u", "b", "Z").chunk(b=2, u=1), folder) == expected
+    two = items()
+    swapped = xr.Dataset({"tensor": two.tensor.T}, {n: two[n] for n in ("user", "item")})
+    assert written(swapped, folder) == written(two, folder)
+
+
+@pytest.mark.parametrize("kind", ["U", "O", "T", "pandas"])
+def test_labels_may_be_any_kind_of_texts(folder, kind) -> None:
+    ds = users()
+    texts = ds.user.values.tolist()
+    labels = {"U": np.array(texts), "O": objects(texts)}.get(kind)
+    if kind == "T":
+        labels = np.array(texts, dtype=np.dtypes.StringDType())
+    if kind == "pandas":
+        labels = ds.indexes["user"].astype("string")
+    assert written(ds.assign_coords(user=labels), folder) == written(ds, folder)
+
+
+def test_labels_that_were_no_utf_8_are_written_as_the_bytes_that_they_were(folder) -> None:
+    raw = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",), (b"\x80" * 200,)]
+    content = canonical("int8", ["k"], {"x": 1}, raw, np.zeros((4, 1)))
+    (folder / "odd.tbf").write_bytes(content)
+    ds = opened(folder / "odd.tbf", errors="surrogateescape")
+    assert written(ds, folder) == content
+    again = opened(folder, errors="surrogateescape")
+    xr.testing.assert_identical(again, ds)
+
+
+def test_scalars_and_empty_tensors(folder) -> None:
+    assert written(xr.DataArray(42.0), folder).hex() == "02004045000000000000"
+    assert (
+        written(xr.DataArray(da.asarray(42.0), name="tensor"), folder).hex()
+        == "02004045000000000000"
+    )
+    empty = dataset("double", ["x"], {"y": 10}, [], np.zeros((0, 10)))
+    assert written(empty, folder) == bytes.fromhex("0301017801017" + "90A00")
+    xr.testing.assert_identical(opened(folder), empty)
+    two = dataset("float", ["w", "x"], {"y": 10}, [], np.zeros((0, 10)))
+    written(two.chunk(), folder)
+    xr.testing.assert_identical(opened(folder), two)
+
+
+# --- bfloat16 and int8 -------------------------------------------------------
+
+
+def test_bfloat16_is_cut_off_as_vespa_does_it_and_nan_stays_nan(folder) -> None:
+    bits = np.array(
+        [0x3FFFFFFF, 0xBFFFFFFF, 0x7F7FFFFF, 0x00007FFF, 0x7F800001, 0xFFC12345, 0x80000000], "u4"
+    )
+    ds = xr.Dataset({"tensor": ("x", bits.view("f4"))})
+    content = written(ds, folder, encoding={"tensor": {"dtype": "bfloat16"}})
+    cut = [0x3FFF, 0xBFFF, 0x7F7F, 0x0000, 0x7FC0, 0xFFC1, 0x8000]
+    assert content == vf.header("bfloat16", None, {"x": 7}) + np.array(cut, ">u2").tobytes()
+
+
+def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(folder) -> None:
+    bits = np.arange(1 << 16).astype(">u2")
+    content = vf.header("bfloat16", None, {"x": 256, "y": 256}) + bits.tobytes()
+    (folder / "all.tbf").write_bytes(content)
+    ds = xr.open_dataset(folder / "all.tbf")
+    assert written(ds, folder) == content
+    assert written(ds.chunk(x=100, y=30), folder) == content
+    with np.errstate(all="ignore"):
+        other = ds.assign(tensor=(ds.tensor / 3).assign_attrs(ds.tensor.attrs))
+    other.tensor.encoding = ds.tensor.encoding
+    with pytest.raises(ValueError, match="which bfloat16 has no value for"):
+        written(other, folder)
+
+
+def test_int8_takes_whole_numbers_that_fit(folder) -> None:
+    asked = {"encoding": {"tensor": {"dtype": "int8"}}}
+    ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
+    assert written(ds, folder, **asked) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
+    with pytest.raises(ValueError, match=r"holds np.float64.*int8 has no value for"):
+        written(ds + 0.5, folder, **asked)
+    with pytest.raises(ValueError, match=r"holds np.int64.128., which int8 has no value for"):
+        written(ds + 1, folder, **asked)
+
+
+# --- files of Vespa ----------------------------------------------------------
+
+
+def test_real_files_are_written_byte_for_byte_as_vespa_wrote_them(conformance, folder) -> None:
+    paths = sorted((conformance / "vespa" / "tbf").glob("*.tbf"))
+    assert len(paths) > 10
+    for path in paths:
+        ds = xr.open_dataset(path)
+        assert written(ds, folder) == path.read_bytes()
+        xr.testing.assert_identical(opened(folder), ds)
+
+
+def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
+    conformance, folder
+) -> None:
+    tests = published(conformance)
+    for name in ("documented_vectors.json", "derived_edge_cases.json"):
+        tests += json.loads((conformance / "vespa" / name).read_text())["tests"]
+    for test in tests:
+        binaries = test["binary"] if isinstance(test["binary"], list) else [test["binary"]]
+        forms = set()
+        for binary in binaries:
+            ds = from_hex(binary)
+            forms.add(written(ds, folder))
+            again = opened(folder)
+            xr.testing.assert_identical(again, ds)
+            assert written(again, folder) in forms
+        # Of the many forms there is one for each order of the blocks.
+        assert len({content[0] for content in forms}) == 1
+        if len(binaries) > 1:
+            assert forms <= {bytes.fromhex(binary[2:]) for binary in binaries}
+
+
+def test_files_with_a_name_of_vespas_other_parser_are_refused(folder) -> None:
+    (folder / "java.tbf").write_bytes(vf.header("int8", None, {"a@b": 1}) + b"\1")
+    with pytest.raises(ValueError, match="Vespa refuses the name 'a@b' of a dimension; rename it"):
+        written(xr.open_dataset(folder / "java.tbf"), folder)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "indexed"),
+    [
+        (["block"], {"x": 1}),
+        (["block", "user"], {"x": 1}),
+        (["item", "user"], {"block": 1}),
+        (["tensor"], {"x": 1}),
+        (["user"], {"tensor": 1, "tensor_": 1}),
+        (["user"], {"tensor": 1, "tensor__": 1}),
+        ([], {"block": 2, "tensor": 3}),
+        (["block", "block_"], {"tensor": 2}),
+    ],
+)
+def test_dims_that_opening_has_renamed_have_their_own_names_again(folder, mapped, indexed) -> None:
+    addresses = [("l",) * len(mapped)]
+    values = vf.values_for("float", (1, *indexed.values()))
+    content = canonical("float", mapped, indexed, addresses, values)
+    (folder / "clash.tbf").write_bytes(content)
+    ds = xr.open_dataset(folder / "clash.tbf")
+    assert written(ds, folder) == content
+    del ds.tensor.attrs["vespa_type"]
+    written(ds, folder)
+    kept = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
+    found = opened(folder).tensor.attrs["vespa_type"]
+    assert set(re.findall(r"\w+(?=[\[{])", found)) == kept
+
+
+# --- chunks ------------------------------------------------------------------
+
+
+def cut(length: int):
+    """Lengths of chunks that make up a dimension."""
+    return st.lists(st.integers(1, length), min_size=1, max_size=length).map(
+        lambda parts: tuple(
+            min(stop, length) - min(start, length)
+            for start, stop in zip(
+                [0, *accumulate(parts)], [*accumulate(parts), length], strict=True
+            )
+            if min(start, length) < min(stop, length)
+        )
+    )
+
+
+@given(st.data(), st.sampled_from(list(vf.CELL_TYPES)), st.integers(1, 3), st.booleans())
+@settings(max_examples=60)
+def test_any_chunks_make_the_same_bytes(folder, data, cells, labels, large) -> None:
+    count, indexed = data.draw(st.integers(1, 9)), {"x": 5, "y": 3, "z": 2}
+    label = st.one_of(st.text(max_size=3), st.text("ab", min_size=127, max_size=129))
+    address = st.tuples(*(label,) * labels)
+    addresses = data.draw(st.lists(address, min_size=count, max_size=count, unique=True))
+    values = vf.values_for(cells, (count, 5, 3, 2))
+    mapped = ["a", "b", "c"][:labels]
+    ds = dataset(cells, mapped, indexed, addresses, values)
+    chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        if large:  # as blocks of megabytes go
+            patch.setattr("xr_tensorfmt.write.vespa.SMALL_BLOCK", 0)
+            patch.setattr("xr_tensorfmt.write.packing_blocks.LONG_PIECE", 0)
+            patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+        patch.setattr(packing_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        content = written(ds.chunk(chunks), folder, **encoding(cells))
+    assert content == canonical(cells, mapped, indexed, addresses, values)
+
+
+def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.write.vespa.TARGET", 10_000)
+    ds = users(400, length=64).chunk(user=400, x=4)
+    expected = written(ds.compute(), tmp_path)
+    shapes = []
+    pack = packing_blocks._joined
+
+    def recorded(layout, entry, values):
+        shapes.append(values.shape)
+        return pack(layout, entry, values)
+
+    monkeypatch.setattr(packing_blocks, "_joined", recorded)
+    assert written(ds, tmp_path) == expected
+    assert {shape[1] for shape in shapes} == {64}
+    assert max(shape[0] for shape in shapes) * 64 * 4 < 10_000
+    shapes.clear()
+    assert written(ds.chunk(user=25, x=32), tmp_path) == expected
+    assert [shape[0] for shape in shapes] == [25] * 16
+
+
+def test_large_blocks_are_written_in_pieces_and_never_gathered(tmp_path) -> None:
+    count = (256 << 10) // 4
+    ds = users(3, length=count)
+    expected = written(ds, tmp_path)
+    seen = []
+
+    def look(block):
+        seen.append(block.size)
+        return block
+
+    cut = ds.chunk(user=2, x=10_000)
+    cut["tensor"] = cut.tensor.copy(data=cut.tensor.data.map_blocks(look, dtype="f4"))
+    seen.clear()
+    assert written(cut, tmp_path) == expected
+    assert max(seen) == 20_000
+    assert expected == canonical(
+        "float", ["user"], {"x": count}, [("u0",), ("u1",), ("u2",)], ds.tensor.values
+    )
+
+
+def test_what_was_opened_lazily_streams_into_the_very_file_that_it_came_from(tmp_path) -> None:
+    path = tmp_path / "users.tbf"
+    ds = items(600)
+    to_vespa(ds, path)
+    content = path.read_bytes()
+    lazy = xr.open_dataset(path)
+    assert not lazy.item._in_memory
+    to_vespa(lazy, path)
+    assert path.read_bytes() == content
+    stored = xr.open_dataset(path, chunks={}).chunk(block=50)
+    to_vespa(stored.isel(block=slice(None, None, -1)), path)
+    back = xr.open_dataset(path)
+    xr.testing.assert_identical(back, ds.isel(block=slice(None, None, -1)))
+
+
+def test_a_plan_may_be_computed_later_and_no_task_holds_the_labels(tmp_path) -> None:
+    count = 5000
+    labels = objects([f"user number {number}" for number in range(count)])
+    ds = xr.Dataset({"tensor": ("user", da.zeros(count, chunks=500))}, {"user": labels})
+    tasks = to_vespa(ds, tmp_path / "later.tbf", compute=False)
+    sizes = sorted(len(pickle.dumps(node)) for node in dict(tasks.dask).values())
+    # The writer, which has them, is one node; the one before it is of ordinary size.
+    assert sizes[-1] > 18 * count
+    assert sizes[-2] < 5000
+    assert not (tmp_path / "later.tbf").exists()
+    dask.compute(tasks)
+    xr.testing.assert_identical(
+        xr.open_dataset(tmp_path / "later.tbf").drop_attrs(), ds.compute().drop_attrs()
+    )
+
+
+# --- regions -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [3, 20_000])
+def test_a_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length) -> None:
+    path = tmp_path / "users.tbf"
+    ds = users(12, length=length)
+    ds = ds.assign_coords(user=objects(["k" * number for number in range(12)]))
+    to_vespa(ds, path)
+    part = ds.tensor.isel(user=slice(3, 9), x=slice(1, 3)).drop_vars("user").drop_attrs() * 0 + 7
+    to_vespa(part.chunk(user=4), path, region={"user": slice(3, 9), "x": slice(1, 3)})
+    ds.tensor[3:9, 1:3] = 7
+    xr.testing.assert_identical(xr.open_dataset(path), ds)
+
+
+def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
+    path = tmp_path / "users.tbf"
+    to_vespa(users(4, cells="bfloat16"), path, **encoding("bfloat16"))
+    part = xr.DataArray(np.full((1, 3), 1.998, "f4"), dims=("user", "x"), name="tensor")
+    asked = {"encoding": {"tensor": {"dtype": "bfloat16"}}}
+    to_vespa(part, path, region={"user": slice(2, 3)}, **asked)
+    assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
+
+
+def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 0)
+    # The labels of blocks 700 and 701 differ in length, which the 16 probes do not meet.
+    labels = [f"{number:04}" for number in range(1000)]
+    labels[700], labels[701] = "700", "00701"
+    ds = dataset("int8", ["k"], {"x": 4}, [(each,) for each in labels], np.zeros((1000, 4)))
+    path = tmp_path / "odd.tbf"
+    to_vespa(ds, path)
+    part = xr.DataArray(np.full((1, 4), 9, "i1"), dims=("k", "x"), name="tensor")
+    to_vespa(part, path, region={"k": slice(700, 701)})
+    ds.tensor[700] = 9
+    assert path.read_bytes() == canonical(
+        "int8", ["k"], {"x": 4}, list(zip(labels)), ds.tensor.values
+    )
+
+
+# --- what is refused ---------------------------------------------------------
+
+
+def refused(data, folder: Path, match: str, **options) -> None:
+    path = folder / "refused.tbf"
+    with pytest.raises(ValueError, match=match) as error:
+        to_vespa(data, path, **options)
+    assert str(error.value).startswith(f"{path}: ")
+    assert not path.exists()
+
+
+def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(folder) -> None:
+    plain = users().drop_attrs()
+    expected = written(plain, folder)
+    cases = {
+        "name": (plain.rename(tensor="score"), "the name 'score' of the variable; rename it"),
+        "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it, as by"),
+        "coords": (
+            plain.assign_coords(x=[1, 2, 3]),
+            r"the coordinate 'x'; call drop_vars\('x'\), or pass drop=\['coords'\]",
+        ),
+    }
+    for part, (ds, message) in cases.items():
+        refused(ds, folder, message)
+        assert written(ds, folder, drop=[part]) == expected
+    noted = plain.copy()
+    noted["tensor"] = noted.tensor.assign_attrs(units="m")
+    refused(noted, folder, r"the attribute 'units' of ds\['tensor'\]")
+    noted = plain.assign_coords(user=plain.user.assign_attrs(source="web"))
+    refused(noted, folder, r"the attribute 'source' of ds\['user'\]")
+    assert written(noted, folder, drop=["attrs"]) == expected
+
+
+def test_numbers_as_labels_are_refused_with_the_line_that_makes_texts_of_them(folder) -> None:
+    ds = users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
+    line = "ds.assign_coords(user=ds.user.astype(str))"
+    refused(ds, folder, f"its labels are int64 and those of Vespa are texts; .*{re.escape(line)}")
+    ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
+    made = eval(line, {"ds": ds})
+    written(made, folder)
+    assert opened(folder).user.values.tolist() == list("31425")
+    assert written(ds, folder, drop=["coords"]) == written(ds.drop_vars("user"), folder)
+    mixed = ds.assign_coords(user=objects(["a", 1, "b", None, 2.5]))
+    refused(mixed, folder, "its labels are NoneType and float and int and str")
+    on_block = items().drop_vars("user").assign_coords(number=("block", np.arange(6))).drop_attrs()
+    refused(on_block, folder, "'number', as its labels are int64")
+
+
+def test_two_dims_with_labels_are_refused_with_the_line_that_makes_blocks_of_them(folder) -> None:
+    ds = xr.Dataset(
+        {"tensor": (("item", "x", "user"), np.arange(12.0).reshape(2, 2, 3))},
+        {"item": ["i0", "i1"], "user": ["u0", "u1", "u2"]},
+    )
+    ds.tensor[1, :, 0] = np.nan
+    line = "ds.stack(block=['item', 'user']).reset_index('block')"
+    refused(ds, folder, f"'item' and 'user' are dimensions with labels, .*{re.escape(line)}")
+    stacked = eval(line, {"ds": ds})
+    written(stacked, folder)
+    dense = opened(folder, sparse="dense").drop_attrs()
+    xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
+    written(stacked.dropna("block"), folder)
+    assert opened(folder).sizes["block"] == 5
+    dense = opened(folder, sparse="dense").drop_attrs()
+    xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
+
+
+def test_texts_along_another_dimension_are_refused_with_the_line_that_makes_labels(folder) -> None:
+    ds = users().drop_attrs().reset_index("user").rename_dims(user="n")
+    line = "ds.rename_dims(n='block')"
+    refused(ds, folder, f"'user', which does not label the dimension 'n'; call {re.escape(line)}")
+    renamed = eval(line, {"ds": ds})
+    assert written(renamed, folder) == written(users(), folder)
+    other = users().drop_attrs().assign_coords(city=("user", list("abcde")))
+    refused(other, folder, r"the coordinate 'city'; call drop_vars\('city'\)")
+
+
+def test_a_type_that_is_not_what_is_written_is_refused(folder) -> None:
+    ds = users().isel(x=slice(2))
+    message = (
+        r"'tensor<float>\(user\{\},x\[3\]\)' of a tensor that is tensor<float>\(user\{\},x\[2\]\)"
+    )
+    refused(ds, folder, message)
+    assert written(ds, folder, drop=["attrs"]) == written(ds.drop_attrs(), folder)
+    for other in (7, np.zeros(2)):
+        array = users().tensor.assign_attrs(vespa_type=other)
+        refused(array, folder, "the attribute 'vespa_type' .* of a tensor that is")
+
+
+def test_other_dtypes_are_refused_unless_one_is_asked_for(folder) -> None:
+    ds = xr.Dataset({"tensor": ("x", np.arange(3))})
+    refused(ds, folder, "'tensor' is int64, and Vespa holds only float64, float32, bfloat16, int8;")
+    assert written(ds, folder, encoding={"tensor": {"dtype": "float32"}})[:2] == b"\6\1"
+    refused(ds.astype(complex), folder, "'tensor' is complex128")
+    scalar = xr.DataArray(np.float32(1))
+    refused(scalar, folder, "'tensor' is float32, and a scalar of Vespa holds only float64;")
+    asked = {"encoding": {"tensor": {"dtype": "float64"}}}
+    assert written(scalar, folder, **asked) == written(scalar.astype("f8"), folder)
+
+
+@pytest.mark.parametrize("name", ["9a", "a-b", "a b", "ä", "", "a\n"])
+def test_names_that_vespa_refuses_are_refused(folder, name) -> None:
+    ds = xr.Dataset({"tensor": (name, np.zeros(2))})
+    refused(ds, folder, "Vespa refuses the name .* of a dimension; rename it to at most 4096")
+
+
+def test_dims_that_vespa_or_we_could_not_read_are_refused(folder) -> None:
+    refused(xr.DataArray(np.zeros(2), dims="a" * 5000), folder, "Vespa refuses the name 'aaa")
+    many = xr.DataArray(np.zeros((1,) * 32), dims=[f"d{number}" for number in range(32)])
+    refused(many, folder, "32 dimensions are more than the 31 that can be opened again; stack")
+    refused(
+        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), folder, "'b' has no elements, and Vespa"
+    )
+    huge = xr.DataArray(np.broadcast_to(np.int8(0), 1 << 31), dims="x")
+    refused(huge, folder, "'x' has 2147483648 elements, and Vespa counts up to 2147483647")
+    most = (1 << 31) - 1
+    huge = xr.Dataset(
+        {"tensor": (("x", "y", "z"), da.zeros((most, most, 4), dtype="i1", chunks=most))}
+    )
+    refused(huge, folder, "no file holds so much of tensor<int8>")
+
+
+def test_names_that_would_be_the_same_are_refused(folder) -> None:
+    ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)), {"vespa_type": "tensor(x[1])"})})
+    refused(ds, folder, "two dimensions would be called 'x'; rename one of them")
+
+
+def test_repeated_labels_are_refused(folder) -> None:
+    ds = users().drop_attrs().assign_coords(user=list("abcab"))
+    refused(
+        ds, folder, "block 3 has the same labels as an earlier one, 'a', which Vespa may refuse"
+    )
+    two = items().assign_coords(user=("block", ["u0", "u0", "u0", "u0", "u0", "u1"]))
+    refused(two, folder, "block 1 has the same labels as an earlier one, 'i0', 'u0'")
+
+
+@pytest.mark.parametrize("label", ["\ud800", "\udcc3\udca4", "ok\udfff"])
+def test_labels_that_have_no_bytes_of_their_own_are_refused(folder, label) -> None:
+    ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
+    refused(ds, folder, "of 'user' is no text that UTF-8 has bytes for; change it")
+
+
+def test_labels_that_are_longer_than_vespa_counts_are_refused(folder, monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.write.vespa.LARGEST", 5)
+    ds = users().assign_coords(user=["a", "bcdefg", "c", "d", "e"])
+    refused(ds, folder, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
+
+
+def test_an_encoding_of_labels_is_refused(folder) -> None:
+    asked = {"encoding": {"user": {"dtype": "int8"}}}
+    refused(users(), folder, "encoding= names 'user', whose labels are texts in any case", **asked)
+
+
+def test_more_than_one_variable_is_refused(folder) -> None:
+    ds = users().assign(other=("x", np.zeros(3)))
+    refused(ds, folder, r"a Vespa file holds one variable, the Dataset has 2 \('tensor', 'other'\)")
+
+
+def test_the_suffix_chooses_this_format(folder) -> None:
+    to_file(users(), folder / "by_name.tbf")
+    xr.testing.assert_identical(xr.open_dataset(folder / "by_name.tbf"), users())
