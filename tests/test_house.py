@@ -31,11 +31,14 @@ WRITE_BELOW = {
         "conversion",
         "draft",
         "grid",
-        "vespa_labels",
-        "packing_blocks",
         "packing",
+        "packing_blocks",
+        "packing_matrices",
         "placing",
+        "pycauset_bytes",
+        "unstored",
         "vespa_header",
+        "vespa_labels",
     )
 }
 

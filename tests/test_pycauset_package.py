@@ -1,4 +1,7 @@
-"""What the released package writes opens equal. It runs in a process of its own, as it is noisy."""
+"""What the released package writes opens equal, and it loads what is written here as it is.
+
+It runs in a process of its own, as it is noisy.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import popcount
+from xr_tensorfmt import popcount, to_pycauset
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pycauset") is None, reason="pycauset is not installed"
@@ -81,3 +86,118 @@ def test_a_saved_causal_set_says_what_it_is_and_can_be_counted(folder: Path) -> 
     )
     expected = np.load(folder / "causet.npy").sum(1)
     np.testing.assert_array_equal(popcount(array, "col"), expected)
+
+
+LOAD = """
+import sys
+from pathlib import Path
+
+import numpy as np
+import pycauset as pc
+
+for path in sorted(Path().glob("[!.]*.pycauset")):
+    matrix = pc.load(path)
+    kind = type(matrix).__name__
+    if kind == "UnitVector":  # which to_numpy does not know
+        values = np.array([matrix[i] for i in range(matrix.size())])
+    else:
+        values = pc.to_numpy(matrix.C if kind == "CausalSet" else matrix)
+    np.save(path.with_suffix(".loaded.npy"), values)
+    facts = (matrix.n, matrix._seed) if kind == "CausalSet" else ()
+    path.with_suffix(".kind").write_text(" ".join(map(str, (kind, *facts))))
+"""
+
+
+def loaded(where: Path) -> dict[str, tuple[str, np.ndarray]]:
+    """What the package makes of all files in a folder."""
+    run = subprocess.run(
+        [sys.executable, "-c", LOAD], cwd=where, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return {
+        path.stem: (path.with_suffix(".kind").read_text(), np.load(path.with_suffix(".loaded.npy")))
+        for path in where.glob("[!.]*.pycauset")
+    }
+
+
+CLASSES = {
+    "i1": "Int8", "i2": "Int16", "i4": "Integer", "i8": "Int64",
+    "u1": "UInt8", "u2": "UInt16", "u4": "UInt32", "u8": "UInt64",
+    "f2": "Float16", "f4": "Float32", "f8": "Float",
+    "c8": "ComplexFloat32", "c16": "ComplexFloat64",
+}  # fmt: skip
+
+
+def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    written: dict[str, tuple[np.ndarray, str]] = {}
+
+    def add(name: str, values: np.ndarray, kind: str, **options: Any) -> None:
+        for form, data in (("memory", values), ("dask", da.from_array(values, chunks=40))):
+            array = xr.DataArray(data, name="x", attrs={"units": "é", "seed": 2**64 - 1})
+            stem = f"{name} {form}"
+            to_pycauset(array, tmp_path / f"{stem}.pycauset", **options)
+            written[stem] = (values, kind)
+
+    for code, word in CLASSES.items():
+        for shape, end in (((3, 5), "Matrix"), ((7,), "Vector")):
+            values = (rng.random(shape) * 100).astype(code)
+            add(f"{code} {end}", values * (1 - 2j) if "c" in code else values, word + end)
+    add("vector of bits", rng.random(131) < 0.5, "BitVector")
+    for order in (0, 1, 2, 3, 64, 70):
+        square = rng.random((order, order))
+        flags, upper = square < 0.5, np.triu(square, 1)
+        for values, matrix_type, kind in (
+            (flags, "DENSE_FLOAT", "DenseBitMatrix"),
+            (np.triu(flags, 1), "CAUSAL", "TriangularBitMatrix"),
+            (upper, "TRIANGULAR_FLOAT", "TriangularFloatMatrix"),
+            ((upper * 100).astype("i4"), "TRIANGULAR_INTEGER", "TriangularIntegerMatrix"),
+            (square + square.T, "SYMMETRIC", "SymmetricMatrix"),
+            (square - square.T, "ANTISYMMETRIC", "AntiSymmetricMatrix"),
+            (np.diag(square.diagonal()), "DIAGONAL", "DiagonalMatrix"),
+            (np.eye(order), "IDENTITY", "IdentityMatrix"),
+            *([(np.eye(order)[-1], "UNIT_VECTOR", "UnitVector")] if order else []),
+        ):
+            add(f"{matrix_type} {order}", values, kind, matrix_type=matrix_type)
+    add("wide bits", rng.random((4, 513)) < 0.5, "DenseBitMatrix")
+    add("IDENTITY that is not square", np.eye(3, 5), "IdentityMatrix", matrix_type="IDENTITY")
+    found = loaded(tmp_path)
+    assert found.keys() == written.keys()
+    for name, (expected, kind) in written.items():
+        assert found[name][0] == kind, name
+        np.testing.assert_array_equal(found[name][1], expected, err_msg=name, strict=True)
+
+
+def test_what_was_saved_is_written_again_and_loads(folder: Path, tmp_path: Path) -> None:
+    files = sorted(folder.glob("[a-z]*.pycauset"))
+    before = loaded(folder)
+    for path in files:
+        data = xr.open_dataset(path, engine="tensorfmt", chunks={})
+        to_pycauset(data, tmp_path / path.name)
+        again = xr.open_dataset(tmp_path / path.name, engine="tensorfmt")
+        xr.testing.assert_identical(again.load(), data.load())
+    after = loaded(tmp_path)
+    assert after["causet"][0] == "CausalSet 40 3"
+    for path in files:
+        assert after[path.stem][0] == before[path.stem][0]
+        np.testing.assert_array_equal(after[path.stem][1], before[path.stem][1], strict=True)
+
+
+KEEP = """
+import pycauset as pc
+
+matrix = pc.load("t.pycauset")
+matrix.invert(save=True)
+"""
+
+
+def test_the_package_leaves_our_note_where_it_is(tmp_path: Path) -> None:
+    data = xr.DataArray(np.eye(3) * 2 + 1, dims=("a", "b"), name="x", attrs={"units": "m"})
+    to_pycauset(data, tmp_path / "t.pycauset")
+    run = subprocess.run(
+        [sys.executable, "-c", KEEP], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = xr.open_dataarray(tmp_path / "t.pycauset").load()
+    xr.testing.assert_identical(found, data)
+    assert found.encoding["tensorfmt"]["generation"] == 2

@@ -100,12 +100,13 @@ class Float8E4M3FN(Element):
         # From here on every value is up to 448, which has the largest of these numbers.
         magnitudes, most = _float8_values()[:0x7F].astype(np.float64), 0x7E
         between = (magnitudes[1:] + magnitudes[:-1]) / 2
-        magnitude = np.abs(values).astype(np.float64)
+        magnitude = np.abs(values, dtype=np.float64).reshape(-1)
         bits = np.searchsorted(between, magnitude, side="left")
         tie = (bits < most) & (bits & 1 == 1) & (between[np.minimum(bits, most - 1)] == magnitude)
         bits += tie
         bits[~(magnitude <= 464)] = 0x7F
-        return (bits | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+        signs = np.where(np.signbit(values), 0x80, 0)
+        return (bits.reshape(values.shape) | signs).astype(np.uint8)
 
 
 @dataclass(frozen=True)

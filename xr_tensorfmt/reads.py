@@ -11,6 +11,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.daskreads import lazy_reads
 from xr_tensorfmt.explanation import Explanation, Piece, explain_piece
 from xr_tensorfmt.lazyarray import unwrapped
+from xr_tensorfmt.sources import Source
 
 
 def explanation(data: Dataset | DataArray) -> Explanation:
@@ -28,6 +29,25 @@ def explanation(data: Dataset | DataArray) -> Explanation:
     return Explanation(
         tuple(piece for name, each in _variables(data) for piece in _pieces(name, each))
     )
+
+
+def sources(variable: Variable) -> Iterator[Source]:
+    """Find the files of this engine that computing a variable would read.
+
+    Parameters
+    ----------
+    variable : Variable
+        What would be computed.
+
+    Yields
+    ------
+    Source
+        One for each read, so that most are found more than once.
+    """
+    for _, lazy in _reads(variable):
+        found = unwrapped(lazy)
+        if found is not None:
+            yield found[0].source
 
 
 def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:

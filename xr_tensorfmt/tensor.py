@@ -54,7 +54,8 @@ class Container:
     warnings : tuple of str
         Rules of the format that the file breaks in a way that leaves no doubt about its values.
     note : mapping, optional
-        What our writers have noted of the Dataset, as it is in the file and not yet applied.
+        What our writers have noted of the Dataset, as it is in the file and not yet applied: the
+        mapping, or JSON.
     decoded : bool
         Whether attributes describe the values as they are, so that xarray has nothing to decode.
     """

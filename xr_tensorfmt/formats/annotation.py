@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from json import loads
 from typing import Any
 
+from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
 from xr_tensorfmt.jsonvalues import array_from_json, from_json
 from xr_tensorfmt.layouts import Held
-from xr_tensorfmt.tensor import Container, Tensor
+from xr_tensorfmt.tensor import Container, Names, Tensor, named_dims
 
 KEY = "xr_tensorfmt"
 """Name of the note, where it needs one."""
@@ -43,37 +45,51 @@ def annotated(path: str, container: Container, options: OpenOptions) -> Containe
     Container
         With a warning where the note does not fit the file, as after another program has changed
         it; then the note is not used.
+
+    Raises
+    ------
+    ValueError
+        The names that the user asked for do not fit the variables.
     """
     try:
-        return _applied(container, container.note, options)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        noted = _applied(container, _decoded(container.note), options)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         warning = (
             f"{path}: what xr_tensorfmt has noted of names, dims, attributes and coordinates does "
-            f"not fit the file and is not used ({type(error).__name__}: {error})"
+            f"not fit the file and is not used ({shortened(f'{type(error).__name__}: {error}')})"
         )
         return replace(container, note=None, warnings=(*container.warnings, warning))
+    return noted if options.dims is None else _renamed(noted, options.dims)
+
+
+def _decoded(note: Any) -> Any:
+    """A note, which its format may keep as text."""
+    if not isinstance(note, str):
+        return note
+    if len(note) > MOST_BYTES:
+        raise ValueError(f"a text of {len(note)} characters, more than {MOST_BYTES}")
+    return loads(note)
 
 
 def _applied(container: Container, note: Any, options: OpenOptions) -> Container:
     if note["version"] != VERSION:
         raise ValueError(f"version {note['version']!r}")
-    requested = options.dims is not None
     known = {each.name: each for each in container.tensors}
     stored = set(note.get("stored_coordinates", ()))
     entries = note.get("tensors", {})
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
-    renamed: dict[str, str] = {}
     for name, tensor in known.items():
-        # The one tensor of a file is called as the user wants.
-        stored_name = _DEFAULT_NAME if name == options.name else name
-        facts = entries.get(stored_name, {})
-        each = _described(tensor, facts, options, renamed, requested=requested)
+        # The note knows the one tensor of a file by the name that it has without a request.
+        facts = entries.get(_DEFAULT_NAME if name == options.name else name, {})
+        each = _described(tensor, facts, options)
         (coordinates if name in stored else tensors).append(each)
     for name, facts in note.get("coordinates", {}).items():
-        coordinates.append(_held(name, facts, renamed))
+        coordinates.append(_held(name, facts))
+    if any(each.dims == (each.name,) for each in tensors):
+        raise ValueError("a variable labels a dimension and is no coordinate")
     _check_dims([*tensors, *coordinates])
-    attrs = from_json(note["attrs"]) if "attrs" in note else container.attrs
+    attrs = dict(from_json(note["attrs"])) if "attrs" in note else container.attrs
     if note.get("tagged_attrs"):
         attrs = from_json(container.attrs)
     return replace(
@@ -85,21 +101,11 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     )
 
 
-def _described(
-    tensor: Tensor,
-    facts: Mapping[str, Any],
-    options: OpenOptions,
-    renamed: dict[str, str],
-    *,
-    requested: bool,
-) -> Tensor:
+def _described(tensor: Tensor, facts: Mapping[str, Any], options: OpenOptions) -> Tensor:
     name = facts.get("name", tensor.name) if options.name == _DEFAULT_NAME else tensor.name
     dims = _names(facts.get("dims", tensor.dims))
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
-    if requested:
-        renamed |= dict(zip(dims, tensor.dims, strict=True))
-        dims = tensor.dims
     attrs = dict(tensor.attrs)
     encoding = dict(tensor.encoding)
     if "attrs" in facts:
@@ -109,31 +115,56 @@ def _described(
     return Tensor(_text(name), dims, tensor.layout, attrs, encoding)
 
 
-def _held(name: str, facts: Mapping[str, Any], renamed: Mapping[str, str]) -> Tensor:
-    values = array_from_json(facts["values"])
-    dims = tuple(renamed.get(dim, dim) for dim in _names(facts["dims"]))
+def _held(name: str, facts: Mapping[str, Any]) -> Tensor:
+    values, dims = array_from_json(facts["values"]), _names(facts["dims"])
     if len(dims) != values.ndim:
         raise ValueError(f"{name!r} has {values.ndim} dimensions")
+    return Tensor(name, dims, Held(values), dict(from_json(facts["attrs"])))
+
+
+def _renamed(container: Container, requested: Names) -> Container:
+    """A dimension that the user names for one variable has that name in the others too."""
+    names: dict[str, str] = {}
+    own = {}
+    for each in container.tensors:
+        if not isinstance(requested, Mapping) or each.name in requested:
+            own[each.name] = named_dims(requested, each.name, each.dims)
+            names |= dict(zip(each.dims, own[each.name], strict=True))
+
+    def renamed(each: Tensor, name: str) -> Tensor:
+        dims = tuple(names.get(dim, dim) for dim in each.dims)
+        return replace(each, name=name, dims=own.get(name, dims))
+
+    tensors = tuple(renamed(each, each.name) for each in container.tensors)
     # A coordinate that labels a dimension is called as it is.
-    return Tensor(renamed.get(name, name), dims, Held(values), dict(from_json(facts["attrs"])))
+    coordinates = tuple(
+        renamed(each, names.get(each.name, each.name)) for each in container.coordinates
+    )
+    try:
+        _check_dims([*tensors, *coordinates])
+    except ValueError as error:
+        raise ValueError(f"dims={shortened(requested)} does not fit: {error}") from None
+    return replace(container, tensors=tensors, coordinates=coordinates)
 
 
 def _names(dims: Sequence[Any]) -> tuple[str, ...]:
-    names = tuple(map(_text, dims))
-    if len(set(names)) != len(names):
-        raise ValueError(f"dims {names} are not all different")
-    return names
+    if isinstance(dims, str):
+        raise TypeError(f"the dims {dims!r} are no list")
+    return tuple(map(_text, dims))
 
 
 def _text(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name {name!r} is no text")
+    name.encode()  # raises where no text of a file could have been so
     return name
 
 
 def _check_dims(tensors: Sequence[Tensor]) -> None:
     lengths: dict[str, int] = {}
     for each in tensors:
+        if len(set(each.dims)) != len(each.dims):
+            raise ValueError(f"two dims of {each.name!r} have one name in {each.dims}")
         for dim, length in zip(each.dims, each.layout.shape, strict=True):
             if lengths.setdefault(dim, length) != length:
                 raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")

@@ -47,7 +47,8 @@ class Held(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Copy what is selected."""
-        return np.array(self.values[np.ix_(*map(entry_indices, selection.entries))])
+        part = self.values[np.ix_(*map(entry_indices, selection.entries))]
+        return np.array(part, dtype=self.dtype)  # numpy would narrow a single text
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Copy single values."""

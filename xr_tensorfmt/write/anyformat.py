@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.write.job import Mode, SaveOptions
+from xr_tensorfmt.write.job import Mode, SaveOptions, text_of
 from xr_tensorfmt.write.mag import to_mag
 from xr_tensorfmt.write.pycauset import to_pycauset
 from xr_tensorfmt.write.subject import Encoding, Part
@@ -99,7 +99,7 @@ def to_file(
     --------
     to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
     """
-    name = format if format is not None else _by_suffix(os.fspath(path))
+    name = format if format is not None else _by_suffix(text_of(path))
     if name not in WRITERS:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, WRITERS))}")
     common: SaveOptions = {

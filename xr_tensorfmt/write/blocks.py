@@ -77,29 +77,50 @@ class Blocks:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
-    def write(self, number: int, values: Array, file: Writable) -> None:
+    def write(self, number: int, values: Any, file: Writable) -> None:
         """Put the values of a block into a file.
 
         Parameters
         ----------
         number : int
             The block.
-        values : ndarray
+        values : ndarray, or what numpy can make one of
             Its values.
         file : Writable
             The file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            They are not what dask has said of them, or what the file cannot hold.
         """
-        converted = self.conversion.apply(np.asarray(values))
-        file.write(pack(self.layout, self.selection(number), converted))
+        selection = self.selection(number)
+        converted = self.conversion.apply(self.plain(values, selection.shape))
+        file.write(pack(self.layout, selection, converted))
+
+    def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
+        name = self.conversion.name
+        if np.ma.isMaskedArray(values):
+            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+        array = np.asarray(values)
+        if array.shape != shape:
+            raise ValueError(
+                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
+                "give map_blocks and its kin the chunks= that they make"
+            )
+        return array
 
 
-def cut(placed: Placed) -> tuple[Variable, Blocks]:
+def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
     """Cut a variable into blocks: its own chunks where it has some, else those of the file.
 
     Parameters
     ----------
     placed : Placed
         The variable; it has elements.
+    kind : type of Blocks
+        What is done with each block.
 
     Returns
     -------
@@ -107,20 +128,15 @@ def cut(placed: Placed) -> tuple[Variable, Blocks]:
         The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
     blocks : Blocks
         Where they go.
-
-    Raises
-    ------
-    ValueError
-        dask does not know the lengths of its chunks.
     """
     placed = in_file_order(placed)
     variable, layout = placed.variable, placed.layout
-    chunks = _own_chunks(variable) or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
+    chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
     chunks = writable_chunks(chunks, units(layout), _bytes_each(layout))
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
-    return variable, Blocks(layout, placed.conversion, chunks, origin)
+    return variable, kind(layout, placed.conversion, chunks, origin)
 
 
 def in_file_order(placed: Placed) -> Placed:
@@ -132,16 +148,6 @@ def in_file_order(placed: Placed) -> Placed:
     dims = [placed.variable.dims[axis] for axis in order]
     origin = placed.origin and tuple(placed.origin[axis] for axis in order)
     return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
-
-
-def _own_chunks(variable: Variable) -> Any:
-    chunks = variable.chunks
-    if chunks and any(np.isnan(length) for lengths in chunks for length in lengths):
-        raise ValueError(
-            f"dask does not know the lengths of the chunks {chunks}; "
-            "call compute_chunk_sizes() on the array first"
-        )
-    return chunks
 
 
 def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:

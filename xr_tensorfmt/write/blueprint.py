@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from dask.delayed import Delayed
 from xarray import Variable
 
 from xr_tensorfmt.layouts import Layout
@@ -48,12 +45,8 @@ class Blueprint:
         The header first, then other bytes that are known already, in ascending order.
     placed : tuple of Placed
         The variables.
-    writing : callable, optional
-        What plans the tasks, as `tasks.writing`, where values have no places before they are
-        looked at. Then `size` is that of what is known, and no variable is placed.
     """
 
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
-    writing: Callable[[Any, Any], Delayed] | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.elements import Array, Element
+from xr_tensorfmt.elements import Array, Element, StoredDtype
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,23 @@ class Conversion:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
             self._check(values, self._kept(values, converted))
-        if self.element.dtype != self.element.stored:
+        if isinstance(self.element.encoding, StoredDtype):
             self._check_stored(converted)
         return converted
 
     def _kept(self, values: Array, converted: Array) -> Array:
         """Which values are still what they were, or as near to it as was asked for."""
         if self.exact or converted.dtype.kind not in "fc":
-            same = converted.astype(values.dtype) == values
+            back = converted if values.dtype.kind == "c" else converted.real
+            with np.errstate(all="ignore"):
+                same = back.astype(values.dtype) == values
+            same &= _within(values, converted.dtype) & _within(converted, values.dtype)
+            if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
+                same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
             return np.asarray(same | ((converted != converted) & (values != values)))
-        return np.asarray(np.isfinite(converted) | ~np.isfinite(values))
+        if converted.dtype.kind == "f":
+            return _as_finite(converted, values)
+        return _as_finite(converted.real, values.real) & _as_finite(converted.imag, values.imag)
 
     def _check_stored(self, values: Array) -> None:
         if values.dtype.kind != "f":
@@ -71,8 +78,7 @@ class Conversion:
         if self.exact:
             kept = (stored == values) | (np.isnan(stored) & np.isnan(values))
         else:
-            kept = np.isfinite(stored) | ~np.isfinite(values)
-            kept &= np.isnan(stored) == np.isnan(values)
+            kept = _as_finite(stored, values) & (np.isnan(stored) == np.isnan(values))
         self._check(values, kept)
 
     def _check(self, values: Array, kept: Any) -> None:
@@ -81,10 +87,58 @@ class Conversion:
         found = values[~kept].flat[0]
         way_out = (
             f"pass encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}} to round such "
-            f"values, or drop_encoding() to keep them as {values.dtype}"
+            f"values, or '{values.dtype}' in its place to keep them"
             if self.exact
             else "choose another dtype, or change the values"
         )
         raise ValueError(
             f"{self.name!r} holds {found!r}, which {self.element.name} has no value for; {way_out}"
         )
+
+
+def _as_finite(converted: Array, values: Array) -> Array:
+    """Which values have not become infinite."""
+    return np.asarray(np.isfinite(converted) | ~np.isfinite(values))
+
+
+def _within(values: Array, dtype: np.dtype[Any]) -> Any:
+    """Which floats an integer dtype has room for; what casts make of others is not defined."""
+    if values.dtype.kind != "f" or dtype.kind not in "iu":
+        return True
+    with np.errstate(all="ignore"):  # the limit may be infinite in half precision
+        return values < 2.0 ** np.iinfo(dtype).bits / (2 if dtype.kind == "i" else 1)
+
+
+def dtype_name(dtype: Any) -> str:
+    """A dtype's usual name.
+
+    Parameters
+    ----------
+    dtype : object
+        Whatever numpy makes a dtype of, or the name of one that it does not know.
+
+    Returns
+    -------
+    str
+    """
+    try:
+        return str(np.dtype(str(dtype) if isinstance(dtype, StoredDtype) else dtype).name)
+    except TypeError:
+        return str(dtype)
+
+
+def is_numeric(dtype: Any) -> bool:
+    """Whether values of a dtype are numbers or truth values.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of numpy, of ml_dtypes (which numpy knows by what they become), or of pandas.
+
+    Returns
+    -------
+    bool
+    """
+    if not isinstance(dtype, np.dtype):
+        return False
+    return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))

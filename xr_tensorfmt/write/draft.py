@@ -81,6 +81,7 @@ class Draft:
         with self._explained():
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
             try:
+                self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
                 reserve(descriptor, self.size)
             except OSError:
                 self.discard()
@@ -121,18 +122,31 @@ class Draft:
             The system refuses something else.
         """
         with self._explained():
-            with opened(self.path) as descriptor:
-                for piece in reversed(pieces):
-                    write_at(descriptor, memoryview(piece.data), piece.offset)
-                self._keep_mode(descriptor)
-                os.fsync(descriptor)
-            self._publish()
+            try:
+                self._complete(pieces)
+                self._publish()
+            except OSError:
+                self.discard()
+                raise
             sync_folder(os.path.dirname(self.target))
 
-    def discard(self) -> None:
-        """Remove the unfinished file, if there is one."""
-        with suppress(OSError):
+    def discard(self) -> bool:
+        """Remove the unfinished file; False where there is none, as it has its name already."""
+        try:
             os.unlink(self.path)
+        except OSError:
+            return False
+        return True
+
+    def _complete(self, pieces: Sequence[Piece]) -> None:
+        with opened(self.path) as descriptor:
+            for piece in reversed(pieces[1:]):
+                write_at(descriptor, memoryview(piece.data), piece.offset)
+            # The disk may take bytes in any order, but not across this.
+            os.fsync(descriptor)
+            write_at(descriptor, memoryview(pieces[0].data), pieces[0].offset)
+            self._keep_mode(descriptor)
+            os.fsync(descriptor)
 
     def _publish(self) -> None:
         if self.replace:
@@ -149,10 +163,10 @@ class Draft:
         else:
             os.unlink(self.path)
 
-    def _keep_mode(self, descriptor: int) -> None:
-        """Who may read a file is not changed by writing it anew."""
+    def _keep_mode(self, descriptor: int, more: int = 0) -> None:
+        """Who may read a file is not changed by writing it anew, and more may only for a while."""
         with suppress(OSError, AttributeError):
-            os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode))
+            os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode) | more)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -51,6 +51,8 @@ class Job:
             raise ValueError(
                 f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
             )
+        if self.mode == "x" and self.region is not None:
+            raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
 
     def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
         """Write.
@@ -71,10 +73,31 @@ class Job:
         Delayed or None
             What writes the file when it is computed, or None if that is done.
         """
-        name = os.fspath(path)
-        if not isinstance(name, str):
-            raise TypeError(f"{path!r} is neither a path nor a URL; pass a text or a PathLike")
+        name = text_of(path)
         subject = subject_of(data, name, format, self.encoding, self.drop)
         if self.region is not None:
             return write_region(subject, self.region, format.lower(), compute=self.compute)
         return save(plan(subject), name, replace=self.mode == "w", compute=self.compute)
+
+
+def text_of(path: Any) -> str:
+    """A path or URL as text.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        As the user gave it.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError
+        It is none.
+    """
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"{path!r} is neither a path nor a URL; pass a text or a PathLike")
+    return name

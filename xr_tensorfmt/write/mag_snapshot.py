@@ -83,7 +83,7 @@ def plan_snapshot(subject: Subject) -> Blueprint:
     held = {
         name: each
         for name, each in subject.coordinates.items()
-        if each.dtype.name not in _ELEMENTS or not each.size
+        if not each.size or (each.dtype.name not in _ELEMENTS and name not in subject.encoding)
     }
     tensors = {
         **subject.variables,

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from json import dumps
 from typing import Any
 
+import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.elements import Array
 from xr_tensorfmt.formats.annotation import MOST_BYTES, VERSION
 from xr_tensorfmt.jsonvalues import array_to_json, to_json
-from xr_tensorfmt.write.subject import Subject
+from xr_tensorfmt.write.subject import Part, Subject
 
 
 def attributes(subject: Subject, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def attributes(subject: Subject, attrs: Mapping[Any, Any], owner: str) -> dict[s
         try:
             kept |= to_json({name: value}, what)
         except TypeError as error:
-            subject.dropping("attrs", str(error), "change it")
+            _unless_dropped(subject, "attrs", error)
     return kept
 
 
@@ -91,12 +93,30 @@ def labels(subject: Subject, names: Mapping[str, Variable]) -> dict[str, Any]:
             subject.dropping("coords", large, f"call drop_vars({name!r})")
             continue
         try:
-            values = array_to_json(variable.values, what)
+            values = array_to_json(_labels(variable, what), what)
         except TypeError as error:
-            subject.dropping("coords", str(error), "change it")
+            _unless_dropped(subject, "coords", error)
             continue
         kept[name] = described(subject, name, variable) | {"values": values}
     return kept
+
+
+def _labels(variable: Variable, what: str) -> Array:
+    if not isinstance(variable.dtype, np.dtype):
+        raise TypeError(
+            f"{what} has the dtype {variable.dtype} of pandas, which JSON cannot hold; "
+            "convert it by astype(...)"
+        )
+    values: Array = variable.values
+    return values
+
+
+def _unless_dropped(subject: Subject, part: Part, error: TypeError) -> None:
+    """Raise what JSON has against something, unless that may be dropped."""
+    if part not in subject.drop:
+        raise ValueError(
+            f"{subject.path}: {error}, or pass drop=[{part!r}] to leave it out"
+        ) from None
 
 
 def one_tensor(subject: Subject, stored: str) -> dict[str, Any]:

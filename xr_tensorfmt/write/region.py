@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dask.delayed import Delayed
 from xarray import Variable
 
-from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.elements import Element
 from xr_tensorfmt.formats import OpenOptions, parse
+from xr_tensorfmt.reads import sources
+from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_source
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.write.blueprint import Placed
+from xr_tensorfmt.write.conversion import dtype_name
+from xr_tensorfmt.write.existing import ExistingFile
 from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
-from xr_tensorfmt.write.placing import opened, write_batches
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.tasks import writing
 
 Region = Mapping[Any, slice]
-
-
-@dataclass(frozen=True)
-class ExistingFile:
-    """A file whose header stays as it is; what is written takes the place of what was there.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    """
-
-    path: str
-
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-        """Put bytes into their places; as `Draft.write`."""
-        write_batches(self.path, batches)
-
-    def begin(self) -> ExistingFile:
-        """Nothing is to be made; the file is there."""
-        return self
-
-    def sync(self, done: Sequence[Any]) -> None:
-        """Wait until the disk has all of it."""
-        del done  # what must come before
-        with opened(self.path) as descriptor:
-            os.fsync(descriptor)
 
 
 def write_region(
@@ -83,10 +59,12 @@ def write_region(
         )
     source = open_source(subject.path)
     assert isinstance(source, LocalFile)
+    target = ExistingFile.at(source.path)
     container = parse(source, OpenOptions(), form)
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
     _check_names(subject, tensors, region)
-    target = ExistingFile(source.path)
+    _check_coordinates(subject, source, tensors, region)
+    _check_apart(subject, source.path)
     placed = [
         _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
@@ -112,11 +90,41 @@ def _check_names(subject: Subject, tensors: Mapping[str, Tensor], region: Region
                 f"region={region!r} names {name!r}, which is none of the dimensions "
                 f"{', '.join(map(repr, sorted(dims)))} of what is written"
             )
+
+
+def _check_coordinates(
+    subject: Subject, source: Source, tensors: Mapping[str, Tensor], region: Region
+) -> None:
+    """Refuse labels that are not those of the file: they are not written."""
     for name, coordinate in subject.coordinates.items():
+        advice = f"call drop_vars({name!r}) first"
         if any(dim in region for dim in coordinate.dims):
             raise ValueError(
                 f"the coordinate {name!r} would change with region={region!r}, and labels are not "
-                f"written in part; call drop_vars({name!r}) first"
+                f"written in part; {advice}"
+            )
+        known = tensors.get(name)
+        if known is None or not _same(coordinate, source, known):
+            raise ValueError(
+                f"the coordinate {name!r} is not as in {subject.path}, and region= changes no "
+                f"labels; {advice}"
+            )
+
+
+def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
+    values = known.layout.read(source, Selection.everything(known.layout.shape))
+    same: bool = Variable(known.dims, values).equals(coordinate)  # type: ignore[no-untyped-call]
+    return same
+
+
+def _check_apart(subject: Subject, path: str) -> None:
+    """Refuse values that are still to be read from the file that they would change."""
+    target = os.path.realpath(path)
+    for name, variable in subject.variables.items():
+        if any(os.path.realpath(each.name) == target for each in sources(variable)):
+            raise ValueError(
+                f"{name!r} is still to be read from {subject.path}, which region= changes in "
+                "place; call load() first, or write the whole of another file"
             )
 
 
@@ -143,6 +151,7 @@ def _part(
             f"{subject.path}: {name!r} cannot be written in part: {error}; write the whole file"
         ) from None
     _check_units(name, variable, tensor, origin)
+    _check_dtype(subject, name, element)
     # The file says what is stored; whether that may round is the user's to say.
     wanted = {name: {"dtype": element.name}}
     conversion = replace(subject, encoding=wanted).conversion(
@@ -150,6 +159,15 @@ def _part(
     )
     conversion = replace(conversion, exact=name not in subject.encoding)
     return Placed(variable, tensor.layout, conversion, origin)
+
+
+def _check_dtype(subject: Subject, name: str, element: Element) -> None:
+    requested = subject.encoding.get(name, {}).get("dtype")
+    if requested is not None and dtype_name(requested) != element.name:
+        raise ValueError(
+            f"encoding= wants {name!r} as {dtype_name(requested)}, and {subject.path} has it as "
+            f"{element.name}; region= cannot change that, but the whole file can be written anew"
+        )
 
 
 def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[int, ...]) -> None:
@@ -172,9 +190,12 @@ def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[in
 
 def _begin(dim: Hashable, length: int, whole: int, region: Region) -> int:
     wanted = region.get(dim, slice(None))
-    if not isinstance(wanted, slice) or wanted.step not in (None, 1):
+    try:
+        start, stop, step = wanted.indices(whole)
+    except (AttributeError, TypeError):
+        step = 0
+    if step != 1:
         raise ValueError(f"region={region!r} has {wanted!r} for {dim!r}; give a slice of step 1")
-    start, stop, _ = wanted.indices(whole)
     if stop - start != length:
         raise ValueError(
             f"region={region!r} is {max(0, stop - start)} along {dim!r}, which has {whole} in the "

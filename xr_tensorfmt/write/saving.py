@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
 
-from xr_tensorfmt.write.blueprint import Blueprint
+from xr_tensorfmt.layouts import Mirrored
+from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
+from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.tasks import writing
 
 
@@ -39,24 +41,34 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
     OSError
         The system refuses; what was there before is unchanged.
     """
-    draft = draft_for(os.path.abspath(path), blueprint.size, uuid.uuid4().hex[:8], replace=replace)
-    tasks = _tasks(blueprint, draft)
+    target = os.path.abspath(os.path.expanduser(path))
+    draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
     if not compute:
-        return tasks
+        return _tasks(blueprint, draft.begin)
     try:
-        tasks.compute()  # type: ignore[no-untyped-call]
+        # Not by a task, which could still run after another has failed, and leave its file behind.
+        begun = partial(_begun, draft.begin())
+        _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
-        draft.discard()
-        error.add_note(f"{path} was not written; what was there before is unchanged.")
+        if draft.discard():
+            error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
     return None
 
 
-def _tasks(blueprint: Blueprint, draft: Draft) -> Delayed:
-    plan = blueprint.writing or partial(writing, blueprint.placed)
-    return plan(draft.begin, partial(_finish, blueprint.pieces))
+def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
+    mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
+    return writing(blueprint.placed, begin, partial(_finish, blueprint.pieces, mirrored))
 
 
-def _finish(pieces: Sequence[Piece], draft: Draft, done: Sequence[Any]) -> None:
+def _begun(draft: Draft) -> Draft:
+    return draft
+
+
+def _finish(
+    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[Any]
+) -> None:
     del done  # what must come before
+    if mirrored:
+        check_mirrored(mirrored, draft)
     draft.finish(pieces)

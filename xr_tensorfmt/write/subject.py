@@ -6,13 +6,12 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.elements import Element, StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.write.conversion import Conversion
+from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
 
 Part = Literal["name", "dims", "coords", "attrs"]
 """What a user can give leave to lose."""
@@ -110,7 +109,7 @@ class Subject:
         requested = self.encoding.get(name, {}).get("dtype")
         inherited = variable.encoding.get("dtype")
         if requested is not None:
-            wanted, exact = _dtype_name(requested), False
+            wanted, exact = dtype_name(requested), False
         elif (
             isinstance(inherited, StoredDtype)
             and inherited.name in elements
@@ -122,7 +121,7 @@ class Subject:
         element = elements.get(wanted)
         if element is None:
             raise self._no_such_dtype(name, variable, wanted, elements)
-        if variable.dtype.kind not in "biufc" or (
+        if not is_numeric(variable.dtype) or (
             variable.dtype.kind == "c" and element.dtype.kind != "c"
         ):
             raise self._no_such_dtype(name, variable, variable.dtype.name, elements)
@@ -132,7 +131,7 @@ class Subject:
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
     ) -> ValueError:
         way_out = f"convert it, as by ds[{name!r}].astype(...)"
-        if variable.dtype.kind in "biuf":
+        if is_numeric(variable.dtype) and variable.dtype.kind != "c":
             way_out = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
         return ValueError(
             f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
@@ -175,6 +174,8 @@ def subject_of(
                 f"{path}: {name!r} belongs to an index of several levels, which no file holds; "
                 f"call reset_index({name!r}) first"
             )
+    for name, variable in dataset.variables.items():
+        _check_variable(path, str(name), variable, labels=name in dataset.coords)
     _check_encoding(dataset, encoding or {})
     every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: each for name, each in every.items() if name in dataset.coords}
@@ -197,9 +198,29 @@ def _dataset(data: Dataset | DataArray) -> Dataset:
 def _check_name(path: str, name: Hashable) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is no text; rename it to {str(name)!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{path}: UTF-8 cannot hold the name {name!a}; rename it") from None
+
+
+def _check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
+    if any(length != length for length in variable.shape):  # NaN
+        raise ValueError(
+            f"{path}: dask does not know how long {name!r} is; "
+            "call compute_chunk_sizes() on its array first"
+        )
+    if variable.dims == (name,) and not labels:
+        raise ValueError(
+            f"{path}: {name!r} labels a dimension and is no coordinate, but would open as one; "
+            "rename it, or make it one by set_coords"
+        )
 
 
 def _check_encoding(dataset: Dataset, encoding: Encoding) -> None:
+    known = isinstance(encoding, Mapping)
+    if not known or not all(isinstance(each, Mapping) for each in encoding.values()):
+        raise TypeError(f"encoding={encoding!r} is not as {{name: {{'dtype': ...}}}}")
     for name, wanted in encoding.items():
         if name not in dataset.variables:
             raise ValueError(
@@ -216,19 +237,9 @@ def _check_encoding(dataset: Dataset, encoding: Encoding) -> None:
 
 def _dropped(drop: Collection[str]) -> frozenset[str]:
     known = get_args(Part)
-    if isinstance(drop, str) or not set(drop) <= set(known):
+    if isinstance(drop, str) or not all(part in known for part in drop):
         raise ValueError(f"drop={drop!r} is not a list of some of {', '.join(map(repr, known))}")
     return frozenset(drop)
-
-
-def _dtype_name(dtype: Any) -> str:
-    """A dtype's usual name; those that numpy does not know are called by theirs."""
-    if isinstance(dtype, str | StoredDtype):
-        try:
-            return str(np.dtype(str(dtype)).name)
-        except TypeError:
-            return str(dtype)
-    return str(np.dtype(dtype).name)
 
 
 def without_coordinates(subject: Subject) -> Subject:

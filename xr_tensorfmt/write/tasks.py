@@ -50,6 +50,7 @@ def writing(
     placed: Iterable[Placed],
     begin: Callable[[], File],
     finish: Callable[[File, Sequence[Any]], None],
+    kind: type[Blocks] = Blocks,
 ) -> Delayed:
     """Plan to write variables into a file.
 
@@ -61,6 +62,8 @@ def writing(
         Makes the file, before all else.
     finish : callable
         Is given the file, after all else.
+    kind : type of Blocks
+        What is done with each block.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def writing(
     chunked: list[Any] = []
     done: list[Any] = []
     for number, each in enumerate(each for each in placed if each.variable.size):
-        variable, blocks = cut(each)
+        variable, blocks = cut(each, kind)
         if variable.chunks is None:
             held.extend(
                 HeldBlock(variable[blocks.part(block)], blocks, block)

@@ -43,15 +43,20 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     options.check_all_stored(reader.source.name)
     opening = Opening()
     matrix, layout = opening.read(reader)
-    default = MATRIX_DIMS if len(layout.shape) == len(MATRIX_DIMS) else VECTOR_DIMS
-    dims = named_dims(options.dims, options.name, default)
+    dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
     encoding = _encoding(matrix, layout)
-    tensor = Tensor(options.name, dims, layout, _attrs(matrix), encoding)
+    tensor = Tensor(options.name, dims, layout, shown_attrs(matrix), encoding)
     siblings, warnings = tuple(opening.siblings), tuple(opening.warnings)
-    return Container((tensor,), siblings=siblings, warnings=warnings)
+    return Container((tensor,), siblings=siblings, warnings=warnings, note=matrix.note)
 
 
-def _attrs(matrix: Matrix) -> dict[str, Any]:
+def default_dims(rank: int) -> tuple[str, ...]:
+    """What the axes of a matrix or vector are called."""
+    return MATRIX_DIMS if rank == len(MATRIX_DIMS) else VECTOR_DIMS
+
+
+def shown_attrs(matrix: Matrix) -> dict[str, Any]:
+    """What a file without a note has for attributes."""
     return {
         "matrix_type": matrix.matrix_type,
         "data_type": matrix.data_type,
@@ -65,6 +70,7 @@ def _attrs(matrix: Matrix) -> dict[str, Any]:
 
 def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
     facts = {
+        **shown_attrs(matrix),
         "format": "pycauset",
         "version": matrix.generation,
         "shape": (matrix.rows, matrix.columns),

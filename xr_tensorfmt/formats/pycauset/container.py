@@ -20,9 +20,9 @@ from xr_tensorfmt.formats.pycauset.typedmap import decode_map
 MOST_METADATA = 64 << 20
 """Limit on the bytes of a metadata block."""
 
-_BLOCK_HEADER = Struct("<4sIIIQII")
-_BLOCK_MAGIC = b"PCMB"
-_KNOWN_VERSION = 1
+BLOCK_HEADER = Struct("<4sIIIQII")
+BLOCK_MAGIC = b"PCMB"
+KNOWN_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ def read_container(reader: HeaderReader) -> Content:
 
 def _metadata(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
     start, length = slot.metadata_offset, slot.metadata_length
-    header = _BLOCK_HEADER.size
+    header = BLOCK_HEADER.size
     if not header <= length <= MOST_METADATA:
         raise _error(reader, slot, f"{length} bytes", f"from {header} to {MOST_METADATA} bytes")
     raw = reader.bytes_at(start, length, "the metadata block")
-    magic, version, encoding, _, size, checksum, _ = _BLOCK_HEADER.unpack(raw[:header])
+    magic, version, encoding, _, size, checksum, _ = BLOCK_HEADER.unpack(raw[:header])
     encoded = raw[header : header + size]
-    if magic != _BLOCK_MAGIC:
-        raise _error(reader, slot, repr(magic), repr(_BLOCK_MAGIC))
-    if (version, encoding) != (_KNOWN_VERSION, _KNOWN_VERSION):
+    if magic != BLOCK_MAGIC:
+        raise _error(reader, slot, repr(magic), repr(BLOCK_MAGIC))
+    if (version, encoding) != (KNOWN_VERSION, KNOWN_VERSION):
         raise _error(reader, slot, f"version {version}, encoding {encoding}", "version 1 of both")
     if len(encoded) != size:
         raise _error(reader, slot, f"a map of {size} bytes", f"at most {length - header} bytes")

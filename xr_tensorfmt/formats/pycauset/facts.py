@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xr_tensorfmt.formats.annotation import KEY as NOTE_KEY
 from xr_tensorfmt.formats.pycauset.container import Content
 from xr_tensorfmt.formats.pycauset.matrix import VECTORS, Matrix
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
@@ -60,6 +61,7 @@ def matrix_of(content: Content, metadata: Metadata) -> Matrix:
             "slot": content.slot.name,
             "generation": content.slot.generation,
         },
+        note=metadata.values.get(NOTE_KEY),
     )
 
 

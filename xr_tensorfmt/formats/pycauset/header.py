@@ -16,7 +16,7 @@ from xr_tensorfmt.formats.pycauset.matrix import Matrix
 
 HEADER_BYTES = 4096
 
-_MATRIX_TYPES = {
+MATRIX_TYPES = {
     1: "CAUSAL",
     2: "INTEGER",
     3: "TRIANGULAR_FLOAT",
@@ -24,11 +24,11 @@ _MATRIX_TYPES = {
     5: "IDENTITY",
     6: "VECTOR",
 }
-_DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
+DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
 
 _TYPES_OFFSET = 12
 _GAP_OFFSET = 20
-_FIELDS = Struct("<3Qd2B")
+FIELDS = Struct("<3Qd2B")
 _V1_FIELDS = Struct("<3Q")
 
 
@@ -63,8 +63,8 @@ def read_header(reader: HeaderReader, version: int) -> Matrix:
         The file ends before the header does, or a type has no meaning.
     """
     reader.bytes_at(0, HEADER_BYTES, "the header")
-    matrix_type = _word(reader, _TYPES_OFFSET, "the matrix type", _MATRIX_TYPES)
-    data_type = _word(reader, _TYPES_OFFSET + 4, "the data type", _DATA_TYPES)
+    matrix_type = _word(reader, _TYPES_OFFSET, "the matrix type", MATRIX_TYPES)
+    data_type = _word(reader, _TYPES_OFFSET + 4, "the data type", DATA_TYPES)
     fields = _fields(reader, version)
     triangle_row = 8
     if matrix_type == "INTEGER":
@@ -116,7 +116,7 @@ def _fields(reader: HeaderReader, version: int) -> _Fields:
             reader.bytes_at(offset, _V1_FIELDS.size, "the shape")
         )
         return _Fields(offset, rows, columns, seed, 1.0, 0, 0)
-    return _Fields(offset, *_FIELDS.unpack(reader.bytes_at(offset, _FIELDS.size, "the shape")))
+    return _Fields(offset, *FIELDS.unpack(reader.bytes_at(offset, FIELDS.size, "the shape")))
 
 
 def _integer_storage(reader: HeaderReader, version: int, fields: _Fields) -> tuple[str, int]:

@@ -81,6 +81,8 @@ class Matrix:
         What else the file says that matters to a user.
     facts : mapping
         What else it says about itself.
+    note : object
+        What our writers have noted of the Dataset; None where they have not.
     """
 
     generation: str
@@ -99,6 +101,7 @@ class Matrix:
     triangle_row: int = 8
     attrs: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    note: Any = None
 
     @property
     def is_vector(self) -> bool:

@@ -16,10 +16,12 @@ PREAMBLE = b"\x01\x00\x10\x00"
 """Little-endian, header of 4096 bytes, reserved: bytes 12 to 15 of every container."""
 
 HEADER_BYTES = 4096
-_ALIGNED_METADATA = 16
-_SLOTS = {"A": 16, "B": 144}
-_POINTERS = Struct("<7Q")
-_CHECKSUM = Struct("<I")
+METADATA_ALIGNMENT = 16
+SLOTS = {"A": 16, "B": 144}
+"""Bytes of the file at which the slots begin."""
+
+POINTERS = Struct("<7Q")
+CHECKSUM = Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
     """
     reader.bytes_at(0, HEADER_BYTES, "the header")
     valid, faults = [], []
-    for name, offset in _SLOTS.items():
+    for name, offset in SLOTS.items():
         slot, fault = _slot(reader, name, offset)
         if fault is None:
             valid.append(slot)
@@ -81,18 +83,18 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
             " and ".join(faults),
             "at least one valid slot",
             "the header is damaged, or the file is cut off; fetch it again",
-            offset=_SLOTS["A"],
+            offset=SLOTS["A"],
         )
     # Of two alike, as in a file that was never updated, A comes first.
     return tuple(sorted(valid, key=lambda slot: -slot.generation)), tuple(faults)
 
 
 def _slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:
-    raw = reader.bytes_at(offset, _POINTERS.size, f"slot {name}")
-    stored = _CHECKSUM.unpack(
-        reader.bytes_at(offset + _POINTERS.size, _CHECKSUM.size, f"the checksum of slot {name}")
+    raw = reader.bytes_at(offset, POINTERS.size, f"slot {name}")
+    stored = CHECKSUM.unpack(
+        reader.bytes_at(offset + POINTERS.size, CHECKSUM.size, f"the checksum of slot {name}")
     )[0]
-    slot = Slot(name, *_POINTERS.unpack(raw)[:5])
+    slot = Slot(name, *POINTERS.unpack(raw)[:5])
     if crc32(raw) != stored:
         return slot, f"checksum {stored:#010x} instead of {crc32(raw):#010x}"
     size = reader.source.size
@@ -100,7 +102,7 @@ def _slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | Non
     metadata_end = slot.metadata_offset + slot.metadata_length
     if slot.payload_offset % HEADER_BYTES or slot.payload_offset < HEADER_BYTES:
         return slot, f"payload offset {slot.payload_offset}, which is no multiple of 4096"
-    if slot.metadata_offset % _ALIGNED_METADATA:
+    if slot.metadata_offset % METADATA_ALIGNMENT:
         return slot, f"metadata offset {slot.metadata_offset}, which is no multiple of 16"
     if max(payload_end, metadata_end) > size:
         return slot, f"ranges up to byte {max(payload_end, metadata_end)} in a file of {size} bytes"

@@ -53,10 +53,7 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
     TensorFormatError
         The types do not go together, the shape does not fit them, or the file is too short.
     """
-    _check_types(matrix, path)
-    _check_shape(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
-    layout, size = _layout(matrix)
+    layout, size = sized_layout(matrix, path)
     if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
         # Unreleased containers pad rows of bits as the generations before them.
         layout, size = _layout(replace(matrix, bit_row=_WORD))
@@ -74,6 +71,34 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
 
 
 _WORD = 8
+
+
+def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """The stored values, whatever the size of the file.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        What the file says, or is to say.
+    path : str
+        The file, for errors.
+
+    Returns
+    -------
+    layout : Layout
+        How they lie.
+    size : int
+        Bytes that they need from the payload's first one on.
+
+    Raises
+    ------
+    TensorFormatError
+        The types do not go together, or the shape does not fit them.
+    """
+    _check_types(matrix, path)
+    _check_shape(matrix, path)
+    check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
+    return _layout(matrix)
 
 
 def view_of(layout: Layout, matrix: Matrix) -> Layout:

@@ -6,6 +6,7 @@ Source: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
@@ -16,8 +17,13 @@ MOST_NESTED = 32
 
 _LENGTH = Struct("<I")
 _KEY_LENGTH = Struct("<H")
-_NUMBERS = {1: Struct("<?"), 2: Struct("<q"), 3: Struct("<Q"), 4: Struct("<d")}
-_TEXT, _BYTES, _ARRAY, _MAP = 5, 6, 7, 8
+_BOOL, _SIGNED, _UNSIGNED, _FLOAT, _TEXT, _BYTES, _ARRAY, _MAP = range(1, 9)
+_NUMBERS = {
+    _BOOL: Struct("<?"),
+    _SIGNED: Struct("<q"),
+    _UNSIGNED: Struct("<Q"),
+    _FLOAT: Struct("<d"),
+}
 
 
 class _Decoder:
@@ -85,6 +91,43 @@ class _Decoder:
             raise self.error(f"{len(taken)} bytes up to its end", f"{length} more bytes")
         self.position += length
         return taken
+
+
+def encode_map(values: Mapping[str, Any]) -> bytes:
+    """Encode a map, keys in ascending order, as PyCauset does.
+
+    Parameters
+    ----------
+    values : mapping of str to object
+        Values are bool, int from -2⁶³ to 2⁶⁴ - 1, float, str, bytes, list and mappings of such.
+
+    Returns
+    -------
+    bytes
+    """
+    entries = [
+        _sized(key.encode(), _KEY_LENGTH) + _encoded(value) for key, value in sorted(values.items())
+    ]
+    return bytes([_MAP]) + _LENGTH.pack(len(entries)) + b"".join(entries)
+
+
+def _encoded(value: Any) -> bytes:
+    if isinstance(value, Mapping):
+        return encode_map(value)
+    if isinstance(value, list):
+        return bytes([_ARRAY]) + _LENGTH.pack(len(value)) + b"".join(map(_encoded, value))
+    if isinstance(value, bytes):
+        return bytes([_BYTES]) + _sized(value, _LENGTH)
+    if isinstance(value, str):
+        return bytes([_TEXT]) + _sized(value.encode(), _LENGTH)
+    tag = _FLOAT if isinstance(value, float) else _BOOL
+    if not isinstance(value, bool | float):
+        tag = _SIGNED if value < 0 else _UNSIGNED
+    return bytes([tag]) + _NUMBERS[tag].pack(value)
+
+
+def _sized(raw: bytes, length: Struct) -> bytes:
+    return length.pack(len(raw)) + raw
 
 
 def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:

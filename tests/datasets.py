@@ -1,0 +1,129 @@
+"""Datasets of every shape and make that MAG can hold, for hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+from hypothesis import strategies as st
+
+from tests import magfiles as mf
+from xr_tensorfmt.formats.mag.dtypes import element
+
+NUMPY_DTYPES = ("float32", "float16", "bool", *mf.INTEGERS)
+NARROW_DTYPES = ("bfloat16", "float8_e4m3fn")
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | names,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+flat_attributes = st.sampled_from(
+    [
+        np.arange(3),
+        np.array([["a", "\N{SNOWMAN}"]]),
+        np.array([1.5, np.nan]),
+        np.zeros((0, 2), ">i2"),
+        np.float32(0.1),
+        np.bool_(True),
+        np.datetime64("2001-02-03T04:05", "ns"),
+        np.timedelta64(3, "h"),
+        1 - 2j,
+        np.nan,
+        10**100,
+    ]
+)
+attributes = st.dictionaries(names, json_values | flat_attributes, max_size=3)
+
+
+def bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Any bits at all: NaN, infinities, subnormal numbers and the largest integers among them."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    return np.frombuffer(rng.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
+
+
+def made_as(draw: Any, values: np.ndarray) -> Any:
+    """The same values, held in one of the ways that values can be held."""
+    way = draw(st.sampled_from(["C", "F", "reversed", "padded", "big-endian", "dask", "dask.T"]))
+    if way == "F":
+        return np.array(values, order="F")
+    if way == "reversed":
+        cut = (slice(None, None, -1),) * values.ndim
+        return values[cut].copy()[cut]
+    if way == "padded":
+        wide = np.zeros((*values.shape, 3), values.dtype)
+        wide[..., 1] = values
+        return wide[..., 1]
+    if way == "big-endian":
+        return values.astype(values.dtype.newbyteorder(">"))
+    if way.startswith("dask"):
+        chunks = tuple(draw(lengths_adding_up_to(length)) for length in values.shape)
+        if way == "dask.T":
+            return da.from_array(values.T, chunks=chunks[::-1]).T
+        return da.from_array(values, chunks=chunks)
+    return values
+
+
+def lengths_adding_up_to(total: int) -> st.SearchStrategy[tuple[int, ...]]:
+    cuts = st.lists(st.integers(0, total), max_size=3).map(sorted)
+    return cuts.map(lambda each: tuple(np.diff([0, *each, total]).tolist()))
+
+
+def index_labels(rng: np.random.Generator, kind: str, length: int) -> np.ndarray:
+    texts = [f"{number}\N{GREEK SMALL LETTER ALPHA}" for number in rng.integers(0, 99, length)]
+    return {
+        "text": np.array(texts, dtype="U8"),
+        "object": np.array(texts, dtype=object),
+        "bytes": np.array([text.encode() for text in texts], dtype="S8"),
+        "float64": rng.normal(size=length),
+        "float32": rng.normal(size=length).astype("f4"),
+        "int64": rng.integers(-(2**63), 2**63 - 1, length),
+        "bool": rng.random(length) < 0.5,
+        "datetime64": rng.integers(0, 2**60, length).astype("M8[ns]"),
+        "timedelta64": rng.integers(0, 2**30, length).astype("m8[s]"),
+    }[kind]
+
+
+LABELS = (
+    "text", "object", "bytes", "float64", "float32", "int64", "bool", "datetime64", "timedelta64",
+)  # fmt: skip
+
+
+@st.composite
+def variables(draw: Any, rng: np.random.Generator, sizes: dict[str, int]) -> xr.Variable:
+    dims = draw(st.permutations(list(sizes)))[: draw(st.integers(0, len(sizes)))]
+    shape = tuple(sizes[dim] for dim in dims)
+    name = draw(st.sampled_from(NUMPY_DTYPES + NARROW_DTYPES))
+    kind = element(name)
+    if name in NUMPY_DTYPES:
+        return xr.Variable(dims, made_as(draw, bits(rng, shape, name)), draw(attributes))
+    values = kind.decode(bits(rng, shape, kind.stored))
+    return xr.Variable(dims, made_as(draw, values), draw(attributes), {"dtype": kind.encoding})
+
+
+@st.composite
+def datasets(draw: Any) -> xr.Dataset:
+    """Several variables that share dimensions, coordinates of every kind, attributes."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    found = draw(st.lists(names, min_size=11, max_size=11, unique=True))
+    sizes = {dim: draw(st.integers(0, 5)) for dim in found[: draw(st.integers(0, 4))]}
+    data = {name: draw(variables(rng, sizes)) for name in found[4 : 4 + draw(st.integers(1, 3))]}
+    if not any(each.size for each in data.values()):
+        data[found[7]] = xr.Variable((), np.int8(1))
+    coords: dict[str, xr.Variable] = {}
+    for dim, size in sizes.items():
+        if draw(st.booleans()):
+            labels = index_labels(rng, draw(st.sampled_from(LABELS)), size)
+            coords[dim] = xr.Variable(dim, labels, draw(attributes))
+    for name in found[8 : 8 + draw(st.integers(0, 3))]:
+        if draw(st.booleans()):
+            coords[name] = draw(variables(rng, sizes))
+        else:
+            label = index_labels(rng, draw(st.sampled_from(LABELS)), 1).reshape(())
+            coords[name] = xr.Variable((), label)
+    return xr.Dataset(data, coords, draw(attributes))

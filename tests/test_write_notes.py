@@ -1,0 +1,417 @@
+"""What a format has no place for: kept in a note, and never trusted."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as stnp
+
+from tests import magfiles as mf
+from tests.datasets import index_labels, json_values, names
+from xr_tensorfmt import TensorFormatWarning, to_mag
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.formats.annotation import annotated
+from xr_tensorfmt.formats.base import OpenOptions
+from xr_tensorfmt.jsonvalues import (
+    MOST_LEVELS,
+    TAG,
+    array_from_json,
+    array_to_json,
+    from_json,
+    to_json,
+)
+from xr_tensorfmt.layouts import Dense
+from xr_tensorfmt.tensor import Container, Tensor
+
+arrays = stnp.arrays(
+    st.one_of(
+        stnp.scalar_dtypes(),
+        stnp.unicode_string_dtypes(max_len=5),
+        stnp.byte_string_dtypes(max_len=5),
+    ),
+    stnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+values = st.recursive(
+    json_values | arrays | st.complex_numbers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def through_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, ensure_ascii=False).encode())
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key, value in expected.items():
+            assert_alike(found[key], value)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for each, value in zip(found, expected, strict=True):
+            assert_alike(each, value)
+    else:
+        found, expected = np.asarray(found), np.asarray(expected)
+        # numpy gives a single text the length that it has.
+        if expected.ndim or expected.dtype.kind not in "SU":
+            assert found.dtype == expected.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(found, expected)
+
+
+@given(value=values)
+def test_what_json_can_be_made_of_comes_back(value: Any) -> None:
+    try:
+        text = to_json(value, "it")
+    except TypeError:
+        assert "\\ud" in ascii(value)  # half of a surrogate pair
+        return
+    assert_alike(from_json(through_json(text)), value)
+
+
+@pytest.mark.parametrize("kind", ["text", "object", "bytes", "datetime64", "timedelta64", "bool"])
+@pytest.mark.parametrize("shape", [(4,), (), (0,), (2, 0), (2, 2)])
+def test_labels_come_back_with_their_dtype(kind: str, shape: tuple[int, ...]) -> None:
+    labels = index_labels(np.random.default_rng(0), kind, 4)
+    array = np.resize(labels, shape) if 0 not in shape else labels[:0].reshape(shape)
+    found = array_from_json(through_json(array_to_json(array, "it")))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+    found[...] = found.copy()  # memory of its own
+
+
+def test_texts_of_any_length_come_back() -> None:
+    array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
+    found = array_from_json(through_json(array_to_json(array, "it")))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+
+
+def test_texts_take_the_room_that_they_need() -> None:
+    wide = np.array(["a", "bc"] * 100, dtype="U5000")
+    found = array_from_json(array_to_json(wide, "it"))
+    assert found.dtype == "U2"
+    np.testing.assert_array_equal(found, wide)
+    uneven = np.array(["a" * 1000, *"b" * 1000])
+    with pytest.raises(TypeError, match="texts of very different lengths; make it one of objects"):
+        array_to_json(uneven, "it")
+    found = array_from_json(array_to_json(uneven.astype(object), "it"))
+    np.testing.assert_array_equal(found, uneven)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+REFUSED = [
+    ({1, 2}, "it holds a set, which JSON cannot; make it a text, a number, an array"),
+    ([b"bytes"], "it holds a bytes"),
+    ({TAG: 1}, f"without '{TAG}'"),
+    (object(), "it holds a object"),
+    ({"a": {1: 2}}, "it has the key 1, which is no text; rename it to '1'"),
+    ("\ud800", r"it holds '\\ud800', which UTF-8 cannot hold"),
+    ({"\ud800": 1}, "which UTF-8 cannot hold"),
+    (np.array([1, "a"], dtype=object), "it has dtype object, which JSON cannot hold"),
+    (np.zeros(2, "i4,i4"), "which JSON cannot hold; make it an array of numbers or texts"),
+    (10**5000, "has more digits than Python reads from a text; make it a float or a text"),
+    (nested(MOST_LEVELS + 1), "nested deeper than 100 levels"),
+    (CYCLE, "nested deeper than 100 levels"),
+]
+
+
+@pytest.mark.parametrize(("value", "match"), REFUSED, ids=range(len(REFUSED)))
+def test_what_json_cannot_hold_is_named(value: Any, match: str) -> None:
+    with pytest.raises(TypeError, match=match):
+        to_json(value, "it")
+    dataset = xr.Dataset({"w": ("x", np.ones(3, "f4"))}, attrs={"bad": value, "good": 1})
+    with pytest.raises(ValueError, match=r"bad.*, or pass drop=\['attrs'\] to leave it out"):
+        to_mag(dataset, "/nowhere/a.mag")
+
+
+def test_what_is_nested_as_deep_as_may_be_comes_back() -> None:
+    assert from_json(through_json(to_json(nested(MOST_LEVELS), "it"))) == nested(MOST_LEVELS)
+
+
+def base64(text: str = "AAAA", **facts: Any) -> dict[str, Any]:
+    return {"dtype": "|u1", "shape": [3], "base64": text, **facts}
+
+
+HOSTILE = [
+    base64(dtype="<U1000000000"), base64(dtype="i4,i4"), base64(dtype="|O"), base64(dtype=3),
+    base64(dtype={"names": ["a"], "formats": ["u1"]}), base64(dtype="|S0"), base64(dtype="(1"),
+    base64(dtype="<M8[25s/3]"), base64(dtype="<M8[0s]"), base64(dtype="|u3"), base64(dtype="|V3"),
+    base64(shape=[-3]), base64(shape=[-1, -3]), base64(shape=[3.0]), base64(shape=[True, 3]),
+    base64(shape=3), base64(shape="3"), base64(shape=[1] * 40 + [3]), base64(shape=[0, 2**80]),
+    base64(shape=[2**62 + 3]), base64(shape=None), base64("AAA"), base64("\xff"), base64(3),
+    {"dtype": "|u1", "shape": [3]}, {}, [], None, 3, "text",
+    {"dtype": "<U1000000", "shape": [2], "texts": ["", ""]},
+    {"dtype": "<U2", "shape": [3], "texts": ["", ""]},
+    {"dtype": "<U2", "shape": [2**61, 0], "texts": []},
+    {"dtype": "<f8", "shape": [1], "texts": ["1"]},
+    {"dtype": "|O", "shape": [1], "texts": [1]},
+    {"dtype": "|O", "shape": [1], "texts": 1},
+    {"dtype": "T", "shape": [1], "texts": {"a": 1}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", HOSTILE, ids=range(len(HOSTILE)))
+def test_arrays_that_are_none_are_refused(facts: Any) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        array_from_json(facts)
+
+
+@given(facts=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "texts"]), json_values))
+def test_any_facts_give_an_array_or_an_error(facts: Any) -> None:
+    try:
+        array = array_from_json(facts)
+    except (TypeError, ValueError, KeyError):
+        return
+    assert array.nbytes < 10_000
+
+
+def container(**note: Any) -> Container:
+    element = Plain(np.dtype("<f4"))
+    tensors = (
+        Tensor("a", ("a_dim_0", "a_dim_1"), Dense((2, 3), element, 0), {"fact": 1}),
+        Tensor("x", ("x_dim_0",), Dense((2,), element, 24)),
+    )
+    return Container(tensors, attrs={"epoch": 1}, note={"version": 1, **note})
+
+
+def noted(dims: Any = None, **note: Any) -> Container:
+    return annotated("a.mag", container(**note), OpenOptions(dims=dims))
+
+
+GOOD: dict[str, Any] = {
+    "version": 1,
+    "tensors": {
+        "a": {"name": "b", "dims": ["x", "y"], "attrs": {"unit": "m"}},
+        "x": {"dims": ["x"], "attrs": {}},
+    },
+    "stored_coordinates": ["x"],
+    "coordinates": {
+        "y": {
+            "dims": ["y"],
+            "attrs": {},
+            "values": {"dtype": "<U1", "shape": [3], "texts": ["p", "q", "r"]},
+        },
+    },
+    "attrs": {"title": "it"},
+    "tagged_attrs": False,
+}
+
+
+def test_a_note_gives_names_dims_attributes_and_labels() -> None:
+    found = noted(**GOOD)
+    assert found.warnings == ()
+    assert [(each.name, each.dims, each.attrs) for each in found.tensors] == [
+        ("b", ("x", "y"), {"unit": "m"})
+    ]
+    assert found.tensors[0].encoding["tensorfmt"] == {"fact": 1}
+    assert [(each.name, each.dims) for each in found.coordinates] == [("x", ("x",)), ("y", ("y",))]
+    assert found.attrs == {"title": "it"}
+    assert found.decoded
+
+
+def test_a_name_of_the_users_comes_before_the_noted_one() -> None:
+    found = annotated("a.mag", container(**GOOD), OpenOptions(name="mine"))
+    assert [each.name for each in found.tensors] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "dims", [{"b": ("lon", "lat")}, ("lon", "lat")], ids=["by variable", "of the only one"]
+)
+def test_dims_of_the_users_come_before_the_noted_ones(dims: Any) -> None:
+    found = noted(dims, **GOOD)
+    assert found.tensors[0].dims == ("lon", "lat")
+    named = [(each.name, each.dims) for each in found.coordinates]
+    assert named == [("lon", ("lon",)), ("lat", ("lat",))]
+
+
+def test_what_shares_a_dimension_is_renamed_with_it() -> None:
+    shared = {"tensors": {"a": {"dims": ["x", "y"]}, "x": {"dims": ["x"], "name": "other"}}}
+    found = noted({"a": ("lon", "y")}, **shared)
+    assert [each.dims for each in found.tensors] == [("lon", "y"), ("lon",)]
+
+
+def test_dims_of_the_users_that_do_not_fit_are_their_error() -> None:
+    with pytest.raises(ValueError, match="give 2 names"):
+        noted({"b": ("lon",)}, **GOOD)
+    with pytest.raises(ValueError, match=r"does not fit: two variables have one name"):
+        noted({"b": ("b2", "x")}, **GOOD | {"coordinates": GOOD["coordinates"] | {"b2": held(2)}})
+
+
+def held(length: int, dim: str = "x") -> dict[str, Any]:
+    return {"dims": [dim], "attrs": {}, "values": array_to_json(np.zeros(length), "it")}
+
+
+def test_half_of_a_surrogate_pair_is_no_name() -> None:
+    found = noted(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
+    assert found.note is None
+    assert "is not used" in found.warnings[0]
+
+
+BAD = {
+    "no mapping": 3,
+    "a later version": GOOD | {"version": 2},
+    "no version": {"tensors": {}},
+    "a list for tensors": GOOD | {"tensors": []},
+    "too few dims": GOOD | {"tensors": {"a": {"dims": ["x"]}}},
+    "one dim twice": GOOD | {"tensors": {"a": {"dims": ["x", "x"]}}},
+    "dims of one text": GOOD | {"tensors": {"a": {"dims": "xy"}}},
+    "dims that are no texts": GOOD | {"tensors": {"a": {"dims": [1, 2]}}},
+    "a dim of two lengths": GOOD | {"tensors": {"a": {"dims": ["y", "x"]}}},
+    "one name twice": GOOD | {"tensors": {"a": {"name": "x"}}},
+    "a name that is no text": GOOD | {"tensors": {"a": {"name": 3}}},
+    "a label that is none": GOOD | {"stored_coordinates": []},
+    "stored that is no list": GOOD | {"stored_coordinates": [[]]},
+    "labels of another length": GOOD | {"coordinates": {"y": held(2, "y")}},
+    "labels without dims": GOOD | {"coordinates": {"y": {"values": base64(), "attrs": {}}}},
+    "labels of other dims": GOOD | {"coordinates": {"y": held(3) | {"dims": []}}},
+    "attributes that are none": GOOD | {"attrs": 3},
+    "a wrong array": GOOD | {"attrs": {"a": {TAG: {}}}},
+    "deep attributes": GOOD | {"attrs": {"a": nested(300)}},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_note_that_does_not_fit_is_not_used(case: str) -> None:
+    puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
+    raw = mf.document(puts, {"epoch": 1, "xr_tensorfmt": BAD[case]})
+    with pytest.warns(TensorFormatWarning, match="does not fit the file and is not used") as caught:
+        dataset = xr.open_dataset(raw, engine="tensorfmt")
+    assert len(str(caught[0].message)) < 600
+    assert list(dataset) == ["a", "x"]
+    assert dataset.a.dims == ("a_dim_0", "a_dim_1")
+    assert dataset.attrs == {"epoch": 1}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Ways to all values within a value."""
+    found = [path]
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        found += [each for key, inner in pairs for each in places(inner, (*path, key))]
+    return found
+
+
+PLACES = places(GOOD)
+TEXTS = st.sampled_from(["a", "x", "y", "b", "", "a_dim_0", "<U1", "|u1", "AAAA"])
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 5) | TEXTS | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200)
+@given(changes=st.lists(st.tuples(st.sampled_from(PLACES), anything), min_size=1, max_size=3))
+def test_no_note_keeps_a_file_from_opening(changes) -> None:
+    note: Any = copy.deepcopy(GOOD)
+    for path, value in changes:
+        try:
+            inner = note
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        except (LookupError, TypeError):
+            note = note if path else value
+    puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TensorFormatWarning)
+        dataset = xr.open_dataset(mf.document(puts, {"xr_tensorfmt": note}), engine="tensorfmt")
+    assert len(dataset.load().variables) >= 1
+
+
+def written(dataset: xr.Dataset, tmp_path) -> str:
+    to_mag(dataset, tmp_path / "a.mag")
+    return str(tmp_path / "a.mag")
+
+
+def layers() -> xr.Dataset:
+    weights = (("out", "in"), np.ones((3, 2), "f4"))
+    return xr.Dataset(
+        {"l.0.w": weights, "l.1.w": weights, "b": ("out", np.ones(3, "f4"))},
+        {"out": list("pqr"), "in": ("in", np.arange(2, dtype="i4")), "step": 7},
+        {"title": "net"},
+    )
+
+
+def test_branches_keep_dims_and_their_coordinates(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    branch = xr.open_dataset(path, engine="tensorfmt", group="l.0")
+    xr.testing.assert_identical(
+        branch.load(), layers()[["l.0.w"]].rename({"l.0.w": "w"}).drop_attrs()
+    )
+
+
+def test_trees_keep_dims_and_coordinates(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    with xr.open_datatree(path, engine="tensorfmt") as tree:
+        assert tree.attrs == {"title": "net"}
+        assert tree["l/0/w"].dims == ("out", "in")
+        np.testing.assert_array_equal(tree["l/1/w"].coords["out"], list("pqr"))
+    groups = xr.open_groups(path, engine="tensorfmt")
+    assert set(groups["/"].coords) == {"out", "step"}
+
+
+@pytest.mark.parametrize("name", ["in", "out", "l.0.w"])
+def test_variables_and_coordinates_can_be_left_out(tmp_path, name: str) -> None:
+    path = written(layers(), tmp_path)
+    found = xr.open_dataset(path, engine="tensorfmt", drop_variables=name)
+    xr.testing.assert_identical(found.load(), layers().drop_vars(name))
+
+
+def test_dims_of_the_users_rename_coordinates_of_a_file(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    found = xr.open_dataset(path, engine="tensorfmt", dims={"b": ("row",)})
+    xr.testing.assert_identical(found.load(), layers().rename(out="row"))
+
+
+def test_large_coordinates_have_no_place_in_a_note(tmp_path) -> None:
+    large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
+    with pytest.raises(ValueError, match=r"no place for the coordinate 'y' of 2097153 labels"):
+        written(large, tmp_path)
+    to_mag(large, tmp_path / "a.mag", drop=["coords"])
+    assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords
+
+
+def test_dtypes_of_pandas_have_no_place_in_a_note(tmp_path) -> None:
+    import pandas as pd  # noqa: PLC0415
+
+    labels = xr.Variable("x", pd.Categorical(["a", "b", "a"]))
+    dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"kind": labels})
+    with pytest.raises(ValueError, match=r"'kind' has the dtype category of pandas, .*astype"):
+        written(dataset, tmp_path)
+
+
+def test_notes_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.write.notes.MOST_BYTES", 100)
+    dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
+    with pytest.raises(
+        ValueError, match=r"attributes and coordinates take .* bytes, and MAG keeps"
+    ):
+        written(dataset, tmp_path)
+
+
+def test_a_file_of_bytes_and_one_on_disk_open_alike(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    with open(path, "rb") as stream:
+        content = stream.read()
+    xr.testing.assert_identical(
+        xr.open_dataset(io.BytesIO(content), engine="tensorfmt").load(), layers()
+    )

@@ -1,0 +1,646 @@
+"""PyCauset files are the bytes that the format demands, and give the same Dataset back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import pycausetfiles as pf
+from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
+from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
+from xr_tensorfmt.jsonvalues import array_to_json
+from xr_tensorfmt.layouts import Blocks
+from xr_tensorfmt.write.packing import element_of
+
+RNG = np.random.default_rng(3)
+DTYPES = {
+    "INT8": "i1", "INT16": "i2", "INT32": "i4", "INT64": "i8",
+    "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8",
+    "FLOAT16": "f2", "FLOAT32": "f4", "FLOAT64": "f8",
+    "COMPLEX_FLOAT32": "c8", "COMPLEX_FLOAT64": "c16",
+}  # fmt: skip
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    values = RNG.integers(0, 100, shape).astype(dtype)
+    return values * (1 - 0.5j) if values.dtype.kind == "c" else values
+
+
+def square(order: int) -> np.ndarray:
+    return RNG.random((order, order))
+
+
+def bits(*shape: int) -> np.ndarray:
+    return RNG.random(shape) < 0.5
+
+
+def mirrored(order: int, sign: int) -> np.ndarray:
+    half = square(order)
+    return half + sign * half.T
+
+
+SPECIAL: dict[str, Callable[[int], np.ndarray]] = {
+    "CAUSAL": lambda n: np.triu(bits(n, n), 1),
+    "TRIANGULAR_FLOAT": lambda n: np.triu(square(n), 1),
+    "TRIANGULAR_INTEGER": lambda n: np.triu(numbers((n, n), "i4"), 1),
+    "SYMMETRIC": lambda n: mirrored(n, 1),
+    "ANTISYMMETRIC": lambda n: mirrored(n, -1),
+    "DIAGONAL": lambda n: np.diag(RNG.random(n)),
+    "IDENTITY": np.eye,
+    "UNIT_VECTOR": lambda n: np.eye(n)[n // 2],
+}
+PAYLOADS: dict[str, Callable[[np.ndarray], bytes]] = {
+    "CAUSAL": pf.triangle,
+    "TRIANGULAR_FLOAT": pf.triangle,
+    "TRIANGULAR_INTEGER": pf.triangle,
+    "SYMMETRIC": lambda values: pf.triangle(values, diagonal=True),
+    "ANTISYMMETRIC": lambda values: pf.triangle(values, diagonal=True),
+    "DIAGONAL": lambda values: values.diagonal().tobytes(),
+    "IDENTITY": lambda values: b"",
+    "UNIT_VECTOR": lambda values: b"",
+}
+DATA_TYPES = {"CAUSAL": "BIT", "TRIANGULAR_INTEGER": "INT32"}
+
+
+def array(values: Any, **more: Any) -> xr.DataArray:
+    dims = ("index",) if values.ndim == 1 else ("row", "col")
+    return xr.DataArray(values, **({"dims": dims, "name": "tensor"} | more))
+
+
+def opened(path: Path | bytes, **options: Any) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+def facts(path: Path, name: str = "tensor") -> dict[str, Any]:
+    return opened(path)[name].encoding["tensorfmt"]
+
+
+def metadata_in(content: bytes) -> dict[str, Any]:
+    at, length = (int.from_bytes(content[each : each + 8], "little") for each in (40, 48))
+    return decode_map(content[at + 32 : at + length], "<path>", 0)
+
+
+def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
+    """Compare a container with one that the tests make of the same metadata."""
+    content = path.read_bytes()
+    metadata = metadata_in(content)
+    assert content == pf.r1(metadata, payload)
+    known = pf.metadata(
+        expected["matrix_type"], expected["data_type"], expected["rows"], expected["cols"]
+    )
+    known |= {"payload_uuid": metadata["payload_uuid"]}
+    known["payload_layout"] = metadata["payload_layout"]
+    known["seed"] = expected.get("seed", 0)
+    assert {key: metadata[key] for key in known} == known
+    assert len(metadata["payload_uuid"]) == 32
+    return metadata
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 5), (7,)])
+def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
+    values = numbers(shape, DTYPES[name])
+    path = tmp_path / "t.pycauset"
+    to_file(array(values), path)
+    kind = "VECTOR" if len(shape) == 1 else "INTEGER" if "INT" in name else "DENSE_FLOAT"
+    size = {"rows": shape[0], "cols": 1 if len(shape) == 1 else shape[1]}
+    check_bytes(path, values.tobytes(), matrix_type=kind, data_type=name, **size)
+    back = opened(path)
+    xr.testing.assert_identical(back, array(values).to_dataset())
+    assert back.tensor.dtype == values.dtype
+
+
+@pytest.mark.parametrize("columns", [1, 64, 67, 512, 513])
+def test_bits_are_padded_to_64_bytes_a_row_and_to_8_in_a_vector(
+    tmp_path: Path, columns: int
+) -> None:
+    values, path = bits(5, columns), tmp_path / "t"
+    to_pycauset(array(values), path)
+    check_bytes(
+        path,
+        pf.dense_bits(values, 64),
+        matrix_type="DENSE_FLOAT", data_type="BIT", rows=5, cols=columns,
+    )  # fmt: skip
+    to_pycauset(array(values[0]), path)
+    vector = {"matrix_type": "VECTOR", "data_type": "BIT", "rows": columns, "cols": 1}
+    check_bytes(path, pf.bits_of(values[0], 8), **vector)
+    xr.testing.assert_identical(opened(path), array(values[0]).to_dataset())
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("order", [1, 2, 3, 64, 65, 130])
+def test_every_type_of_matrix(tmp_path: Path, kind: str, order: int) -> None:
+    values, path = SPECIAL[kind](order), tmp_path / "t"
+    expected = {
+        "matrix_type": kind,
+        "data_type": DATA_TYPES.get(kind, "FLOAT64"),
+        "rows": order,
+        "cols": 1 if kind == "UNIT_VECTOR" else order,
+        "seed": order // 2 if kind == "UNIT_VECTOR" else 0,
+    }
+    for data in (values, da.from_array(values, chunks=-(-order // 3))):
+        to_pycauset(array(data), path, matrix_type=kind)
+        check_bytes(path, PAYLOADS[kind](values), **expected)
+        xr.testing.assert_identical(opened(path).load(), array(values).to_dataset())
+
+
+def test_an_identity_need_not_be_square(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    to_pycauset(array(np.eye(3, 7)), path, matrix_type="IDENTITY")
+    check_bytes(path, b"", matrix_type="IDENTITY", data_type="FLOAT64", rows=3, cols=7)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (0,)])
+@pytest.mark.parametrize("dtype", ["bool", "f8", "i4"])
+def test_nothing_at_all_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
+    data = array(np.zeros(shape, dtype))
+    to_pycauset(data, tmp_path / "t")
+    xr.testing.assert_identical(opened(tmp_path / "t"), data.to_dataset())
+    to_pycauset(data.chunk(), tmp_path / "t")
+    xr.testing.assert_identical(opened(tmp_path / "t"), data.to_dataset())
+
+
+def test_the_kind_of_payload_is_said_as_pycauset_does(tmp_path: Path) -> None:
+    words = {"DIAGONAL": "raw_diagonal", "IDENTITY": "raw_dense", "UNIT_VECTOR": "raw_dense"}
+    for kind, make in SPECIAL.items():
+        to_pycauset(array(make(4)), tmp_path / kind, matrix_type=kind)
+        layout = metadata_in((tmp_path / kind).read_bytes())["payload_layout"]
+        assert layout == {"kind": words.get(kind, "raw_triangular"), "params": {}}
+    to_pycauset(array(square(3)), tmp_path / "t")
+    layout = metadata_in((tmp_path / "t").read_bytes())["payload_layout"]
+    assert layout["kind"] == "raw_dense"
+
+
+@st.composite
+def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
+    """A Dataset of one variable, and the type of matrix to write it as."""
+    kind = draw(st.sampled_from([None, *SPECIAL]))
+    if kind is not None:
+        values = SPECIAL[kind](draw(st.integers(1, 140)))
+    else:
+        shape = draw(st.lists(st.integers(0, 140), min_size=1, max_size=2).map(tuple))
+        dtype = draw(st.sampled_from([*DTYPES.values(), "bool"]))
+        values = bits(*shape) if dtype == "bool" else numbers(shape, dtype)
+    dims = draw(st.lists(st.text("xyz_", min_size=1), min_size=2, max_size=2, unique=True))
+    dims = dims[: values.ndim]
+    name = draw(st.text("abc", min_size=1))
+    coords: dict[str, Any] = {}
+    if draw(st.booleans()):
+        coords[dims[0]] = np.arange(values.shape[0]) * 0.5
+    if draw(st.booleans()):
+        coords["label"] = (dims[-1], [f"é{i}" for i in range(values.shape[-1])], {"a": [1, None]})
+    attrs = draw(st.dictionaries(st.text("seduch"), st.integers() | st.text(max_size=3)))
+    data = xr.Dataset({name: (dims, values, attrs)}, coords, {"about": "ü"})
+    return data, kind
+
+
+@given(subjects(), st.sampled_from(["memory", "dask", "lazy"]), st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+def test_any_dataset_comes_back(
+    tmp_path: Path, subject: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
+) -> None:
+    data, kind = subject
+    (name,) = data
+    path, again = tmp_path / "t", tmp_path / "again"
+    given_data = data
+    if form == "dask":
+        sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
+        given_data = data.chunk(sizes)
+    to_pycauset(given_data, path, matrix_type=kind)
+    xr.testing.assert_identical(opened(path).load(), data)
+    if kind is not None:
+        assert facts(path, str(name))["matrix_type"] == kind
+    if form == "lazy":
+        # Without being told it is of the same type again.
+        to_pycauset(opened(path), again)
+        xr.testing.assert_identical(opened(again).load(), data)
+        assert facts(again, str(name))["matrix_type"] == facts(path, str(name))["matrix_type"]
+
+
+@given(
+    st.recursive(
+        st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
+        | st.text(max_size=9) | st.binary(max_size=9),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+        max_leaves=10,
+    )
+)  # fmt: skip
+def test_metadata_of_any_form_are_encoded(value: Any) -> None:
+    assert encode_map({"key": value, "a": 1}) == pf.encoded({"key": value, "a": 1})
+
+
+def test_real_files_come_back_as_they_were(conformance: Path, tmp_path: Path) -> None:
+    root = conformance / "pycauset"
+    for number, record in enumerate(json.loads((root / "manifest.json").read_text())["files"]):
+        if record.get("expect") == "error":
+            continue
+        # Every other one in chunks; all twice, as the second file has a note and the first none.
+        first = opened(root / record["file"], chunks={} if number % 2 else None, chunk_bytes=1000)
+        to_pycauset(first, tmp_path / "first")
+        second = opened(tmp_path / "first")
+        to_pycauset(second, tmp_path / "second")
+        third = opened(tmp_path / "second").load()
+        xr.testing.assert_identical(third, first.load())
+        assert third.tensor.dtype == first.tensor.dtype
+        attrs, stored = first.tensor.attrs, third.tensor.encoding["tensorfmt"]
+        if attrs["scalar"] == 1 and not attrs["is_transposed"] and attrs["matrix_type"] != "BLOCK":
+            assert stored["matrix_type"] == attrs["matrix_type"]
+
+
+# The type of matrix.
+
+
+def causal_file(folder: Path, order: int = 70) -> Path:
+    path = folder / "causal.pycauset"
+    path.write_bytes(
+        pf.r1(pf.metadata("CAUSAL", "BIT", order, order), pf.triangle(SPECIAL["CAUSAL"](order)))
+    )
+    return path
+
+
+def test_bools_in_memory_are_looked_at(tmp_path: Path) -> None:
+    upper = SPECIAL["CAUSAL"](20)
+    for values, kind in ((upper, "CAUSAL"), (upper.T, "DENSE_FLOAT"), (upper[:9], "DENSE_FLOAT")):
+        to_pycauset(array(values), tmp_path / "t")
+        assert facts(tmp_path / "t")["matrix_type"] == kind
+        to_pycauset(array(values).chunk(), tmp_path / "t")
+        assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+    to_pycauset(array(upper), tmp_path / "t", matrix_type="DENSE_FLOAT")
+    assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+
+
+@pytest.mark.parametrize("kind", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
+def test_values_that_were_changed_in_memory_are_stored_whole(tmp_path: Path, kind: str) -> None:
+    to_pycauset(array(SPECIAL[kind](30)), tmp_path / "t", matrix_type=kind)
+    data = opened(tmp_path / "t").load()
+    to_pycauset(data, tmp_path / "t")
+    assert facts(tmp_path / "t")["matrix_type"] == kind
+    data.tensor[20, 3] = 1
+    to_pycauset(data, tmp_path / "t")
+    assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+    xr.testing.assert_identical(opened(tmp_path / "t").load(), data)
+
+
+def test_a_part_of_a_matrix_and_another_dtype_are_stored_whole(tmp_path: Path) -> None:
+    data = opened(causal_file(tmp_path), chunks={})
+    for part in (data.isel(row=slice(5, 9)), data.isel(row=slice(9), col=slice(5, 14))):
+        to_pycauset(part, tmp_path / "t")
+        assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+        xr.testing.assert_identical(opened(tmp_path / "t").load(), part.load())
+    to_pycauset(data, tmp_path / "t", encoding={"tensor": {"dtype": "int32"}})
+    assert facts(tmp_path / "t")["matrix_type"] == "INTEGER"
+
+
+def test_what_is_no_longer_of_its_type_says_how_to_write_it(tmp_path: Path) -> None:
+    data = opened(causal_file(tmp_path), chunks={}).transpose("col", "row")
+    with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to keep it"):
+        to_pycauset(data, tmp_path / "t")
+    assert not (tmp_path / "t").exists()
+    to_pycauset(data, tmp_path / "t", matrix_type="DENSE_FLOAT")
+    xr.testing.assert_identical(opened(tmp_path / "t").load(), data.load())
+
+
+def spoiled(kind: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
+    values = SPECIAL[kind](order)
+    values[index] = value
+    return values
+
+
+WRONG = {
+    "causal": ("CAUSAL", (40, 3), True, r"\(40, 3\) is True, where a strict upper triangle has 0"),
+    "on the diagonal": ("CAUSAL", (7, 7), True, r"\(7, 7\) is True.*='DENSE_FLOAT' to keep it"),
+    "integer": ("TRIANGULAR_INTEGER", (9, 0), 5, r"\(9, 0\) is 5.*matrix_type='INTEGER' to keep"),
+    "nan": ("TRIANGULAR_FLOAT", (49, 48), np.nan, r"\(49, 48\) is nan, where a strict upper"),
+    "below": ("SYMMETRIC", (40, 3), 7.0, r"\(40, 3\) is 7\.0, where that at \(3, 40\) makes it"),
+    "above": ("SYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*, where that at \(3, 40\) makes it 7\.0"),
+    "a nan alone": ("SYMMETRIC", (3, 40), np.nan, r"\(40, 3\) is .*\(3, 40\) makes it nan"),
+    "sign": ("ANTISYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*\(3, 40\) makes it -7\.0"),
+    "middle": ("ANTISYMMETRIC", (9, 9), 1.0, r"\(9, 9\) is 1\.0, where an antisymmetric.* has 0"),
+    "beside": ("DIAGONAL", (3, 4), 1.0, r"\(3, 4\) is 1\.0, where a diagonal matrix has 0;"),
+    "two": ("IDENTITY", (4, 4), 2.0, r"\(4, 4\) is 2\.0, where an identity matrix has 1 on its"),
+    "identity": ("IDENTITY", (4, 9), 2.0, r"\(4, 9\) is 2\.0, where an identity.* 0 beside it"),
+    "unit": ("UNIT_VECTOR", 33, 0.5, r"at 33 is 0\.5, where a unit vector has 1 at 25, 0 else"),
+    "no unit": ("UNIT_VECTOR", 25, 0.0, r"at 0 is 0\.0.*matrix_type='VECTOR' to keep it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("chunks", [None, 50, 7])
+def test_what_would_be_lost_is_named(tmp_path: Path, name: str, chunks: int | None) -> None:
+    kind, index, value, message = WRONG[name]
+    data = array(spoiled(kind, index, value))
+    path = tmp_path / "t"
+    path.write_bytes(b"before")
+    with pytest.raises(ValueError, match=message):
+        to_pycauset(data if chunks is None else data.chunk(chunks), path, matrix_type=kind)
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_zeros_of_either_sign_and_nans_are_their_own_mirror_images(tmp_path: Path) -> None:
+    values = SPECIAL["SYMMETRIC"](9)
+    values[2, 5] = values[5, 2] = values[3, 3] = np.nan
+    values[1, 4], values[4, 1] = 0.0, -0.0
+    to_pycauset(array(values).chunk(2), tmp_path / "t", matrix_type="SYMMETRIC")
+    np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
+    upper = np.triu(values, 1) * np.where(np.tri(9), -1, 1)
+    to_pycauset(array(upper), tmp_path / "t", matrix_type="TRIANGULAR_FLOAT")
+    np.testing.assert_array_equal(opened(tmp_path / "t").tensor, upper)
+
+
+def test_chunks_of_a_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
+    values = SPECIAL["SYMMETRIC"](60)
+    seen: list[int] = []
+
+    def count(block: np.ndarray) -> np.ndarray:
+        seen.append(block.shape[0])
+        return block
+
+    lazy = da.from_array(values, chunks=(10, 60)).map_blocks(count, dtype=float, meta=values[:0])
+    to_pycauset(array(lazy), tmp_path / "t", matrix_type="SYMMETRIC")
+    assert seen == [10] * 12
+    np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
+    seen.clear()
+    to_pycauset(array(lazy), tmp_path / "t", matrix_type="DENSE_FLOAT")
+    assert seen == [10] * 6
+
+
+def test_a_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path) -> None:
+    path, values = tmp_path / "t", SPECIAL["SYMMETRIC"](40)
+    task = to_pycauset(array(values).chunk(9), path, matrix_type="SYMMETRIC", compute=False)
+    assert not path.exists()
+    task.compute()
+    data = opened(path).chunk(row=7)
+    to_pycauset(data + data.tensor.T, path, matrix_type="SYMMETRIC")
+    np.testing.assert_array_equal(opened(path).tensor, values + values.T)
+
+
+# Facts.
+
+
+def test_the_seed_is_kept_where_pycauset_looks(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for seed in (0, 5, 2**64 - 1, np.int64(9)):
+        to_pycauset(array(square(3), attrs={"seed": seed}), path)
+        assert metadata_in(path.read_bytes())["seed"] == seed
+    for other in (-1, 2**64, "text", True, 1.5):
+        data = array(square(3), attrs={"seed": other})
+        to_pycauset(data, path)
+        assert metadata_in(path.read_bytes())["seed"] == 0
+        xr.testing.assert_identical(opened(path), data.to_dataset())
+    to_pycauset(array(square(3), attrs={"seed": 5}), path, seed=6)
+    assert metadata_in(path.read_bytes())["seed"] == 6
+    assert opened(path).tensor.attrs == {"seed": 5}
+
+
+def test_a_causal_set_stays_one(tmp_path: Path) -> None:
+    spacetime = {"type": "MinkowskiDiamond", "args": {"dimension": 2}}
+    content = pf.r1(
+        pf.metadata("CAUSAL", "BIT", 3, 3, seed=4, properties={"is_zero": False},
+                    object_type="CausalSet", n=3, spacetime=spacetime),
+        pf.triangle(np.triu(np.ones((3, 3), bool), 1)),
+    )  # fmt: skip
+    data, path = opened(content), tmp_path / "t"
+    to_pycauset(data, path)
+    metadata = metadata_in(path.read_bytes())
+    found = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
+    assert found == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
+    assert "properties" not in metadata
+    xr.testing.assert_identical(opened(path).load(), data.load())
+    for changed in (
+        data.isel(row=slice(2), col=slice(2)),
+        data.assign_coords(row=[1, 2, 3]).tensor.astype("i4"),
+    ):
+        to_pycauset(changed, path)
+        assert "object_type" not in metadata_in(path.read_bytes())
+    del data.tensor.attrs["spacetime"]
+    to_pycauset(data, path)
+    assert "spacetime" not in metadata_in(path.read_bytes())
+
+
+def written_note(tmp_path: Path, note: Any) -> bytes:
+    to_pycauset(array(square(2), name="x", attrs={"a": 1}), tmp_path / "t")
+    content = (tmp_path / "t").read_bytes()
+    metadata = metadata_in(content)
+    return pf.r1(metadata | {"xr_tensorfmt": note}, content[4096 : 4096 + 32])
+
+
+def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> str:
+    """A note that looks as if it were whole."""
+    values = array_to_json(np.arange(length), "labels")
+    labels = {
+        name: {"dims": dims, "attrs": {}, "values": values} for name, dims in coordinates.items()
+    }
+    return json.dumps({"version": 1, "tensors": {"tensor": tensor}, "coordinates": labels})
+
+
+@pytest.mark.parametrize(
+    ("note", "fault"),
+    [
+        ("{", "JSONDecodeError"),
+        ('{"tensors": {}}', "KeyError: 'version'"),
+        (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
+        (noted({"dims": ["a", "a"]}), r"two dims of 'tensor' have one name"),
+        (noted({"dims": ["a", 1]}), "the name 1 is no text"),
+        (noted({"name": "c"}, c=["row"]), "two variables have one name"),
+        (noted({}, c=["row", "col"]), "'c' has 1 dimensions"),
+        (noted({}, c=["row"], length=3), "dim 'row' has lengths 2 and 3"),
+        ("[" * 100_000, "RecursionError"),
+        (7, "TypeError"),
+        ('{"version": 2}', "ValueError: version 2"),
+        (" " * ((16 << 20) + 1), "a text of 16777217 characters, more than 16777216"),
+    ],
+    ids=lambda text: str(text)[:20],
+)
+def test_a_damaged_note_is_a_warning(tmp_path: Path, note: Any, fault: str) -> None:
+    with pytest.warns(TensorFormatWarning, match=f"is not used .*{fault}"):
+        data = opened(written_note(tmp_path, note))
+    assert data.tensor.dims == ("row", "col")
+    assert data.tensor.attrs["matrix_type"] == "DENSE_FLOAT"
+
+
+def test_names_that_are_asked_for_come_before_the_note(tmp_path: Path) -> None:
+    data = array(square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
+    to_pycauset(data, tmp_path / "t")
+    found = opened(tmp_path / "t", name="C", dims=("i", "j"))
+    xr.testing.assert_identical(found, data.rename("C").rename(a="i", b="j").to_dataset())
+
+
+# Version 2.
+
+
+@pytest.mark.parametrize("order", [0, 1, 3, 65])
+def test_version_2_is_what_0_2_8_writes(tmp_path: Path, order: int) -> None:
+    path, dense = tmp_path / "t", square(order)
+    flags, causal = bits(order, order), SPECIAL["CAUSAL"](order)
+    upper, vector = SPECIAL["TRIANGULAR_FLOAT"](order), numbers((order,), "i4")
+    shape = (order, order)
+    line, some = dense[:1].ravel(), flags[:1].ravel()
+    triangle = ("TRIANGULAR", "FLOAT64", *shape, pf.triangle(upper) or bytes(8))
+    for values, kind, expected in (
+        (causal, "CAUSAL", ("CAUSAL", "BIT", *shape, pf.triangle(causal) or bytes(8))),
+        (upper, "TRIANGULAR_FLOAT", triangle),
+        (flags, "DENSE_FLOAT", ("DENSE", "BIT", *shape, pf.dense_bits(flags, 8) or bytes(8))),
+        (dense, None, ("DENSE", "FLOAT64", *shape, dense.tobytes() or bytes(8))),
+        (np.eye(order), "IDENTITY", ("IDENTITY", "FLOAT64", *shape, b"")),
+        (vector, None, ("VECTOR", "INT32", order, 1, vector.tobytes() or bytes(4))),
+        (line, None, ("VECTOR", "FLOAT64", order, 1, line.tobytes() or bytes(8))),
+        (some, None, ("VECTOR", "BIT", order, 1, pf.bits_of(some, 8) or bytes(8))),
+    ):  # fmt: skip
+        for data in (array(values), array(values).chunk(9)):
+            to_pycauset(data, path, version="v2", matrix_type=kind, seed=3)
+            assert path.read_bytes() == pf.v2(*expected, seed=3)
+            np.testing.assert_array_equal(opened(path).tensor, values, strict=True)
+
+
+def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    to_pycauset(array(square(3)), path, version="v2", seed=5)
+    data = opened(path).load()
+    to_pycauset(data, path, version="v2")
+    xr.testing.assert_identical(opened(path).load(), data)
+    for more, part, message in (
+        ({"name": "x"}, "name", "no place for the name 'x'; rename it to 'tensor', or pass drop="),
+        ({"dims": ("a", "b")}, "dims", r"the dims \('a', 'b'\); rename them to \('row', 'col'\)"),
+        ({"coords": {"row": [1, 2, 3]}}, "coords", "the coordinate 'row'; leave out version="),
+        ({"attrs": {"units": "m"}}, "attrs", "the attribute 'units'; leave out version="),
+    ):
+        odd = array(square(3), **more)
+        with pytest.raises(ValueError, match=f"PyCauset 0.2 has .*{message}"):
+            to_pycauset(odd, path, version="v2")
+        to_pycauset(odd, path, version="v2", drop=[part])
+        np.testing.assert_array_equal(opened(path).tensor, odd)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        (np.zeros(()), {}, r"has no dimension, .* call expand_dims\('index'\) first, or write MAG"),
+        (np.zeros((2, 3, 4)), {}, r"has 3 dimensions, .* call stack\(row=\('dim_0', 'dim_1'\), cr"),
+        (np.zeros(3, "M8[s]"), {}, r"is datetime64\[s\], and PyCauset holds only bool, int8"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, "matrix_type='CAUSE' is none of those that P"),
+        (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
+        (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and a CAUSAL matrix has as many"),
+        (np.zeros((2, 2)), {"matrix_type": "CAUSAL"}, "is float64, and PyCauset's CAUSAL holds on"),
+        (np.zeros((2, 2), "f4"), {"matrix_type": "SYMMETRIC"}, "SYMMETRIC holds only float64; cho"),
+        (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector has at least one element"),
+        (np.zeros((2, 3)), {"version": "v2"}, "PyCauset 0.2 has only square matrices; leave out v"),
+        (np.zeros((2, 2), "i4"), {"version": "v2"}, "int32, and PyCauset 0.2 holds only bool, flo"),
+        (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "PyCauset 0.2 loads"),
+        (np.zeros((2, 2)), {"version": 1}, "version=1 is neither 'r1' nor 'v2'"),
+        (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
+        (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
+        (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "has no place in a UNIT_VECTOR"),
+        (np.eye(2), {"seed": 3, "region": {}}, "matrix_type= and seed= are for new files, and reg"),
+        (da.zeros((2**31, 2**31)), {}, "which no computer can address; write a part of it"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_held_is_said(
+    tmp_path: Path, values: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        to_pycauset(xr.DataArray(values), tmp_path / "t", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
+    numbers = da.arange(10, chunks=3)
+    unknown = xr.DataArray(numbers[numbers > 3], name="x")
+    with pytest.raises(
+        ValueError, match=r"dask does not know how long 'x' is; call compute_chunk_sizes\(\)"
+    ):
+        to_pycauset(unknown, tmp_path / "t")
+
+
+def test_layouts_that_are_only_read_say_so() -> None:
+    layout = Blocks.__new__(Blocks)
+    with pytest.raises(TypeError, match="values that lie as Blocks does are only read"):
+        element_of(layout)
+
+
+# Parts of files.
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "region"),
+    [
+        (lambda: square(20), None, {"row": slice(3, 9), "col": slice(1, 4)}),
+        (lambda: bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(8, 64)}),
+        (lambda: bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(16, 70)}),
+        (lambda: bits(20, 520), "DENSE_FLOAT", {"row": slice(0, 20)}),
+        (lambda: bits(70), "VECTOR", {"index": slice(64, 70)}),
+        (lambda: SPECIAL["CAUSAL"](70), "CAUSAL", {"row": slice(3, 68)}),
+        (lambda: SPECIAL["TRIANGULAR_INTEGER"](33), "TRIANGULAR_INTEGER", {"row": slice(2, 9)}),
+        (
+            lambda: SPECIAL["TRIANGULAR_FLOAT"](33),
+            "TRIANGULAR_FLOAT",
+            {"row": slice(2, 9), "col": slice(5, 21)},
+        ),
+    ],
+)
+def test_a_part_is_written_in_place(
+    tmp_path: Path, make: Callable[[], np.ndarray], kind: Any, region: dict[str, slice]
+) -> None:
+    path, values, other = tmp_path / "t", make(), make()
+    before, part = array(values), array(other).isel(region)
+    to_pycauset(before, path, matrix_type=kind)
+    size = path.stat().st_size
+    expected = before.copy(data=values.copy())
+    expected[region] = part
+    for data in (part, part.chunk(5)):
+        to_pycauset(data, path, region=region)
+        xr.testing.assert_identical(opened(path).load().tensor, expected)
+    assert path.stat().st_size == size
+    to_pycauset(expected, tmp_path / "whole", matrix_type=kind)
+    payload = slice(4096, -metadata_length(path))
+    whole = (tmp_path / "whole").read_bytes()
+    assert path.read_bytes()[payload] == whole[4096 : -metadata_length(tmp_path / "whole")]
+
+
+def metadata_length(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[48:56], "little")
+
+
+@pytest.mark.parametrize(
+    ("kind", "region", "message"),
+    [
+        ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write all of th"),
+        ("SYMMETRIC", {"row": slice(0, 8)}, "lie as Mirrored does are only read; write the whole"),
+        ("DIAGONAL", {"row": slice(0, 8)}, "lie as Diagonal does are only read; write the whole"),
+        ("IDENTITY", {"row": slice(0, 8)}, "lie as Diagonal does are only read; write the whole"),
+    ],
+)
+def test_parts_that_have_no_bytes_of_their_own_are_refused(
+    tmp_path: Path, kind: str, region: dict[str, slice], message: str
+) -> None:
+    data = array(SPECIAL[kind](20))
+    to_pycauset(data, tmp_path / "t", matrix_type=kind)
+    with pytest.raises(ValueError, match=message):
+        to_pycauset(data.isel(region), tmp_path / "t", region=region)
+
+
+def test_a_part_of_bits_begins_and_ends_with_a_byte(tmp_path: Path) -> None:
+    data = array(bits(4, 70))
+    to_pycauset(data, tmp_path / "t")
+    with pytest.raises(ValueError, match="8 elements of 'col' in a byte; begin and end at a mult"):
+        to_pycauset(data[:, 4:12], tmp_path / "t", region={"col": slice(4, 12)})
+
+
+def test_a_part_of_a_triangle_must_be_one_too(tmp_path: Path) -> None:
+    data = array(SPECIAL["CAUSAL"](20))
+    to_pycauset(data, tmp_path / "t")
+    with pytest.raises(ValueError, match=r"at \(15, 0\) is True, where a strict upper triangle"):
+        to_pycauset(~data[15:], tmp_path / "t", region={"row": slice(15, 20)})

@@ -1,0 +1,281 @@
+"""Values for a part of a file that is there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import magfiles as mf
+from xr_tensorfmt import SourceChangedError, to_file, to_mag
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.extents import Extents
+from xr_tensorfmt.layouts import Dense
+from xr_tensorfmt.layouts.view import Transposed
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources import Memory
+from xr_tensorfmt.write.blueprint import Placed
+from xr_tensorfmt.write.conversion import Conversion
+from xr_tensorfmt.write.tasks import writing
+
+
+def opened(path: Path) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt").load()
+
+
+def base() -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "a": (("x", "y"), np.arange(24, dtype="f4").reshape(4, 6)),
+            "b": ("y", np.arange(6, dtype="i2")),
+        },
+        {"x": [1.5, 2.5, 3.5, 4.5], "label": "text", "level": ("y", np.arange(6, dtype="i4"))},
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "a.mag"
+    to_mag(base(), file, encoding={"a": {"dtype": "bfloat16"}})
+    return file
+
+
+def patch(*shape: int, value: float = -1, dtype: str = "f4", dims=("x", "y")) -> xr.Dataset:
+    return xr.Dataset({"a": (dims, np.full(shape, value, dtype))})
+
+
+def test_only_the_region_changes(path: Path) -> None:
+    size = path.stat().st_size
+    to_mag(patch(2, 3), path, region={"x": slice(1, 3), "y": slice(-3, None)})
+    expected = base()
+    expected.a[1:3, 3:] = -1
+    xr.testing.assert_identical(opened(path), expected)
+    assert path.stat().st_size == size
+    assert xr.open_dataset(path, engine="tensorfmt").a.encoding["dtype"] == "bfloat16"
+    assert os.listdir(path.parent) == ["a.mag"]
+
+
+CONTENT = bytearray()  # of the module, as dask copies what it is given
+
+
+class InMemory:
+    def write(self, batches) -> None:
+        for extents, raw in batches:
+            position = 0
+            for at, count in zip(extents.starts, extents.lengths, strict=True):
+                CONTENT[at : at + count] = raw[position : position + count].tobytes()
+                position += count
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    axes = data.draw(st.permutations(range(len(lengths))))
+    before = np.arange(np.prod(lengths), dtype=">i4").reshape(lengths)
+    CONTENT[:] = b"head" + before.tobytes()
+    inner = Dense(tuple(lengths), Plain(np.dtype(">i4")), 4)
+    layout = Transposed(inner, tuple(axes))
+    cut, chunks = [], []
+    for length in layout.shape:
+        start = data.draw(st.integers(0, length))
+        stop = data.draw(st.integers(start, length))
+        middle = data.draw(st.integers(0, stop - start))
+        cut.append(slice(start, stop))
+        chunks.append((middle, stop - start - middle))
+    expected = before.transpose(axes).copy()
+    part = -1 - expected[tuple(cut)].astype("i4")
+    expected[tuple(cut)] = part
+
+    dims = [f"d{axis}" for axis in range(len(lengths))]
+    variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
+    origin = tuple(each.start for each in cut)
+    placed = Placed(variable, layout, Conversion("a", inner.element, exact=True), origin)
+    writing([placed], InMemory, lambda file, done: None).compute(scheduler="synchronous")
+    found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
+    np.testing.assert_array_equal(found, expected)
+    assert CONTENT[:4] == b"head"
+
+
+def test_dims_may_come_in_another_order(path: Path) -> None:
+    values = np.arange(4, dtype="f4").reshape(2, 2)
+    to_mag(xr.Dataset({"a": (("y", "x"), values)}), path, region={"x": slice(2), "y": slice(1, 3)})
+    np.testing.assert_array_equal(opened(path).a[:2, 1:3], values.T)
+
+
+def test_without_any_slice_whole_variables_are_written(path: Path) -> None:
+    to_file(base()[["b"]].drop_vars("level") * np.int16(2), path, region={})
+    xr.testing.assert_identical(opened(path), base().assign(b=base().b * np.int16(2)))
+
+
+def test_later_is_possible(path: Path) -> None:
+    task = to_mag(patch(1, 6).chunk(y=2), path, region={"x": slice(1)}, compute=False)
+    xr.testing.assert_identical(opened(path), base())
+    task.compute()
+    assert (opened(path).a[0] == -1).all()
+
+
+def test_empty_regions_change_nothing(path: Path) -> None:
+    to_mag(patch(0, 6), path, region={"x": slice(2, 2)})
+    xr.testing.assert_identical(opened(path), base())
+
+
+def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    path.write_bytes(mf.archive({"w": mf.put(np.arange(6, dtype="f2").reshape(2, 3))}))
+    dims = ("w_dim_0", "w_dim_1")
+    to_mag(xr.Dataset({"w": (dims, np.ones((2, 1), "f8"))}), path, region={"w_dim_1": slice(1, 2)})
+    np.testing.assert_array_equal(opened(path).w, [[0, 1, 2], [3, 1, 5]])
+
+
+def test_numbers_are_rounded_to_what_the_file_holds_only_if_asked(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'a' holds .*1\.1.*, which bfloat16 has no value for"):
+        to_mag(patch(1, 6, value=1.1), path, region={"x": slice(1)})
+    to_mag(
+        patch(1, 6, value=1.1), path, region={"x": slice(1)}, encoding={"a": {"dtype": "bfloat16"}}
+    )
+    assert (opened(path).a[0] == np.float32(1.1015625)).all()
+
+
+def refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=match):
+        to_mag(data, path, region=region, **options)
+    assert path.read_bytes() == before
+
+
+SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a", "b")]
+
+
+@pytest.mark.parametrize("wanted", SLICES, ids=map(str, SLICES))
+def test_a_region_is_made_of_slices_of_step_1(path: Path, wanted) -> None:
+    refused(patch(4, 6), path, {"x": wanted}, "give a slice of step 1")
+
+
+@pytest.mark.parametrize("wanted", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
+def test_a_region_is_as_long_as_what_is_written(path: Path, wanted: slice) -> None:
+    refused(patch(2, 6), path, {"x": wanted}, "along 'x', which has 4 in the file, but what is")
+
+
+def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
+    refused(patch(4, 2), path, {"x": slice(4)}, "is 6 along 'y', which has 6 in the file, but")
+
+
+def test_a_dimension_that_is_none_is_named(path: Path) -> None:
+    refused(patch(4, 6), path, {"z": slice(1)}, "names 'z', which is none of the dimensions 'x'")
+
+
+def test_a_variable_that_is_not_there_is_named(path: Path) -> None:
+    refused(patch(4, 6).rename(a="c"), path, {}, "has no variable 'c' but 'a', 'b', 'level'")
+
+
+def test_other_dims_are_an_error(path: Path) -> None:
+    refused(patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), and .* has \('x', 'y'\)")
+
+
+def test_labels_are_not_written_in_part(path: Path) -> None:
+    one = base()[["a"]].isel(x=slice(1))
+    refused(one, path, {"x": slice(1)}, r"coordinate 'x' would change .*; call drop_vars\('x'\)")
+
+
+def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
+    one = base()[["a"]].isel(x=slice(1)).drop_vars("x")
+    to_mag(one * 2, path, region={"x": slice(1)})
+    np.testing.assert_array_equal(opened(path).a[0], 2 * base().a[0])
+    region = {"x": slice(1)}
+    refused(one.assign_coords(label="other"), path, region, "coordinate 'label' is not as in")
+    refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is not as in")
+    refused(one.assign_coords(new=1), path, region, "coordinate 'new' is not as in")
+
+
+def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
+    refused(patch(4, 6, dtype="c8"), path, {}, "'a' is complex64, and MAG holds only bfloat16")
+    text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
+    refused(text, path, {}, "'b' is str32, and MAG holds only int16")
+    wanted = {"encoding": {"a": {"dtype": "float16"}}}
+    refused(patch(4, 6), path, {}, "wants 'a' as float16, and .* has it as bfloat16", **wanted)
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_a_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
+    lazy = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)[["a"]].drop_vars("x")
+    changed = lazy if chunks is None else (lazy + 1).astype("f4")
+    refused(changed.isel(x=[0]), path, {"x": slice(1)}, "still to be read from .*; call load")
+    link = path.parent / "link.mag"
+    link.symlink_to(path)
+    with pytest.raises(ValueError, match="still to be read"):
+        to_mag(changed.isel(x=[0]), link, region={"x": slice(1)})
+    to_mag(changed.isel(x=[0]).load(), path, region={"x": slice(1)})
+
+
+def test_another_file_is_read_while_one_is_changed(path: Path) -> None:
+    other = path.parent / "b.mag"
+    to_mag(base() * np.float32(2), other)
+    lazy = xr.open_dataset(other, engine="tensorfmt", chunks={})[["a"]].drop_vars("x")
+    to_mag(lazy.isel(x=[0]), path, region={"x": slice(1)})
+    np.testing.assert_array_equal(opened(path).a[0], 2 * base().a[0])
+
+
+def test_a_file_that_took_its_place_is_left_alone(path: Path) -> None:
+    task = to_mag(patch(1, 6), path, region={"x": slice(1)}, compute=False)
+    to_mag(xr.Dataset({"other": ("z", np.zeros(9, "i4"))}), path)
+    before = path.read_bytes()
+    with pytest.raises(SourceChangedError, match="it has been replaced since then"):
+        task.compute()
+    assert path.read_bytes() == before
+
+
+def test_reads_from_before_notice(path: Path) -> None:
+    lazy = xr.open_dataset(path, engine="tensorfmt")
+    to_mag(patch(1, 6), path, region={"x": slice(1)})
+    with pytest.raises(SourceChangedError):
+        lazy.load()
+
+
+def test_mode_x_and_region_exclude_each_other(path: Path) -> None:
+    refused(patch(4, 6), path, {}, "mode='x' wants no file, and region= one", mode="x")
+
+
+def test_without_a_file_there_is_no_region(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        to_mag(patch(4, 6), tmp_path / "none.mag", region={})
+
+
+def test_a_store_has_no_regions() -> None:
+    with pytest.raises(ValueError, match="no way to change a part of an object"):
+        to_mag(patch(4, 6), "s3://bucket/a.mag", region={})
+
+
+def write_rows(path: str, first: int) -> None:
+    for row in range(first, 64, 2):
+        values = np.full((1, 1000), row, "f4")
+        to_mag(xr.Dataset({"a": (("x", "y"), values)}), path, region={"x": slice(row, row + 1)})
+
+
+def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(xr.Dataset({"a": (("x", "y"), np.zeros((64, 1000), "f4"))}), path)
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=write_rows, args=(str(path), first)) for first in (0, 1)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(60)
+        assert each.exitcode == 0
+    expected = np.broadcast_to(np.arange(64)[:, np.newaxis], (64, 1000))
+    np.testing.assert_array_equal(opened(path).a, expected)
+
+
+def test_extents_of_a_region_do_not_touch_its_neighbours() -> None:
+    layout = Dense((4, 6), Plain(np.dtype("<f4")), 100)
+    extents = layout.extents(Selection((4, 6), (slice(1, 3, 1), slice(3, 6, 1))))
+    assert isinstance(extents, Extents)
+    assert extents.starts.tolist() == [136, 160]
+    assert extents.lengths.tolist() == [12, 12]

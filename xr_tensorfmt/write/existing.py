@@ -1,0 +1,60 @@
+"""A local file that is written into where it stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.write.placing import opened, write_batches
+
+
+@dataclass(frozen=True)
+class ExistingFile:
+    """A file whose header stays as it is; what is written takes the place of what was there.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    identity : tuple of int
+        What tells it from another file that has taken its place.
+    """
+
+    path: str
+    identity: tuple[int, ...]
+
+    @classmethod
+    def at(cls, path: str) -> ExistingFile:
+        """Take note of the file at a path."""
+        return cls(path, _identity(path))
+
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+        """Put bytes into their places; as `Draft.write`."""
+        if _identity(self.path) != self.identity:
+            raise SourceChangedError(
+                self.path,
+                "the file",
+                "another one",
+                "the one whose header was read",
+                "it has been replaced since then; call the writer again",
+            )
+        write_batches(self.path, batches)
+
+    def begin(self) -> ExistingFile:
+        """Nothing is to be made; the file is there."""
+        return self
+
+    def sync(self, done: Sequence[Any]) -> None:
+        """Wait until the disk has all of it."""
+        del done  # what must come before
+        with opened(self.path) as descriptor:
+            os.fsync(descriptor)
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size

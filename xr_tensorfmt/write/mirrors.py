@@ -1,0 +1,81 @@
+"""A second look at matrices of which one half is stored: the other must be its mirror image.
+
+A chunk has one half of what is to be compared, and the other half may be anywhere in the matrix.
+So all is written first, and then every chunk is computed once more and compared with what a reader
+of the file will see. That takes the time twice, but never more than a few chunks of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from xr_tensorfmt.elements import Array
+from xr_tensorfmt.sources import open_source
+from xr_tensorfmt.write.blocks import Blocks
+from xr_tensorfmt.write.blueprint import Placed
+from xr_tensorfmt.write.draft import Draft
+from xr_tensorfmt.write.tasks import writing
+from xr_tensorfmt.write.unstored import refusal
+
+
+class MirrorCheck(Blocks):
+    """Blocks that are compared with what is in a file, in place of being written to it."""
+
+    def write(self, number: int, values: Array, file: Any) -> None:
+        """Refuse values that are not what the file shows in their place.
+
+        Parameters
+        ----------
+        number : int
+            The block.
+        values : ndarray
+            Its values.
+        file : Draft
+            The file, in which all values are by now.
+
+        Raises
+        ------
+        ValueError
+            A value below the diagonal is not the mirror image of the one above it.
+        """
+        selection = self.selection(number)
+        stored = self.layout.read(open_source(file.path), selection)
+        converted = self.conversion.apply(self.plain(values, selection.shape))
+        equal = (stored == converted) | ((stored != stored) & (converted != converted))
+        if not equal.all():
+            position = int(equal.argmin())
+            index = selection.index_of(position)
+            words = f"that at {index[::-1]} makes it {stored.flat[position]}"
+            raise refusal(index, converted.flat[position], words, self.layout)
+
+
+def check_mirrored(placed: Iterable[Placed], draft: Draft) -> None:
+    """Compare variables with a file that they have been written to.
+
+    This is a computation of its own, within the last task of the writing: as a part of the same
+    one, chunks would be kept from the first time on, all of them.
+
+    Parameters
+    ----------
+    placed : iterable of Placed
+        The variables.
+    draft : Draft
+        The file.
+
+    Raises
+    ------
+    ValueError
+        One of them has halves that are not mirror images of each other.
+    """
+    comparison = writing(placed, partial(_itself, draft), _nothing, MirrorCheck)
+    comparison.compute(scheduler="threads")  # type: ignore[no-untyped-call]
+
+
+def _itself(draft: Draft) -> Draft:
+    return draft
+
+
+def _nothing(draft: Draft, done: Sequence[Any]) -> None:
+    del draft, done
