@@ -27,15 +27,16 @@ def opened(path, **options) -> xr.Dataset:
 
 
 def note_of(content: bytes) -> bytes:
-    return content[content.index(b"XRTENSOR") :][16:4088]
+    """The note with the zeros behind it: the number of pairs is before the page."""
+    return content[content.index(b"XRTENSOR") + 16 : 4088]
 
 
 def oracle(values: np.ndarray, note: bytes, names: str, *before: bytes, keep=None) -> bytes:
     """A file of the elements with any bit set, by their index, from the specification."""
     flat = values.ravel(order="F")
-    bits = flat.view(np.uint8).reshape(flat.size, -1).any(axis=1)
+    bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize).any(axis=1)
     indices = [int(i) for i in np.flatnonzero(bits) if keep is None or keep(int(i))]
-    chunks = (*before, tf.chunk(b"XRTENSOR", note[: len(note) - sum(map(len, before))]))
+    chunks = (*before, tf.chunk(b"XRTENSOR", note))
     return tf.index_value(values.shape, indices, flat[indices], *chunks, names=names)
 
 
@@ -96,11 +97,11 @@ def test_values_that_differ_each_time_are_refused(other, word, tmp_path) -> None
     (tmp_path / "t").write_bytes(b"before")
     calls = itertools.count()
 
-    def unstable(block):
-        return np.arange(5.0) < (2 if next(calls) == 0 else other) if block.size else block
+    def unstable() -> np.ndarray:
+        return (np.arange(5) < (2 if next(calls) == 0 else other)).astype("f8")
 
-    array = da.zeros(5, chunks=5).map_blocks(unstable, dtype="?", meta=np.empty(0, "?"))
-    ds = xr.Dataset({"tensor": ("a", array.astype("f8"))})
+    array = da.from_delayed(dask.delayed(unstable, pure=False)(), (5,), "f8")
+    ds = xr.Dataset({"tensor": ("a", array)})
     message = f"2 values of a chunk were not zero when they were counted, and {word} when they"
     with pytest.raises(ValueError, match=message):
         to_tens(ds, tmp_path / "t", sparse=True)
@@ -115,11 +116,12 @@ class Tracked(np.ndarray):
 class Loader:
     """Makes chunks and knows how many there are at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
         self.lock, self.live, self.most, self.loads = threading.Lock(), 0, 0, 0
 
     def __call__(self, block_id=None) -> np.ndarray:
-        made = np.full((1, 4000), block_id[0] % 2, float).view(Tracked)
+        made = np.full(self.shape, sum(block_id) % 2, float).view(Tracked)
         with self.lock:
             self.loads += 1
             self.live += 1
@@ -133,7 +135,7 @@ class Loader:
 
 
 def test_both_passes_hold_few_chunks_at_a_time(tmp_path) -> None:
-    loader = Loader()
+    loader = Loader((1, 4000))
     chunks = ((1,) * 64, (4000,))
     array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
     with dask.config.set(num_workers=4):
@@ -182,6 +184,7 @@ if __name__ == "__main__":
         xr_tensorfmt.to_tens(back, sys.argv[1], sparse=True)
         stored = xr.open_dataset(sys.argv[1], engine="tensorfmt", sparse="stored", chunks={})
         xr_tensorfmt.to_tens(stored, sys.argv[1])
+        xr_tensorfmt.to_tens(ds, sys.argv[1], sparse=True, compute=False).compute()
         xr.testing.assert_identical(xr.open_dataset(sys.argv[1], engine="tensorfmt"), ds)
         print("written")
 """
@@ -195,18 +198,11 @@ def test_a_cluster_of_processes_writes_pairs(tmp_path) -> None:
     assert run.stdout == "written\n", run.stderr
 
 
-def test_pairs_are_not_streamed_to_stores(tmp_path) -> None:
-    ds = xr.Dataset({"tensor": ("a", np.zeros(3))})
-    for path, options in (("memory://t", {}), (tmp_path / "t", {"fs": object()})):
-        with pytest.raises(ValueError, match=r"/t: pairs are written to local files only.* copy"):
-            to_tens(ds, path, sparse=True, **options)
-
-
 def test_version_0_9_has_no_pairs(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("a", np.eye(3)[0])})
     to_tens(ds, tmp_path / "t", sparse=True)
     for data, sparse in ((ds, True), (opened(tmp_path / "t", sparse="stored"), False)):
-        with pytest.raises(ValueError, match="version 0.9 has no pairs of index and value; write"):
+        with pytest.raises(ValueError, match=r"version 0\.9 has no pairs of index and val"):
             to_tens(data, tmp_path / "u", version="0.9", sparse=sparse)
 
 
@@ -223,7 +219,8 @@ def dense(shape: tuple[int, ...] = (3, 4, 2)) -> xr.Dataset:
 def test_stored_pairs_are_written_as_they_were_opened(chunks, tmp_path) -> None:
     ds = dense()
     to_tens(ds.chunk(left=2, q=2), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored", chunks=chunks)
+    stored = opened(tmp_path / "t", sparse="stored")
+    stored = stored if chunks is None else stored.chunk(chunks)
     assert stored["T"].dims == ("entry",)
     assert list(stored.coords) == ["left", "q", "r", "time"]
     assert stored.attrs == {"title": "some"}
@@ -401,10 +398,8 @@ def test_bytes_of_packed_pairs_are_those_of_the_specification(tmp_path) -> None:
     )
     content = (tmp_path / "t").read_bytes()
     chunk = tf.symmetry("-x", "ba", packed=True)
-    note = note_of(content) + bytes(len(chunk))
-    expected = oracle(values, note, "ab", chunk, keep=lambda i: i % 4 >= i // 4)
-    assert len(content) == len(expected)
-    assert content == expected
+    first = oracle(values, note_of(content), "ab", chunk, keep=lambda i: i % 4 >= i // 4)
+    assert content == first
 
 
 def test_packed_files_are_packed_again_also_transposed(conformance, tmp_path) -> None:
@@ -465,7 +460,7 @@ def test_symmetries_are_texts_and_need_pairs(tmp_path) -> None:
     array = xr.DataArray(np.ones((2, 2)), dims=("a", "b"))
     with pytest.raises(TypeError, match=r"symmetries=\[3\] is not a list of texts such as '-x ba"):
         to_tens(array, tmp_path / "t", sparse=True, symmetries=[3])
-    with pytest.raises(ValueError, match="symmetries='x ba' leaves elements out.*sparse=True too"):
+    with pytest.raises(ValueError, match=r"symmetries='x ba' leaves elements out.*sparse=True too"):
         to_tens(array, tmp_path / "t", symmetries="x ba")
 
 
@@ -490,17 +485,12 @@ def test_components_go_together_under_symmetries(tmp_path) -> None:
 
 
 def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
-    loader = Loader()
-
-    def load(block_id=None):
-        return loader(block_id)[:, :4].repeat(4, axis=0) * 0 + 1
-
-    count = 16
-    array = da.map_blocks(
-        load, chunks=((4,) * count, (4,) * count), dtype=float, meta=np.empty((0, 0))
-    )
+    loader, count = Loader((8, 8)), 16
+    chunks = ((8,) * count,) * 2
+    array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
     ds = xr.Dataset({"tensor": (("a", "b"), array)})
-    with dask.config.set(num_workers=4):
+    with dask.config.set(num_workers=4), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
         to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
     assert loader.loads == 3 * count**2
     assert loader.most <= 24

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xarray import Variable
@@ -50,3 +51,16 @@ class Blueprint:
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A file that is planned when its values have been looked at.
+
+    Parameters
+    ----------
+    look : callable
+        Computes what must be known of the values, without keeping them, and makes the Blueprint.
+    """
+
+    look: Callable[[], Blueprint]

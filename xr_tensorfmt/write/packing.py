@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import singledispatch
+from math import prod
 
 import numpy as np
 
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.layouts import Dense, Layout, Pairs
+from xr_tensorfmt.layouts import Dense, Layout
 from xr_tensorfmt.layouts.view import Transposed
 from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.sources import Source
@@ -70,6 +71,23 @@ def units(layout: Layout) -> tuple[int, ...]:
         where an axis cannot be cut.
     """
     return (1,) * len(layout.shape)
+
+
+@singledispatch
+def bytes_each(layout: Layout) -> float:
+    """Bytes of the file for each element; less than one for bits.
+
+    Parameters
+    ----------
+    layout : Layout
+        How the values lie in the file; it has elements.
+
+    Returns
+    -------
+    float
+    """
+    stored = layout.extents(Selection.everything(layout.shape)).nbytes
+    return stored / prod(layout.shape)
 
 
 @singledispatch
@@ -162,9 +180,3 @@ def _(layout: Transposed) -> Element:
 def _(layout: Transposed) -> tuple[int, ...]:
     inner = units(layout.inner)
     return tuple(inner[axis] for axis in layout.axes)
-
-
-@units.register
-def _(layout: Pairs) -> tuple[int, ...]:
-    """A value goes with all of its components."""
-    return (1,) * len(layout.lengths) + (WHOLE,) * (layout.components > 1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,29 +15,15 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts import Pairs
+from xr_tensorfmt.layouts import Layout, Pairs
 from xr_tensorfmt.layouts.pairtable import INDEX_BYTES
-from xr_tensorfmt.write.packing import BATCH, Packed, raw_bytes
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources.base import Source
+from xr_tensorfmt.write.grid import Chunks
+from xr_tensorfmt.write.packing import BATCH, WHOLE, Packed, bytes_each, pack, raw_bytes, units
 
 Found = tuple[Integers, Array]
 """Global indices, ascending, and the stored values there, each with its components."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """Which elements of a tensor a block has, and its values.
-
-    Parameters
-    ----------
-    start : tuple of int
-        Index of its first element, without that of the component.
-    values : ndarray
-        The values, axes in the order of the file; components are the last axis, where there are
-        several.
-    """
-
-    start: tuple[int, ...]
-    values: Array
 
 
 def pair_dtype(stored: np.dtype[Any], components: int) -> np.dtype[Any]:
@@ -54,15 +44,84 @@ def pair_dtype(stored: np.dtype[Any], components: int) -> np.dtype[Any]:
     return np.dtype([("index", "<u8"), ("value", stored, (components,))])
 
 
-def found(layout: Pairs, box: Box) -> Iterator[Found]:
+@dataclass(frozen=True, eq=False)
+class CountedPairs(Layout):
+    """Pairs whose number is known for each block in which they are written.
+
+    Parameters
+    ----------
+    pairs : Pairs
+        The tensor, all its pairs, and where the first of them is.
+    chunks : tuple of tuple of int
+        Lengths of the blocks along each axis.
+    counts : ndarray of int64
+        How many pairs each block has, blocks in C order.
+    """
+
+    pairs: Pairs
+    chunks: Chunks
+    counts: Integers
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the tensor."""
+        return self.pairs.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.pairs.dtype
+
+    @cached_property
+    def _starts(self) -> list[list[int]]:
+        return [list(accumulate(lengths, initial=0)) for lengths in self.chunks]
+
+    @cached_property
+    def _stops(self) -> Integers:
+        return np.cumsum(self.counts)
+
+    def numbers(self, selection: Selection) -> tuple[int, int]:
+        """Number of the first pair of a block, and that behind its last; or those of all."""
+        if selection.size == prod(self.shape):
+            return 0, self.pairs.count
+        begins = [entry.start for entry in selection.entries if isinstance(entry, slice)]
+        block = [bisect_right(*each) - 1 for each in zip(self._starts, begins, strict=True)]
+        number = int(np.ravel_multi_index(block, tuple(map(len, self.chunks))))
+        stop = int(self._stops[number])
+        return stop - int(self.counts[number]), stop
+
+    def extents(self, selection: Selection) -> Extents:
+        """The pairs of a block, or all of them."""
+        first, stop = self.numbers(selection)
+        if first == stop:
+            return Extents.none()
+        stride, begin = self.pairs.table.stride, self.pairs.offset
+        return Extents.single(begin + first * stride, begin + stop * stride)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """That of the tensor."""
+        return self.pairs.chunk_shape(target)
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read a selection, which may be any."""
+        return self.pairs.read(source, selection)
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read single elements."""
+        return self.pairs.read_points(source, points)
+
+
+def found(layout: Pairs, selection: Selection, values: Array) -> Iterator[Found]:
     """The elements of a block that are stored.
 
     Parameters
     ----------
     layout : Pairs
         The tensor. Of the elements that its symmetries relate, the first one stands for all.
-    box : Box
-        The block.
+    selection : Selection
+        Which elements the block has: slices of step 1, and all components.
+    values : ndarray
+        The values.
 
     Yields
     ------
@@ -70,64 +129,65 @@ def found(layout: Pairs, box: Box) -> Iterator[Found]:
         A batch of them. What has any bit set is stored: NaN and the negative zero too.
     """
     rank, components = len(layout.lengths), layout.components
-    lengths = box.values.shape[:rank]
-    stored = layout.element.encode(box.values).reshape(-1, components)
+    starts = [entry.start for entry in selection.entries[:rank] if isinstance(entry, slice)]
+    stored = layout.element.encode(values).reshape(-1, components)
     step = max(1, BATCH // (components * stored.itemsize))
     for first in range(0, len(stored), step):
         positions = first + np.flatnonzero(_has_bits(stored[first : first + step]))
-        index = _global(positions, lengths, box.start, layout.lengths)
+        index = _global(positions, values.shape[:rank], starts, layout.lengths)
         for operation in layout.orbit[1:]:
             kept = operation.images(index, layout.lengths) >= index
             positions, index = positions[kept], index[kept]
         yield index, stored[positions]
 
 
-def count(layout: Pairs, box: Box) -> int:
-    """How many elements of a block are stored."""
-    return sum(index.size for index, _ in found(layout, box))
+def count(layout: Pairs, selection: Selection, values: Array) -> int:
+    """How many elements of a block are stored; as `found`."""
+    return sum(index.size for index, _ in found(layout, selection, values))
 
 
-def pack_pairs(layout: Pairs, box: Box, first: int, expected: int) -> Iterator[Packed]:
-    """The pairs of a block as bytes.
-
-    Parameters
-    ----------
-    layout : Pairs
-        The tensor, and where its first pair is.
-    box : Box
-        The block.
-    first : int
-        Number of the first of its pairs.
-    expected : int
-        How many there are.
-
-    Yields
-    ------
-    tuple of (Extents, ndarray of uint8)
-        A batch of pairs.
-
-    Raises
-    ------
-    ValueError
-        There are more or fewer, for which no place was left.
-    """
-    dtype = pair_dtype(layout.element.stored, layout.components)
-    done = 0
-    for index, values in found(layout, box):
-        pairs = np.empty(index.size, dtype=dtype)
-        pairs["index"], pairs["value"] = index, values
+@pack.register
+def _(layout: CountedPairs, selection: Selection, values: Array) -> Iterator[Packed]:
+    pairs, (first, stop) = layout.pairs, layout.numbers(selection)
+    dtype = pair_dtype(pairs.element.stored, pairs.components)
+    done = first
+    for index, stored in found(pairs, selection, values):
+        made = np.empty(index.size, dtype=dtype)
+        made["index"], made["value"] = index, stored
+        begin = pairs.offset + done * dtype.itemsize
         done += index.size
-        if done > expected:
+        if done > stop:
             break
-        begin = layout.offset + (first + done - index.size) * dtype.itemsize
         if index.size:
-            yield Extents.single(begin, begin + pairs.nbytes), raw_bytes(pairs)
-    if done != expected:
+            yield Extents.single(begin, begin + made.nbytes), raw_bytes(made)
+    if done != stop:
         raise ValueError(
-            f"{expected} values of a chunk were not zero when they were counted, and "
-            f"{'more' if done > expected else done} when they were written; they must be the same "
-            "each time they are computed, so call load() or persist() first"
+            f"{stop - first} values of a chunk were not zero when they were counted, and "
+            f"{'more' if done > stop else done - first} when they were written; they must be the "
+            "same each time they are computed, so call load() or persist() first"
         )
+
+
+@units.register
+def _(layout: Pairs) -> tuple[int, ...]:
+    """A value goes with all of its components."""
+    return (1,) * len(layout.lengths) + (WHOLE,) * (layout.components > 1)
+
+
+@units.register
+def _(layout: CountedPairs) -> tuple[int, ...]:
+    return units(layout.pairs)
+
+
+@bytes_each.register
+def _(layout: Pairs) -> float:
+    """As if no element were zero."""
+    return layout.table.stride / layout.components
+
+
+@bytes_each.register
+def _(layout: CountedPairs) -> float:
+    return bytes_each(layout.pairs)
 
 
 def _has_bits(stored: Array) -> NDArray[np.bool_]:
@@ -141,11 +201,11 @@ def _has_bits(stored: Array) -> NDArray[np.bool_]:
 
 
 def _global(
-    positions: Integers, block: tuple[int, ...], start: tuple[int, ...], whole: tuple[int, ...]
+    positions: Integers, block: tuple[int, ...], starts: Sequence[int], whole: tuple[int, ...]
 ) -> Integers:
     """Flat positions in a block as flat positions in the tensor."""
     if not block:
         return positions
     along = np.unravel_index(positions, block)
-    index = tuple(each + first for each, first in zip(along, start, strict=True))
+    index = tuple(each + first for each, first in zip(along, starts, strict=True))
     return np.ravel_multi_index(index, whole).astype(np.int64, copy=False)

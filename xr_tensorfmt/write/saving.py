@@ -9,21 +9,24 @@ from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 
 from xr_tensorfmt.layouts import Mirrored
-from xr_tensorfmt.write.blueprint import Blueprint, Placed
+from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
 from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.tasks import writing
 
 
-def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> Delayed | None:
+def save(
+    blueprint: Blueprint | Survey, path: str, *, replace: bool, compute: bool
+) -> Delayed | None:
     """Write a file.
 
     Parameters
     ----------
-    blueprint : Blueprint
-        What it will be.
+    blueprint : Blueprint or Survey
+        What it will be, or what tells that.
     path : str
         Where.
     replace : bool
@@ -42,7 +45,12 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
         The system refuses; what was there before is unchanged.
     """
     target = os.path.abspath(os.path.expanduser(path))
-    draft = draft_for(target, blueprint.size, uuid.uuid4().hex[:8], replace=replace)
+    size = 0 if isinstance(blueprint, Survey) else blueprint.size
+    # What can be refused is refused before any value is computed.
+    draft = draft_for(target, size, uuid.uuid4().hex[:8], replace=replace)
+    if isinstance(blueprint, Survey):
+        later = partial(_save_surveyed, blueprint, target, replace)
+        return later() if compute else _one_task(later)
     if not compute:
         return _tasks(blueprint, draft.begin)
     try:
@@ -54,6 +62,17 @@ def save(blueprint: Blueprint, path: str, *, replace: bool, compute: bool) -> De
             error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
     return None
+
+
+def _save_surveyed(survey: Survey, path: str, replace: bool) -> None:
+    save(survey.look(), path, replace=replace, compute=True)
+
+
+def _one_task(call: Callable[[], None]) -> Delayed:
+    """A task that computes by itself, on the same threads or workers."""
+    name = f"save-{uuid.uuid4().hex}"
+    graph = HighLevelGraph({name: {name: (call,)}}, {name: set()})
+    return Delayed(name, graph)  # type: ignore[no-untyped-call]
 
 
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:

@@ -16,6 +16,7 @@ from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts.orbits import Operation
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks
+from xr_tensorfmt.write.surveying import each_block
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,17 +112,8 @@ def checked(array: da.Array, invariance: Invariance) -> da.Array:
         An element for each block.
     """
     partners = [_partner(array, operation) for operation in invariance.operations]
-    blocks: Any = da
-    tasks: da.Array = blocks.map_blocks(
-        invariance.check,
-        array,
-        *partners,
-        starts=[list(accumulate(lengths, initial=0)) for lengths in array.chunks],
-        dtype=np.bool_,
-        chunks=tuple((1,) * len(lengths) for lengths in array.chunks),
-        meta=np.empty((0,) * array.ndim, dtype=np.bool_),
-    )
-    return tasks
+    starts = [list(accumulate(lengths, initial=0)) for lengths in array.chunks]
+    return each_block(invariance.check, np.bool_, array, *partners, starts=starts)
 
 
 def even_chunks(chunks: Chunks, item: int, operations: Sequence[Operation]) -> Chunks:

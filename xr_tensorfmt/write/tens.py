@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any, Unpack
 
@@ -10,8 +9,7 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.formats.tens.header import INDEX_VALUE_FLAG
-from xr_tensorfmt.sources import is_remote
-from xr_tensorfmt.write.blueprint import Blueprint
+from xr_tensorfmt.write.blueprint import Blueprint, Survey
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.tens_dense import plan_chunked, plan_raw
@@ -73,18 +71,13 @@ def to_tens(
             f"symmetries={symmetries!r} leaves elements out, and TENS can do that only in pairs; "
             "pass sparse=True too"
         )
-    if sparse and (options.get("fs") is not None or is_remote(path)):
-        raise ValueError(
-            f"{os.fspath(path)}: pairs are written to local files only, as their number is not "
-            "known before; write a local file and copy it"
-        )
     plan = partial(plan_tens, version=version, sparse=sparse, symmetries=symmetries)
     return Job(**options).run(data, path, "TENS", plan)
 
 
 def plan_tens(
     subject: Subject, version: Version, *, sparse: bool, symmetries: Symmetries | None
-) -> Blueprint:
+) -> Blueprint | Survey:
     """Arrange a Dataset as a TENS file.
 
     Parameters
@@ -96,7 +89,7 @@ def plan_tens(
 
     Returns
     -------
-    Blueprint
+    Blueprint or Survey
     """
     stored = are_stored_pairs(subject.only[1])
     if version == "0.9":
@@ -120,4 +113,6 @@ def plan_tens(
         stated = inherited(facts, tensor.header, was, tensor.dims, pack=sparse)
     else:
         stated = given(subject.path, symmetries, tensor.header)
-    return (plan_pairs if sparse else plan_chunked)(subject, tensor, stated)
+    if sparse:
+        return plan_pairs(subject, tensor, stated)
+    return plan_chunked(subject, tensor, stated)
