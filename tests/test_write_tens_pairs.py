@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import tracemalloc
 import weakref
 from math import prod
 
@@ -495,3 +496,21 @@ def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
     assert loader.loads == 3 * count**2
     assert loader.most <= 24
     xr.testing.assert_identical(opened(tmp_path / "t"), ds)
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, monkeypatch) -> None:
+    values = np.random.default_rng(0).random((1200, 1200))
+    values = np.where(values + values.T > 1.9, 1.0, 0)
+    to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
+    monkeypatch.setattr(symmetrychecks, "TARGET", 200_000)
+    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 200_000)
+    ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=200_000, io="read")
+    tracemalloc.start()
+    try:
+        to_tens(ds, tmp_path / "u", sparse=True, symmetries="x ba")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < values.nbytes / 2
+    xr.testing.assert_identical(opened(tmp_path / "u"), ds)

@@ -16,7 +16,8 @@ from xr_tensorfmt.formats.tens.notechunk import TENSOR
 from xr_tensorfmt.formats.tens.storage import COUNT_BYTES
 from xr_tensorfmt.formats.tens.symmetry import Symmetry, operation
 from xr_tensorfmt.layouts import Pairs, column_major
-from xr_tensorfmt.write.blocks import Blocks, cut
+from xr_tensorfmt.lazyarray import unchunked
+from xr_tensorfmt.write.blocks import Blocks, cut, in_file_order
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.notes import encoded, one_tensor
@@ -41,6 +42,9 @@ class PairPlan:
         The values, axes in the order of the file.
     blocks : Blocks
         Their blocks; the layout is `Pairs`, as if no element were zero.
+    free : Variable
+        The same values, which can be cut in another way without being gathered, if they are only
+        to be read.
     invariance : Invariance
         What must hold for the values.
     """
@@ -48,6 +52,7 @@ class PairPlan:
     head: bytes
     variable: Variable
     blocks: Blocks
+    free: Variable
     invariance: Invariance
 
     def blueprint(self) -> Blueprint:
@@ -67,7 +72,7 @@ class PairPlan:
         if self.invariance.operations:
             self._check()
         counts = self._counts()
-        total, bound = int(counts.sum()), self._bound
+        total, bound = int(counts.sum()), pairs_of(self.blocks)
         layout = CountedPairs(replace(bound, count=total), self.blocks.chunks, counts)
         number = Piece(len(self.head), total.to_bytes(COUNT_BYTES, "little"))
         return Blueprint(
@@ -76,29 +81,46 @@ class PairPlan:
             (Placed(self.variable, layout, self.blocks.conversion),),
         )
 
-    @property
-    def _bound(self) -> Pairs:
-        assert isinstance(self.blocks.layout, Pairs)
-        return self.blocks.layout
-
     def _check(self) -> None:
         item = self.variable.dtype.itemsize
         even = even_chunks(self.blocks.chunks, item, self.invariance.operations)
-        checked(as_dask(self.variable, even), self.invariance).compute()  # type: ignore[no-untyped-call]
+        checked(as_dask(self.free, even), self.invariance).compute()  # type: ignore[no-untyped-call]
 
     def _counts(self) -> Integers:
         array = as_dask(self.variable, self.blocks.chunks)
-        counts: Any = each_block(self._count, np.int64, array)
+        # What is called must not hold the values, or dask would take them for a part of it.
+        counts: Any = each_block(counted, np.int64, array, blocks=self.blocks)
         return np.ravel(counts.compute())
 
-    def _count(self, values: Any, block_id: tuple[int, ...] = ()) -> NDArray[np.int64]:
-        """How many pairs a block has."""
-        shape = tuple(map(len, self.blocks.chunks))
-        number = int(np.ravel_multi_index(block_id, shape)) if block_id else 0
-        selection = self.blocks.selection(number)
-        plain = self.blocks.plain(values, selection.shape)
-        found = count(self._bound, selection, self.blocks.conversion.apply(plain))
-        return np.full((1,) * len(block_id), found, dtype=np.int64)
+
+def pairs_of(blocks: Blocks) -> Pairs:
+    """The layout of blocks, which is `Pairs`."""
+    assert isinstance(blocks.layout, Pairs)
+    return blocks.layout
+
+
+def counted(values: Any, *, blocks: Blocks, block_id: tuple[int, ...] = ()) -> NDArray[np.int64]:
+    """How many pairs a block has.
+
+    Parameters
+    ----------
+    values : ndarray, or what numpy can make one of
+        Its values.
+    blocks : Blocks
+        All blocks.
+    block_id : tuple of int
+        Its number along each axis.
+
+    Returns
+    -------
+    ndarray
+        One element, and as many axes as the block.
+    """
+    shape = tuple(map(len, blocks.chunks))
+    selection = blocks.selection(int(np.ravel_multi_index(block_id, shape)) if block_id else 0)
+    converted = blocks.conversion.apply(blocks.plain(values, selection.shape))
+    number = count(pairs_of(blocks), selection, converted)
+    return np.full((1,) * len(block_id), number, dtype=np.int64)
 
 
 def plan_pairs(
@@ -130,8 +152,10 @@ def plan_pairs(
         return Blueprint(begin, (Piece(0, head),), ())
     layout = Pairs(lengths, element, tensor.components, begin, prod(lengths), orbit)
     inner = column_major(layout, trailing=int(tensor.components > 1))
-    variable, blocks = cut(Placed(tensor.variable, inner, tensor.conversion))
+    placed = Placed(tensor.variable, inner, tensor.conversion)
+    variable, blocks = cut(placed)
+    free = in_file_order(replace(placed, variable=unchunked(tensor.variable))).variable
     operations = [operation(each, tensor.header) for each in packed]
     dims, texts = tensor.dims[::-1], list(map(str, packed))
     invariance = Invariance(tensor.conversion, dims, operations, texts)
-    return Survey(PairPlan(head, variable, blocks, invariance).blueprint)
+    return Survey(PairPlan(head, variable, blocks, free, invariance).blueprint)
