@@ -20,7 +20,7 @@ from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, writable_chunks
-from xr_tensorfmt.write.packing import Packed, pack, units
+from xr_tensorfmt.write.packing import Packed, bytes_each, pack, units
 
 
 class Writable(Protocol):
@@ -154,7 +154,7 @@ def cut(placed: Placed, kind: type[Blocks] = Blocks) -> Cut:
     placed = in_file_order(placed)
     variable, layout = placed.variable, placed.layout
     chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
-    chunks = writable_chunks(chunks, units(layout), _bytes_each(layout))
+    chunks = writable_chunks(chunks, units(layout), bytes_each(layout))
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
@@ -177,9 +177,3 @@ def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
         (step,) * (length // step) + ((length % step,) if length % step else ())
         for length, step in zip(shape, map(min, block, shape), strict=True)
     )
-
-
-def _bytes_each(layout: Layout) -> float:
-    """Bytes of the file for each element; less than one for bits."""
-    stored = layout.extents(Selection.everything(layout.shape)).nbytes
-    return stored / prod(layout.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xarray import Variable
@@ -55,3 +56,16 @@ class Blueprint:
     def mirrored(self) -> tuple[Placed, ...]:
         """The variables of which one half is stored, so that the other must be compared."""
         return tuple(each for each in self.placed if isinstance(each.layout, Mirrored))
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A file that is planned when its values have been looked at.
+
+    Parameters
+    ----------
+    look : callable
+        Computes what must be known of the values, without keeping them, and makes the Blueprint.
+    """
+
+    look: Callable[[], Blueprint]

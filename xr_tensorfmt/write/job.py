@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.write.blueprint import Blueprint
+from xr_tensorfmt.write.blueprint import Blueprint, Survey
 from xr_tensorfmt.write.destination import destination
 from xr_tensorfmt.write.region import write_region
 from xr_tensorfmt.write.saving import save
@@ -18,7 +18,7 @@ from xr_tensorfmt.write.subject import Encoding, Part, Subject, subject_of
 
 Mode = Literal["w", "x"]
 
-Plan = Callable[[Subject], Blueprint]
+Plan = Callable[[Subject], Blueprint | Survey]
 """How a format arranges a Dataset in a file."""
 
 

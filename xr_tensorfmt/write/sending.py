@@ -19,10 +19,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.sources.locate import Place
 from xr_tensorfmt.write.blocks import cut_all
-from xr_tensorfmt.write.blueprint import Blueprint, Placed
+from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import SUFFIX, Draft, Piece
 from xr_tensorfmt.write.mirrors import check_mirrored
-from xr_tensorfmt.write.saving import unchanged
+from xr_tensorfmt.write.saving import after_survey, unchanged
 from xr_tensorfmt.write.segments import Contents, arranged
 from xr_tensorfmt.write.spool import Spool
 from xr_tensorfmt.write.store import check_place, upload_to
@@ -143,12 +143,14 @@ class Parcel:
         return Spool(Draft(self.place.url, path, self.contents.size, self.replace))
 
 
-def send(blueprint: Blueprint, place: Place, *, replace: bool, compute: bool) -> Delayed | None:
+def send(
+    blueprint: Blueprint | Survey, place: Place, *, replace: bool, compute: bool
+) -> Delayed | None:
     """Write an object into a store.
 
     Parameters
     ----------
-    blueprint : Blueprint
+    blueprint : Blueprint or Survey
         What it will be.
     place : Place
         Where.
@@ -168,6 +170,9 @@ def send(blueprint: Blueprint, place: Place, *, replace: bool, compute: bool) ->
         The store refuses; what was there before is unchanged.
     """
     check_place(place, replace=replace)
+    if isinstance(blueprint, Survey):
+        write = partial(send, place=place, replace=replace, compute=True)
+        return after_survey(blueprint, write, compute=compute)
     cuts = cut_all(blueprint.placed)
     ranges = [blocks.bounds(number) for _, blocks in cuts for number in range(blocks.count)]
     contents = arranged(blueprint.size, blueprint.pieces, filter(None, ranges))
