@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.write.draft import Piece
-from xr_tensorfmt.write.segments import Contents, Segment, arranged
-from xr_tensorfmt.write.stream import Stream
-from xr_tensorfmt.write.upload import MIB, Upload, part_size
+from xr_tensorfmt.write.stores.segments import Contents, Segment, arranged
+from xr_tensorfmt.write.stores.stream import Stream
+from xr_tensorfmt.write.stores.upload import MIB, Upload, part_size
 
 URL = "store://bucket/key"
 

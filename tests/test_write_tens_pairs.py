@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.test_tens import values_of
-from xr_tensorfmt.write import pairing, symmetrychecks, to_tens
+from xr_tensorfmt.write.tens import pairing, symmetrychecks, to_tens
 
 
 def opened(path, **options) -> xr.Dataset:

@@ -13,7 +13,7 @@ from xr_tensorfmt.write.blueprint import Blueprint, Survey
 from xr_tensorfmt.write.destination import destination
 from xr_tensorfmt.write.region import write_region
 from xr_tensorfmt.write.saving import save
-from xr_tensorfmt.write.sending import send
+from xr_tensorfmt.write.stores.sending import send
 from xr_tensorfmt.write.subject import Encoding, Part, Subject, subject_of
 
 Mode = Literal["w", "x"]

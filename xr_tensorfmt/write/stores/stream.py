@@ -14,9 +14,9 @@ import numpy as np
 
 from xr_tensorfmt.extents import Bytes
 from xr_tensorfmt.write.packing import Packed
-from xr_tensorfmt.write.segments import Contents
-from xr_tensorfmt.write.upload import Upload
-from xr_tensorfmt.write.waiting import InMemory, OnDisk, Scratch, Waiting
+from xr_tensorfmt.write.stores.segments import Contents
+from xr_tensorfmt.write.stores.upload import Upload
+from xr_tensorfmt.write.stores.waiting import InMemory, OnDisk, Scratch, Waiting
 
 _ZEROS: Bytes = np.zeros(1 << 20, dtype=np.uint8)
 

@@ -13,7 +13,7 @@ from fsspec import AbstractFileSystem
 from xr_tensorfmt.extents import Bytes
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, REQUESTS
 from xr_tensorfmt.write.absent import exists_already
-from xr_tensorfmt.write.upload import Upload
+from xr_tensorfmt.write.stores.upload import Upload
 
 MOST_IN_FLIGHT = 64 << 20
 """Bytes of the parts that are on their way, or two parts where these are larger."""

@@ -14,7 +14,7 @@ import numpy as np
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.write.packing import Packed
 from xr_tensorfmt.write.placing import write_extents
-from xr_tensorfmt.write.segments import Segment
+from xr_tensorfmt.write.stores.segments import Segment
 
 BLOCK = 8 << 20
 """Bytes that are read of a file at a time, to be sent."""

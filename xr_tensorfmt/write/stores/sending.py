@@ -23,12 +23,12 @@ from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import SUFFIX, Draft, Piece
 from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.saving import after_survey, unchanged
-from xr_tensorfmt.write.segments import Contents, arranged
-from xr_tensorfmt.write.spool import Spool
-from xr_tensorfmt.write.store import check_place, upload_to
-from xr_tensorfmt.write.stream import Stream
+from xr_tensorfmt.write.stores.segments import Contents, arranged
+from xr_tensorfmt.write.stores.spool import Spool
+from xr_tensorfmt.write.stores.store import check_place, upload_to
+from xr_tensorfmt.write.stores.stream import Stream
+from xr_tensorfmt.write.stores.upload import Upload
 from xr_tensorfmt.write.tasks import writing
-from xr_tensorfmt.write.upload import Upload
 
 LEAST_ROOM = 64 << 20
 CHUNKS_A_THREAD = 1

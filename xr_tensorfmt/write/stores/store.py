@@ -7,8 +7,14 @@ from fsspec.implementations.cached import CachingFileSystem
 from xr_tensorfmt.sources.locate import Place
 from xr_tensorfmt.sources.remote import of_this_process
 from xr_tensorfmt.write.draft import SUFFIX
-from xr_tensorfmt.write.multipart import Multipart
-from xr_tensorfmt.write.upload import StreamedFile, Upload, explained, part_size, refuse_existing
+from xr_tensorfmt.write.stores.multipart import Multipart
+from xr_tensorfmt.write.stores.upload import (
+    StreamedFile,
+    Upload,
+    explained,
+    part_size,
+    refuse_existing,
+)
 
 # Of these fsspec's files appear when they are closed, and never if they are not.
 _APPEARING_AT_ONCE = {"gs", "gcs", "abfs", "abfss", "az"}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from xr_tensorfmt.write.draft import Draft, Piece
 from xr_tensorfmt.write.packing import Packed
 from xr_tensorfmt.write.placing import opened, write_at
-from xr_tensorfmt.write.upload import Upload
-from xr_tensorfmt.write.waiting import read_blocks
+from xr_tensorfmt.write.stores.upload import Upload
+from xr_tensorfmt.write.stores.waiting import read_blocks
 
 
 @dataclass(frozen=True)
