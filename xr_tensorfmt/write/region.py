@@ -14,11 +14,11 @@ from xr_tensorfmt.elements import Element
 from xr_tensorfmt.formats import OpenOptions, parse
 from xr_tensorfmt.reads import sources
 from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_source
+from xr_tensorfmt.sources import Source, is_remote
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import dtype_name
-from xr_tensorfmt.write.existing import ExistingFile
+from xr_tensorfmt.write.existing import ExistingFile, SharedFile
 from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.tasks import writing
@@ -57,8 +57,7 @@ def write_region(
             f"{subject.path}: a store has no way to change a part of an object; write the whole "
             "of it, without region="
         )
-    source = open_source(subject.path)
-    assert isinstance(source, LocalFile)
+    source = SharedFile.at(subject.path)
     target = ExistingFile.at(source.path)
     container = parse(source, OpenOptions(), form)
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
