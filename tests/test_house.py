@@ -31,17 +31,25 @@ ABOVE = {
 WRITE_BELOW = {
     f"write/{name}.py"
     for name in (
+        "absent",
         "conversion",
         "draft",
         "grid",
+        "stores/multipart",
         "packing",
         "packing_blocks",
         "packing_matrices",
         "placing",
-        "pycauset_bytes",
+        "pycauset/container",
+        "stores/segments",
+        "stores/spool",
+        "stores/store",
+        "stores/stream",
         "unstored",
-        "vespa_header",
-        "vespa_labels",
+        "stores/upload",
+        "vespa/header",
+        "vespa/labels",
+        "stores/waiting",
     )
 }
 

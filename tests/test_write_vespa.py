@@ -21,7 +21,7 @@ from xr_tensorfmt import from_hex
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.write import packing_blocks, to_file, to_vespa
-from xr_tensorfmt.write.vespa_labels import encode_texts, heads_of
+from xr_tensorfmt.write.vespa.labels import encode_texts, heads_of
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}

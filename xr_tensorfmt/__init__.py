@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.hexdigits import from_hex
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.accessor import explain
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.counting import popcount
     from xr_tensorfmt.validation import Finding, validate
@@ -39,16 +38,11 @@ __version__ = "0.1.0"
 
 _LATE = {name: "xr_tensorfmt.write" for name in __all__ if name.startswith("to_")}
 _LATE |= {
-    "explain": "xr_tensorfmt.accessor",
     "TensorFormatBackend": "xr_tensorfmt.backend",
     "popcount": "xr_tensorfmt.counting",
     "Finding": "xr_tensorfmt.validation",
     "validate": "xr_tensorfmt.validation",
 }
-
-if "xarray" in sys.modules:
-    # The command does not wait for xarray where it needs none; with xarray there is the accessor.
-    import_module("xr_tensorfmt.accessor")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-import xr_tensorfmt.accessor  # noqa: F401  # so that Datasets have it whatever was imported first
 from xr_tensorfmt.chunks import TARGET
 
 if TYPE_CHECKING:

@@ -179,6 +179,33 @@ def unread(variable: Variable) -> Unread | None:
         None if the values are in memory, computed, of another engine, or picked by a vectorised
         key; and of a dask array unless it is as it was made of the lazy array.
     """
+    data = _lazy_data(variable)
+    if data is None:
+        return None
+    inner = data.array
+    return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+
+
+def unchunked(variable: Variable) -> Variable:
+    """A variable without the chunks in which it would be read.
+
+    Parameters
+    ----------
+    variable : Variable
+        Any variable.
+
+    Returns
+    -------
+    Variable
+        The lazy one that dask would read; the same where dask does more than that.
+    """
+    data = _lazy_data(variable)
+    if variable.chunks is None or data is None:
+        return variable
+    return Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+
+
+def _lazy_data(variable: Variable) -> LazyTensor | None:
     data = held(variable)
     if variable.chunks is not None:
         # dask keeps under this key what it made an array of; arrays derived of that are named anew.
@@ -186,7 +213,4 @@ def unread(variable: Variable) -> Unread | None:
     wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
     while isinstance(data, wrappers):
         data = data.array
-    if not isinstance(data, LazyTensor):
-        return None
-    inner = data.array
-    return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+    return data if isinstance(data, LazyTensor) else None

@@ -19,8 +19,9 @@ from xr_tensorfmt.cli.opening import require
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.write.absent import check_absent
 from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.draft import Piece, check_absent, draft_for
+from xr_tensorfmt.write.draft import Piece, draft_for
 
 _TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")

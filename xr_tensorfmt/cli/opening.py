@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import dask.config
 import xarray as xr
 
+from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.cli.kinds import NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
@@ -42,7 +44,9 @@ def open_any(
         reach = None if storage_options is None else dict(storage_options)
         return xr.open_dataset(file, engine="zarr", chunks={}, storage_options=reach)
     if kind == NETCDF:
-        return xr.open_dataset(file, engine=_netcdf_engine(file), chunks={})
+        # A variable of netCDF that has no chunks would be a single one.
+        with dask.config.set({"array.chunk-size": TARGET}):
+            return xr.open_dataset(file, engine=_netcdf_engine(file), chunks="auto")
     return open_tensors(file, kind, storage_options, **options)
 
 

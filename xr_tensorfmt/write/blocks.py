@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -16,11 +16,11 @@ from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Layout
 from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, writable_chunks
-from xr_tensorfmt.write.packing import Packed, pack, units
+from xr_tensorfmt.write.packing import Packed, bytes_each, pack, units
 
 
 class Writable(Protocol):
@@ -77,6 +77,14 @@ class Blocks:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
+    def bounds(self, number: int) -> tuple[int, int] | None:
+        """First byte of the file that a block fills, and the one after its last; None if none."""
+        selection = self.selection(number)
+        parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
+        extents = [self.layout.extents(part) for part in parts]
+        ends = [each.bounds for each in extents if len(each)]
+        return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
+
     def write(self, number: int, values: Any, file: Writable) -> Any:
         """Put the values of a block into a file.
 
@@ -117,7 +125,16 @@ class Blocks:
         return array
 
 
-def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
+Cut = tuple[Variable, Blocks]
+"""A variable with its axes in the order of the file, and where its blocks go."""
+
+
+def cut_all(placed: Iterable[Placed], kind: type[Blocks] = Blocks) -> list[Cut]:
+    """Cut all variables that have elements; as `cut`."""
+    return [cut(each, kind) for each in placed if each.variable.size]
+
+
+def cut(placed: Placed, kind: type[Blocks] = Blocks) -> Cut:
     """Cut a variable into blocks: its own chunks where it has some, else those of the file.
 
     Parameters
@@ -137,7 +154,7 @@ def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
     placed = in_file_order(placed)
     variable, layout = placed.variable, placed.layout
     chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
-    chunks = writable_chunks(chunks, units(layout), _bytes_each(layout))
+    chunks = writable_chunks(chunks, units(layout), bytes_each(layout))
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
@@ -160,9 +177,3 @@ def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
         (step,) * (length // step) + ((length % step,) if length % step else ())
         for length, step in zip(shape, map(min, block, shape), strict=True)
     )
-
-
-def _bytes_each(layout: Layout) -> float:
-    """Bytes of the file for each element; less than one for bits."""
-    stored = layout.extents(Selection.everything(layout.shape)).nbytes
-    return stored / prod(layout.shape)

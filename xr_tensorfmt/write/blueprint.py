@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xarray import Variable
 
-from xr_tensorfmt.layouts import Layout
+from xr_tensorfmt.layouts import Layout, Mirrored
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
 
@@ -50,3 +51,21 @@ class Blueprint:
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
+
+    @property
+    def mirrored(self) -> tuple[Placed, ...]:
+        """The variables of which one half is stored, so that the other must be compared."""
+        return tuple(each for each in self.placed if isinstance(each.layout, Mirrored))
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A file that is planned when its values have been looked at.
+
+    Parameters
+    ----------
+    look : callable
+        Computes what must be known of the values, without keeping them, and makes the Blueprint.
+    """
+
+    look: Callable[[], Blueprint]

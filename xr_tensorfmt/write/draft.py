@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from errno import EINVAL, ENOTSUP, EOPNOTSUPP, EPERM, ESTALE
 
 from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.write.absent import check_absent
 from xr_tensorfmt.write.placing import (
     BINARY,
     opened,
@@ -230,20 +231,3 @@ def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
     end = f".{unique}{SUFFIX}"
     short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
     return Draft(target, os.path.join(folder, f".{short}{end}"), size, replace)
-
-
-def check_absent(path: str) -> None:
-    """Refuse to write over a file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Raises
-    ------
-    FileExistsError
-        It exists.
-    """
-    if os.path.exists(path):
-        raise FileExistsError(f"{path} exists already; pass mode='w' to replace it")

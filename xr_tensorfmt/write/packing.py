@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import singledispatch
+from math import prod
 
 import numpy as np
 
@@ -70,6 +71,23 @@ def units(layout: Layout) -> tuple[int, ...]:
         where an axis cannot be cut.
     """
     return (1,) * len(layout.shape)
+
+
+@singledispatch
+def bytes_each(layout: Layout) -> float:
+    """Bytes of the file for each element; less than one for bits.
+
+    Parameters
+    ----------
+    layout : Layout
+        How the values lie in the file; it has elements.
+
+    Returns
+    -------
+    float
+    """
+    stored = layout.extents(Selection.everything(layout.shape)).nbytes
+    return stored / prod(layout.shape)
 
 
 @singledispatch

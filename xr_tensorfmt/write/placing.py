@@ -54,7 +54,7 @@ def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> int:
     """
     with opened(path) as descriptor:
         for extents, data in batches:
-            _write_extents(descriptor, extents, data)
+            write_extents(descriptor, extents, data)
         return os.fstat(descriptor).st_ino
 
 
@@ -89,7 +89,18 @@ def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
-def _write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
+def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
+    """Put bytes into their places in an open file.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    extents : Extents
+        Ranges of it.
+    data : ndarray of uint8
+        What belongs there, one after the other.
+    """
     buffer = data.data
     position = 0
     for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):

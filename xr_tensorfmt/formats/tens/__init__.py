@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.annotation import annotated
 from xr_tensorfmt.formats.base import Format, OpenOptions
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.limits import check_size
 from xr_tensorfmt.formats.tens.globalindex import IndexAlong
 from xr_tensorfmt.formats.tens.header import FIXED_BYTES, MAGIC, Header, read_header, recognises
+from xr_tensorfmt.formats.tens.notechunk import note_of_pairs, noted_dims, noted_name
 from xr_tensorfmt.formats.tens.storage import Storage, find_storage
 from xr_tensorfmt.formats.tens.symmetry import packing_operations
 from xr_tensorfmt.layouts import Dense, Layout, Pairs, Records, column_major
@@ -58,14 +61,22 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
         options.check_all_stored(source.name)
         in_file_order = _dense(header, storage)
     elif options.sparse == "stored":
-        return _stored(header, storage, storage.pairs, options.name, names)
+        return _stored(source.name, header, storage, options, names)
     else:
         in_file_order = _filled(source, header, storage, options)
     layout = column_major(in_file_order, trailing=int(storage.components > 1))
     dims = (*names, COMPONENT) if storage.components > 1 else names
-    attrs, encoding = _attrs(header, storage, names), _encoding(header, storage)
+    attrs = _attrs(header, storage, names)
+    encoding = _encoding(header, storage, _noted_names(storage, options, names))
     tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    return Container((tensor,), warnings=storage.warnings)
+    return Container((tensor,), warnings=storage.warnings, note=storage.note)
+
+
+def _noted_names(storage: Storage, options: OpenOptions, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the dimensions: those that the user wants, else those of the note, if it has any."""
+    rank = len(names)
+    noted = noted_dims(storage.note, rank + (storage.components > 1))
+    return names if noted is None or options.dims is not None else noted[:rank]
 
 
 def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
@@ -108,21 +119,31 @@ def _filled(source: Source, header: Header, storage: Storage, options: OpenOptio
 
 
 def _stored(
-    header: Header, storage: Storage, pairs: int, name: str, names: tuple[str, ...]
+    path: str, header: Header, storage: Storage, options: OpenOptions, names: tuple[str, ...]
 ) -> Container:
-    stride = storage.pair_bytes
+    noted = _noted_names(storage, options, names)
+    hidden = {*noted, ENTRY}
+    if not {ENTRY, COMPONENT, options.name, noted_name(storage.note)} & set(noted):
+        names = noted
+    stride, count = storage.pair_bytes, storage.pairs or 0
     layout = Records(
-        pairs, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
+        count, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
     )
     dims = (ENTRY, COMPONENT) if storage.components > 1 else (ENTRY,)
-    encoding = _encoding(header, storage)
-    tensor = Tensor(name, dims, layout, _attrs(header, storage, names), encoding)
+    encoding = _encoding(header, storage, names)
+    tensor = Tensor(options.name, dims, layout, _attrs(header, storage, names), encoding)
     coordinates = []
     for axis, (label, length) in enumerate(zip(names, header.lengths, strict=True)):
         element = IndexAlong(prod(header.lengths[:axis]), length, header.total)
-        index = Records(pairs, 1, element, storage.offset, stride)
-        coordinates.append(Tensor(label, (ENTRY,), index))
-    return Container((tensor,), tuple(coordinates))
+        index = Records(count, 1, element, storage.offset, stride)
+        facts = {"tensorfmt": {"format": "tens", "axis": axis}}
+        coordinates.append(Tensor(label, (ENTRY,), index, encoding=facts))
+    container = Container((tensor,), tuple(coordinates), warnings=storage.warnings)
+    if storage.note is None:
+        return container
+    # The dims that the user names are those of the tensor; the pairs have none of them.
+    noting = replace(container, note=note_of_pairs(storage.note, hidden))
+    return replace(annotated(path, noting, replace(options, dims=None)), note=None)
 
 
 def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
@@ -142,7 +163,7 @@ def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str
     return attrs
 
 
-def _encoding(header: Header, storage: Storage) -> dict[str, Any]:
+def _encoding(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
     facts = {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
@@ -152,8 +173,14 @@ def _encoding(header: Header, storage: Storage) -> dict[str, Any]:
         "order": "F",
         "byteorder": "big" if header.is_big_endian else "little",
         "dtype": storage.element.name,
-        "index_names": bytes(each.index for each in header.dimensions).decode("latin-1"),
+        "index_names": header.index_names,
+        "dims": names,
     }
+    packed = [str(each) for each in storage.symmetries if each.packed]
+    if packed:
+        facts["packed_symmetries"] = ", ".join(packed)
+    if storage.symmetries:
+        facts["symmetries"] = ", ".join(map(str, storage.symmetries))
     return {"tensorfmt": facts, "dtype": storage.element.encoding}
 
 

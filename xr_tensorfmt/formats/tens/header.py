@@ -20,7 +20,7 @@ VERSION_1_0 = 0x10000
 NUMBER_TYPES = (b"uint", b"UINT", b"sint", b"SINT", b"IEEE")
 NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
 
-_INDEX_VALUE_FLAG = 1
+INDEX_VALUE_FLAG = 1
 _SPARSE_FLAG = 1
 
 
@@ -103,12 +103,17 @@ class Header:
     @property
     def is_index_value(self) -> bool:
         """Whether the tensor is stored as pairs of index and value."""
-        return bool(self.flags & _INDEX_VALUE_FLAG)
+        return bool(self.flags & INDEX_VALUE_FLAG)
+
+    @property
+    def index_names(self) -> str:
+        """The index names as they are, a character each."""
+        return "".join(chr(each.index) for each in self.dimensions)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Dimension names: the index names if they are printable and different, else dim_0..."""
-        names = tuple(chr(each.index) for each in self.dimensions)
+        names = tuple(self.index_names)
         if len(set(names)) == len(names) and all("!" <= name <= "~" for name in names):
             return names
         return tuple(f"dim_{number}" for number in range(len(names)))
@@ -211,7 +216,7 @@ def _check_number(path: str, number_type: bytes, numbers: int) -> None:
 
 
 def _check_flags(path: str, version: int, flags: int) -> None:
-    allowed = _INDEX_VALUE_FLAG if version >= VERSION_1_0 else 0
+    allowed = INDEX_VALUE_FLAG if version >= VERSION_1_0 else 0
     if flags & ~allowed:
         raise TensorFormatError(
             path,

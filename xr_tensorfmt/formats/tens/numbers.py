@@ -13,6 +13,12 @@ from xr_tensorfmt.wide import Binary128, Integer128
 
 _SIZES = {b"IEEE": (4, 8, 16)}
 _INTEGER_SIZES = (1, 2, 4, 8, 16)
+DTYPES = (
+    *("float64", "float32", "complex128", "complex64"),
+    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+)
+"""What is written; other numbers are only read."""
+
 _KINDS = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
 
 
@@ -63,3 +69,27 @@ def element_of(header: Header, path: str) -> tuple[Element, int]:
 
 def _dtype(kind: bytes, size: int, is_complex: bool) -> np.dtype[Any]:
     return np.dtype(f"<c{2 * size}" if is_complex else f"{_KINDS[kind]}{size}")
+
+
+def number_fields(dtype: np.dtype[Any], components: int) -> tuple[bytes, int, int]:
+    """The way back of `element_of`: how a header describes elements.
+
+    Parameters
+    ----------
+    dtype : dtype
+        One of `DTYPES`.
+    components : int
+        Length of the axis of components; 1 where there is none.
+
+    Returns
+    -------
+    number_type : bytes
+        One of the little-endian types.
+    bytes_per_number : int
+        Size of one number.
+    numbers : int
+        Numbers an element.
+    """
+    if dtype.kind == "c":
+        return b"IEEE", dtype.itemsize // 2, 2
+    return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, components

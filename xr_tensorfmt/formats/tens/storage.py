@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from xr_tensorfmt.elements import Element
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.tens.dense_data import check_dense, fits
 from xr_tensorfmt.formats.tens.header import VERSION_0_9, VERSION_1_0, Header
+from xr_tensorfmt.formats.tens.notechunk import NOTE, read_note
 from xr_tensorfmt.formats.tens.numbers import element_of
 from xr_tensorfmt.formats.tens.symmetry import Symmetry, read_symmetry
 from xr_tensorfmt.formats.tens.variable_chunks import (
@@ -43,6 +45,8 @@ class Storage:
         Magics of the chunks that nobody has defined.
     warnings : tuple of str
         Rules of the format that the file breaks without harm.
+    note : object
+        What our writer has noted of the Dataset, if it has; not checked yet.
     """
 
     element: Element
@@ -52,6 +56,7 @@ class Storage:
     symmetries: tuple[Symmetry, ...] = ()
     skipped: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    note: Any = None
 
     @property
     def element_bytes(self) -> int:
@@ -158,6 +163,9 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
             )
         if chunk.magic == SYMMETRY:
             symmetries.append(read_symmetry(reader, header, chunk))
+        elif chunk.magic == NOTE:
+            note, warnings = read_note(reader, chunk)
+            storage = replace(storage, note=note, warnings=warnings)
         else:
             skipped.append(chunk.magic.decode())
         end = chunk.stop

@@ -74,7 +74,7 @@ def read_symmetry(reader: HeaderReader, header: Header, chunk: VariableChunk) ->
             offset=chunk.offset + 8,
         )
     text = reader.bytes_at(chunk.body + 2, length + order, "the symmetry").decode("latin-1")
-    names = "".join(chr(each.index) for each in header.dimensions)
+    names = header.index_names
     if sorted(text[length:]) != sorted(names):
         raise TensorFormatError(
             reader.source.name,
@@ -111,29 +111,77 @@ def packing_operations(
         A packed symmetry has an operation without a definition, exchanges dimensions of different
         lengths or of the same name, or changes the sign of unsigned numbers.
     """
-    return tuple(_operation(each, header, path) for each in symmetries if each.packed)
+    packed = [each for each in symmetries if each.packed]
+    for each in packed:
+        problem = obstacle(each, header)
+        if problem is not None:
+            raise TensorFormatError(
+                path,
+                f"the symmetry {str(each)!r}",
+                problem.found,
+                problem.expected,
+                "the format does not say which elements such a file stands for",
+                offset=each.offset,
+            )
+    return tuple(operation(each, header) for each in packed)
 
 
-def _operation(symmetry: Symmetry, header: Header, path: str) -> Operation:
-    names = [chr(each.index) for each in header.dimensions]
-    source = [names.index(name) for name in symmetry.index_map]
-    unsigned = header.number_type.lower() == b"uint"
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a symmetry cannot be packed.
+
+    Parameters
+    ----------
+    found, expected : str
+        What it is, and what it should be.
+    """
+
+    found: str
+    expected: str
+
+
+def obstacle(symmetry: Symmetry, header: Header) -> Obstacle | None:
+    """Why a symmetry cannot be packed, if it cannot.
+
+    Parameters
+    ----------
+    symmetry : Symmetry
+        The symmetry; its map is a permutation of the index names.
+    header : Header
+        The header of its file.
+
+    Returns
+    -------
+    Obstacle or None
+    """
+    names = header.index_names
     if symmetry.code not in _SIGNS:
-        problem, wanted = f"packed by operation {symmetry.code!r}", "'x' or '-x'"
-    elif len(set(names)) != len(names):
-        problem, wanted = "packed", "index names that are all different"
-    elif any(header.lengths[a] != header.lengths[b] for a, b in enumerate(source)):
-        problem, wanted = f"packed for lengths {header.lengths}", "indices of equal lengths"
-    elif unsigned and symmetry.code == "-x":
-        problem, wanted = "antisymmetric", "numbers that can be negative"
-    else:
-        axes = tuple(len(names) - 1 - axis for axis in reversed(source))
-        return Operation(axes, _SIGNS[symmetry.code])
-    raise TensorFormatError(
-        path,
-        f"the symmetry {str(symmetry)!r}",
-        problem,
-        wanted,
-        "the format does not say which elements such a file stands for",
-        offset=symmetry.offset,
-    )
+        return Obstacle(f"packed by operation {symmetry.code!r}", "'x' or '-x'")
+    if len(set(names)) != len(names):
+        return Obstacle("packed", "index names that are all different")
+    lengths = dict(zip(names, header.lengths, strict=True))
+    if any(lengths[a] != lengths[b] for a, b in zip(names, symmetry.index_map, strict=True)):
+        return Obstacle(f"packed for lengths {header.lengths}", "indices of equal lengths")
+    if header.number_type.lower() == b"uint" and symmetry.code == "-x":
+        return Obstacle("antisymmetric", "numbers that can be negative")
+    return None
+
+
+def operation(symmetry: Symmetry, header: Header) -> Operation:
+    """A symmetry without obstacle, as an operation on the axes in file order.
+
+    Parameters
+    ----------
+    symmetry : Symmetry
+        The symmetry.
+    header : Header
+        The header of its file.
+
+    Returns
+    -------
+    Operation
+    """
+    names = header.index_names
+    source = [names.index(name) for name in symmetry.index_map]
+    axes = tuple(len(names) - 1 - axis for axis in reversed(source))
+    return Operation(axes, _SIGNS[symmetry.code])

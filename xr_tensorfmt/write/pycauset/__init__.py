@@ -25,8 +25,8 @@ from xr_tensorfmt.write import packing_matrices  # noqa: F401  # it makes these 
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.notes import encoded, one_tensor
-from xr_tensorfmt.write.pycauset_bytes import container, metadata_of, version_2
-from xr_tensorfmt.write.pycauset_kinds import (
+from xr_tensorfmt.write.pycauset.container import container, metadata_of, version_2
+from xr_tensorfmt.write.pycauset.kinds import (
     MatrixType,
     Version,
     data_type,

@@ -1,0 +1,486 @@
+"""Dense TENS files: bytes made from the specification, and Datasets that come back as they were."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import tensfiles as tf
+from tests.test_tens import open_tens, values_of
+from xr_tensorfmt import TensorFormatWarning
+from xr_tensorfmt.formats.annotation import MOST_BYTES
+from xr_tensorfmt.write import to_file, to_tens
+
+DTYPES = ["f4", "f8", "c8", "c16", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))]
+NUMPY = {
+    (b"IEEE", 1): "<f",
+    (b"IEEE", 2): "<c",
+    (b"sint", 1): "<i",
+    (b"uint", 1): "<u",
+}
+ATTRS = st.dictionaries(
+    st.text("abc", min_size=1), st.one_of(st.text(), st.integers(), st.just([1, "b"])), max_size=2
+)
+
+
+@st.composite
+def datasets(draw: st.DrawFn, most: int = 5) -> xr.Dataset:
+    """Datasets of one variable with whatever TENS 1.0 and its note can hold."""
+    name, *dims = draw(
+        st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=4, min_size=1)
+    )
+    shape = tuple(draw(st.integers(0, most)) for _ in dims)
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    bits = draw(st.randoms(use_true_random=False)).randbytes(int(np.prod(shape)) * dtype.itemsize)
+    values = np.frombuffer(bits, dtype).reshape(shape, order=draw(st.sampled_from("CF")))
+    coords = {
+        dim: (dim, np.array([f"{dim}{i}" for i in range(n)], dtype=object), draw(ATTRS))
+        for dim, n in zip(dims, shape, strict=True)
+        if draw(st.booleans())
+    }
+    attrs = draw(ATTRS)
+    return xr.Dataset({name: (dims, values, draw(ATTRS))}, coords, attrs)
+
+
+def chunked(ds: xr.Dataset, draw) -> xr.Dataset:
+    kind = draw(st.sampled_from(["numpy", "dask"]))
+    if kind == "numpy":
+        return ds
+    return ds.chunk({dim: max(1, draw(st.integers(1, 3))) for dim in ds.dims})
+
+
+def only(ds: xr.Dataset) -> xr.DataArray:
+    return next(iter(ds.data_vars.values()))
+
+
+def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
+    """Values, chunks before them and where they begin, by nothing but the specification."""
+    magic, version, kind, size, numbers, order, flags, zero = struct.unpack_from(
+        "<4sI4s5I", content
+    )
+    assert (magic, version, flags, zero) == (b"TENS", 0x10000, 0, 0)
+    lengths = []
+    for axis in range(order):
+        length, _, dim_flags, reserved = struct.unpack_from("<IcBH", content, 32 + 8 * axis)
+        assert (dim_flags, reserved) == (0, 0)
+        lengths.append(length)
+    at, chunks = 32 + 8 * order, {}
+    while True:
+        magic, total = struct.unpack_from("<8sQ", content, at)
+        assert total % 8 == 0
+        if magic == b"DENSDATA":
+            break
+        chunks[magic] = content[at + 16 : at + total]
+        at += total
+    assert at + total == len(content)
+    dtype = np.dtype(f"{NUMPY[kind, numbers]}{size * numbers}")
+    payload = content[at + 16 : at + 16 + int(np.prod(lengths)) * dtype.itemsize]
+    assert not any(content[at + 16 + len(payload) :])
+    values = np.frombuffer(payload, dtype).reshape(lengths, order="F")
+    return values, chunks, at + 16
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_whatever_is_written_opens_as_it_was(data, tmp_path_factory) -> None:
+    ds = data.draw(datasets())
+    path = tmp_path_factory.mktemp("t") / "t.tens"
+    to_tens(chunked(ds, data.draw), path)
+    back = xr.open_dataset(path, engine="tensorfmt")
+    xr.testing.assert_identical(back, ds)
+    assert only(back).dtype == only(ds).dtype
+    values, chunks, begin = parsed(path.read_bytes())
+    np.testing.assert_array_equal(values, only(ds).values, strict=True)
+    assert list(chunks) == [b"XRTENSOR"]
+    assert begin % 4096 == 0
+    again = xr.open_dataset(path, engine="tensorfmt", chunks={})
+    to_tens(again, path)  # lazily, over the very file that it is read from
+    xr.testing.assert_identical(xr.open_dataset(path, engine="tensorfmt"), ds)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<c16", "<i2", "<u1"])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 5), (2, 0, 3)])
+def test_bytes_are_those_of_the_specification(dtype, shape, tmp_path) -> None:
+    values = values_of(shape, dtype)
+    dims = list("Gqr"[: len(shape)])
+    to_tens(xr.DataArray(values, dims=dims), tmp_path / "t")
+    content = (tmp_path / "t").read_bytes()
+    note = parsed(content)[1][b"XRTENSOR"]
+    assert content == tf.version_1_0(values, tf.chunk(b"XRTENSOR", note), names="".join(dims))
+    facts = {"version": 1, "coordinates": {}, "attrs": {}}
+    tensors = {"tensor": {"name": "tensor", "dims": dims, "attrs": {}}}
+    assert json.loads(note.rstrip(b"\0")) == facts | {"tensors": tensors}
+
+
+@pytest.mark.parametrize(
+    ("dims", "letters"),
+    [
+        (("G", "q", "r"), "Gqr"),
+        (("left", "b", "right"), "abc"),
+        (("a", "state", "\xe4"), "abc"),
+        ((" ", "b", "a"), "cba"),
+    ],
+)
+def test_names_of_one_character_are_index_names_and_others_get_letters(
+    dims, letters, tmp_path
+) -> None:
+    to_tens(xr.DataArray(np.zeros((2, 3, 1)), dims=dims), tmp_path / "t")
+    back = xr.open_dataarray(tmp_path / "t", engine="tensorfmt")
+    assert back.dims == dims
+    assert back.encoding["tensorfmt"]["index_names"] == letters
+    assert back.encoding["tensorfmt"]["dims"] == dims
+    assert back.attrs == {}
+
+
+def test_a_file_has_more_dims_than_letters_of_one_case(tmp_path) -> None:
+    array = xr.DataArray(np.zeros((1,) * 31), dims=[f"dim{i}" for i in range(31)])
+    to_tens(array, tmp_path / "t")
+    assert xr.open_dataarray(tmp_path / "t", engine="tensorfmt").dims == array.dims
+
+
+def test_every_conformance_file_is_written_and_opens_again(conformance, tmp_path) -> None:
+    folder = conformance / "tens"
+    paths = [*folder.glob("*/*.bin"), *folder.glob("*/*.tens")]
+    good = [path for path in paths if not path.name.startswith("bad_")]
+    assert len(good) >= 20
+    for path in good:
+        opened = xr.open_dataset(path, engine="tensorfmt")
+        for sparse in (False, True):
+            to_tens(opened, tmp_path / "t", sparse=sparse)
+            back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
+            xr.testing.assert_identical(back, opened)
+            assert only(back).dtype == only(opened).dtype
+            facts = [only(ds).encoding["tensorfmt"] for ds in (opened, back)]
+            for key in ("shape", "index_names", "symmetries"):
+                assert facts[0].get(key) == facts[1].get(key)
+
+
+def test_big_endian_integers_become_little_endian(tmp_path) -> None:
+    values = values_of((3, 5), ">i4")
+    (tmp_path / "big").write_bytes(tf.version_1_0(values))
+    to_tens(xr.open_dataset(tmp_path / "big", engine="tensorfmt"), tmp_path / "t")
+    np.testing.assert_array_equal(parsed((tmp_path / "t").read_bytes())[0], values)
+
+
+def masked(content: bytes, order: int) -> bytes:
+    """With zeros where cc4s leaves memory as it is: bytes +5 to +7 of each dimension header."""
+    raw = bytearray(content)
+    for axis in range(order):
+        raw[37 + 8 * axis : 40 + 8 * axis] = bytes(3)
+    return bytes(raw)
+
+
+def test_version_0_9_has_the_bytes_of_the_real_writer(conformance, tmp_path) -> None:
+    folder = conformance / "tens"
+    names = sorted(path.name for path in folder.glob("cc4s_0.9/*.bin"))
+    assert len(names) == 7
+    for name in names:
+        real = (folder / "cc4s_0.9" / name).read_bytes()
+        opened = xr.open_dataset(folder / "cc4s_0.9" / name, engine="tensorfmt")
+        to_tens(opened, tmp_path / name, version="0.9")
+        assert (tmp_path / name).read_bytes() == masked(real, only(opened).ndim)
+
+
+def test_of_files_with_16_bytes_a_number_only_that_field_is_mended(conformance, tmp_path) -> None:
+    paths = sorted((conformance / "tens" / "cc4s_0.9_complex16").glob("C*.bin"))
+    assert paths
+    for path in paths:
+        opened = xr.open_dataset(path, engine="tensorfmt", chunks={})
+        to_tens(opened, tmp_path / "t", version="0.9")
+        mended = bytearray(masked(path.read_bytes(), only(opened).ndim))
+        assert mended[12] == 16
+        mended[12] = 8
+        assert (tmp_path / "t").read_bytes() == mended
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_version_0_9_holds_doubles_of_any_shape(data, tmp_path_factory) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=4)))
+    values = values_of(shape, data.draw(st.sampled_from(["<f8", "<c16"])))
+    ds = xr.Dataset({"tensor": (tuple("abcd"[: len(shape)]), values)})
+    path = tmp_path_factory.mktemp("t") / "t.bin"
+    to_file(chunked(ds, data.draw), path, version="0.9")
+    assert path.read_bytes() == tf.version_0_9(values)
+    xr.testing.assert_identical(xr.open_dataset(path, engine="tensorfmt"), ds)
+
+
+@pytest.mark.parametrize("rank", [30, 31])
+def test_dims_of_many_indices_in_version_0_9_are_as_they_will_be_read(rank, tmp_path) -> None:
+    content = tf.header((1,) * rank, names=bytes(range(97, 97 + rank))) + bytes(8)
+    (tmp_path / "old").write_bytes(content)
+    to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", version="0.9")
+    assert (tmp_path / "t").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "message"),
+    [
+        (
+            lambda ds: ds.rename(tensor="T"),
+            "name",
+            r"TENS has no place for the name 'T' in version 0.9; rename it to 'tensor', or pass d",
+        ),
+        (
+            lambda ds: ds.transpose("b", "a"),
+            "dims",
+            r"no place for the dims \('b', 'a'\) in version 0.9; rename them to \('a', 'b'\), or",
+        ),
+        (
+            lambda ds: ds.assign_attrs(x=1, y=2),
+            "attrs",
+            "the attributes 'x', 'y' of the Dataset in version 0.9; write version 1.0, or",
+        ),
+        (
+            lambda ds: ds.assign(tensor=ds.tensor.assign_attrs(x=1)),
+            "attrs",
+            "the attributes 'x' of 'tensor' in version 0.9; write version 1.0, or",
+        ),
+        (
+            lambda ds: ds.assign_coords(a=[1, 2]),
+            "coords",
+            "the coordinate 'a' in version 0.9; write version 1.0, or",
+        ),
+    ],
+)
+def test_what_version_0_9_has_no_place_for_must_be_dropped(change, part, message, tmp_path) -> None:
+    ds = change(xr.Dataset({"tensor": (("a", "b"), np.arange(6.0).reshape(2, 3))}))
+    with pytest.raises(ValueError, match=message):
+        to_tens(ds, tmp_path / "t", version="0.9")
+    assert not list(tmp_path.iterdir())
+    to_tens(ds, tmp_path / "t", version="0.9", drop=[part])
+    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt").tensor
+    np.testing.assert_array_equal(back, only(ds))
+    assert back.dims == ("a", "b")
+
+
+def test_version_0_9_converts_to_double_if_asked(tmp_path) -> None:
+    ds = xr.Dataset({"tensor": ("a", np.float32([1.5, 2]))})
+    with pytest.raises(ValueError, match=r"'tensor' is float32, and TENS holds only float64, com"):
+        to_tens(ds, tmp_path / "t", version="0.9")
+    to_tens(ds, tmp_path / "t", version="0.9", encoding={"tensor": {"dtype": "float64"}})
+    assert (tmp_path / "t").read_bytes() == tf.version_0_9(np.array([1.5, 2]))
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2", "M8[ns]", "S3"])
+def test_other_dtypes_are_refused_with_what_would_work(dtype, tmp_path) -> None:
+    with pytest.raises(
+        ValueError, match=r"'x' is \w.*TENS holds only float64, float32.*(astype|en)"
+    ):
+        to_tens(xr.Dataset({"x": ("a", np.zeros(3, dtype))}), tmp_path / "t")
+
+
+def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> None:
+    for values, dtype in ((np.float16([1.5, -2]), "float32"), (np.array([True, False]), "uint8")):
+        ds = xr.Dataset({"x": ("a", values)})
+        to_tens(ds, tmp_path / "t", encoding={"x": {"dtype": dtype}})
+        back = xr.open_dataset(tmp_path / "t", engine="tensorfmt").x
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back, values)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (xr.Dataset({"x": 1.0, "y": 2.0}), {}, "a TENS file holds one variable, the Dataset has 2"),
+        (xr.DataArray(1.0), {"version": "2.0"}, "version='2.0' is not one of '1.0', '0.9'"),
+        (
+            xr.DataArray(np.zeros((1,) * 32)),
+            {},
+            "'tensor' has 32 dimensions, and a TENS file is read with at most 31; stack some",
+        ),
+        (
+            xr.DataArray(da.zeros(2**32, chunks=2**30), dims="a", name="tensor"),
+            {},
+            "'tensor' has 4294967296 elements along 'a', and TENS counts to 4294967295; split",
+        ),
+        (
+            xr.DataArray(da.zeros((2**31, 2**31, 1), chunks=2**30), dims=list("abc")),
+            {},
+            "which no computer can address; write a part of it",
+        ),
+        (
+            xr.DataArray(1.0, attrs={"text": "x" * MOST_BYTES}),
+            {},
+            "attributes and coordinates take 16777.* bytes, and TENS keeps at most 16777216",
+        ),
+    ],
+)
+def test_what_cannot_be_held_is_refused(data, options, message, tmp_path) -> None:
+    with pytest.raises(ValueError, match=message):
+        to_tens(data, tmp_path / "t", **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("numbers", [2, 4, 8])
+@pytest.mark.parametrize("dtype", ["<f8", "<i4", "<u1"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_components_are_written_as_they_were_read(numbers, dtype, sparse, tmp_path) -> None:
+    if numbers == 2 and "f" in dtype:
+        return  # two IEEE numbers are complex
+    stored = values_of((numbers, 3, 2), dtype)
+    fields = {**tf.number_fields(stored.dtype), "numbers": numbers, "version": tf.V1_0}
+    (tmp_path / "old").write_bytes(
+        tf.header((3, 2), **fields) + tf.chunk(b"DENSDATA", tf.raw(stored))
+    )
+    opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt").chunk(component=1)
+    opened = opened.assign_coords(component=np.arange(numbers)).rename(tensor="Q", a="row")
+    to_tens(opened, tmp_path / "t", sparse=sparse)
+    content = (tmp_path / "t").read_bytes()
+    fields["flags"] = int(sparse)
+    assert content.startswith(tf.header((3, 2), **fields, names="ab"))
+    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
+    xr.testing.assert_identical(back, opened)
+    to_tens(back, tmp_path / "t", sparse=sparse)
+    assert (tmp_path / "t").read_bytes() == content
+
+
+def test_a_dim_that_is_only_called_component_is_a_dim(tmp_path) -> None:
+    ds = xr.Dataset({"x": (("a", "component"), np.zeros((3, 4)))})
+    for _ in range(2):
+        to_tens(ds, tmp_path / "t")
+        ds = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
+        assert ds.x.encoding["tensorfmt"]["shape"] == (3, 4)
+
+
+def with_chunks(*chunks: bytes, names: str = "ab") -> bytes:
+    return tf.version_1_0(np.arange(9.0).reshape(3, 3), *chunks, names=names)
+
+
+def chunk_names(path: Path) -> list[bytes]:
+    content, at, names = path.read_bytes(), 32 + 8 * 2, []
+    while not names or names[-1] != b"DENSDATA":
+        magic, total = struct.unpack_from("<8sQ", content, at)
+        names.append(magic)
+        at += total
+    return names
+
+
+def test_known_symmetries_are_stated_again_in_the_letters_of_the_new_file(tmp_path) -> None:
+    content = with_chunks(
+        tf.symmetry("x", "ba"), tf.symmetry("conj", "ba"), tf.chunk(b"OTHERONE", b"")
+    )
+    (tmp_path / "old").write_bytes(content)
+    opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt", dims=("F", "q"))
+    assert opened.tensor.attrs == {"symmetries": "x ba, conj ba", "skipped_chunks": "OTHERONE"}
+    to_tens(opened, tmp_path / "t")
+    assert chunk_names(tmp_path / "t") == [b"SYMMETRY", b"SYMMETRY", b"XRTENSOR", b"DENSDATA"]
+    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
+    xr.testing.assert_identical(back, opened)
+    assert back.tensor.encoding["tensorfmt"]["symmetries"] == "x qF, conj qF"
+    to_tens(back, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "t").read_bytes()
+
+
+def test_symmetries_follow_the_dims_when_they_are_transposed(tmp_path) -> None:
+    values = np.zeros((2, 2, 3))
+    (tmp_path / "old").write_bytes(tf.version_1_0(values, tf.symmetry("x", "bac")))
+    opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt")
+    to_tens(opened.transpose("c", "b", "a"), tmp_path / "t")
+    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt").tensor
+    assert back.encoding["tensorfmt"]["index_names"] == "cba"
+    assert back.encoding["tensorfmt"]["symmetries"] == "x cab"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ds: ds.isel(a=slice(2)),
+        lambda ds: ds.rename(a="F"),
+        lambda ds: ds.isel(a=0),
+    ],
+)
+def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
+    (tmp_path / "old").write_bytes(with_chunks(tf.symmetry("x", "ba")))
+    opened = change(xr.open_dataset(tmp_path / "old", engine="tensorfmt"))
+    to_tens(opened, tmp_path / "t")
+    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
+    xr.testing.assert_identical(back, opened)
+    assert "symmetries" not in back.tensor.encoding["tensorfmt"]
+
+
+def test_no_symmetries_are_stated_if_the_user_wants_none(tmp_path) -> None:
+    (tmp_path / "old").write_bytes(with_chunks(tf.symmetry("x", "ba")))
+    to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", symmetries=[])
+    assert chunk_names(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
+
+
+def noted(content: dict | bytes) -> bytes:
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return with_chunks(tf.chunk(b"XRTENSOR", raw))
+
+
+@pytest.mark.parametrize(
+    ("note", "message"),
+    [
+        (b"{", "the chunk 'XRTENSOR' at byte 48 is no note of names.*JSONDecodeError"),
+        (b"\xff" * 8, "is no note of names.*UnicodeDecodeError"),
+        (b"[" * 100_000, "is no note of names.*RecursionError"),
+        (b"5", "noted .* does not fit the file"),
+        (b"[]", "noted .* does not fit the file"),
+        (b'{"version": 2}', "does not fit the file.*version 2"),
+        (b'{"version": 1, "tensors": {"tensor": {"dims": ["x"]}}}', "has 2 dimensions"),
+        (b'{"version": 1, "tensors": {"tensor": {"dims": [[], []]}}}', "does not fit the file"),
+        (b'{"version": 1, "tensors": {"tensor": {"name": []}}}', "does not fit the file"),
+    ],
+)
+@pytest.mark.parametrize("sparse", ["dense", "stored"])
+def test_a_damaged_note_is_a_warning(note, message, sparse) -> None:
+    content = noted(note)
+    if sparse == "stored":
+        content = tf.index_value((3, 3), [1], np.ones(1), tf.chunk(b"XRTENSOR", note))
+        if b"dims" in note and b"[[]" not in note:
+            return  # the dims of the tensor are not those of the pairs
+    with pytest.warns(TensorFormatWarning, match=message):
+        back = open_tens(content, sparse="stored" if sparse == "stored" else "auto")
+    assert back.tensor.attrs == {}
+    assert back.tensor.sizes == ({"entry": 1} if sparse == "stored" else {"a": 3, "b": 3})
+
+
+def test_a_note_that_is_too_long_is_not_read() -> None:
+    with pytest.warns(
+        TensorFormatWarning, match=f"{MOST_BYTES + 8192} bytes, more than {MOST_BYTES}"
+    ):
+        assert open_tens(noted(b" " * (MOST_BYTES + 8192))).tensor.sum() == 36
+
+
+def test_names_that_the_user_wants_come_before_those_of_the_note(tmp_path) -> None:
+    array = xr.DataArray(
+        np.zeros((2, 3)), {"left": [1, 2]}, ("left", "right"), name="T", attrs={"units": "eV"}
+    )
+    to_tens(array, tmp_path / "t")
+    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt", name="V", dims=("F", "q"))
+    assert back.V.dims == ("F", "q")
+    assert back.V.attrs == {"units": "eV"}
+    assert back.F.values.tolist() == [1, 2]
+    assert back.V.encoding["tensorfmt"]["dims"] == ("F", "q")
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.9"])
+def test_a_region_of_a_file_is_written_in_place(version, tmp_path) -> None:
+    whole = np.arange(60.0).reshape(3, 4, 5)
+    path = tmp_path / "t"
+    to_tens(xr.DataArray(whole, dims=list("abc")), path, version=version)
+    before = path.read_bytes()
+    part = xr.DataArray(-np.ones((2, 4, 3)), dims=list("abc"))
+    region = {"a": slice(1, 3), "c": slice(0, 3)}
+    to_tens(part.chunk(b=2), path, region=region)
+    expected = whole.copy()
+    expected[1:3, :, :3] = -1
+    np.testing.assert_array_equal(xr.open_dataarray(path, engine="tensorfmt"), expected)
+    assert path.read_bytes() == before[: -expected.nbytes] + expected.tobytes(order="F")
+
+
+def test_a_part_of_pairs_cannot_be_written(tmp_path) -> None:
+    ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
+    to_tens(ds, tmp_path / "t", sparse=True)
+    with pytest.raises(ValueError, match="'tensor' cannot be written in part"):
+        to_tens(ds, tmp_path / "t", region={"a": slice(0, 3)})

@@ -1,0 +1,516 @@
+"""TENS files of pairs are written in bounded memory, and hold exactly what is not zero."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import threading
+import tracemalloc
+import weakref
+from math import prod
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import tensfiles as tf
+from tests.test_tens import values_of
+from xr_tensorfmt.write.tens import pairing, symmetrychecks, to_tens
+
+
+def opened(path, **options) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+def note_of(content: bytes) -> bytes:
+    """The note with the zeros behind it: the number of pairs is before the page."""
+    return content[content.index(b"XRTENSOR") + 16 : 4088]
+
+
+def oracle(values: np.ndarray, note: bytes, names: str, *before: bytes, keep=None) -> bytes:
+    """A file of the elements with any bit set, by their index, from the specification."""
+    flat = values.ravel(order="F")
+    bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize).any(axis=1)
+    indices = [int(i) for i in np.flatnonzero(bits) if keep is None or keep(int(i))]
+    chunks = (*before, tf.chunk(b"XRTENSOR", note))
+    return tf.index_value(values.shape, indices, flat[indices], *chunks, names=names)
+
+
+@st.composite
+def sparse_arrays(draw: st.DrawFn) -> xr.DataArray:
+    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
+    values = values_of(shape, draw(st.sampled_from(["<f8", "<f4", "<c16", "<c8", "<i2", "<u1"])))
+    values = np.asarray(values)
+    random = np.random.default_rng(draw(st.integers(0, 9)))
+    values = np.where(random.random(shape) < draw(st.sampled_from([0, 0.3, 1])), values, 0)
+    values = values.astype(values.dtype, order=draw(st.sampled_from("CF")))
+    return xr.DataArray(values, dims=list("pqr"[: len(shape)]), name="T", attrs={"units": "eV"})
+
+
+@settings(max_examples=60)
+@given(array=sparse_arrays(), data=st.data())
+def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification(
+    array, data, tmp_path_factory
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "t"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairing, "BATCH", data.draw(st.sampled_from([1, 100, 1 << 20])))
+        if array.ndim and data.draw(st.booleans()):
+            array = array.chunk({array.dims[-1]: 2})
+        to_tens(array, path, sparse=True)
+    content = path.read_bytes()
+    assert content == oracle(array.values, note_of(content), "".join(array.dims))
+    xr.testing.assert_identical(opened(path), array.to_dataset())
+
+
+@settings(max_examples=60)
+@given(array=sparse_arrays(), data=st.data())
+def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_path_factory) -> None:
+    path = tmp_path_factory.mktemp("t") / "t"
+    chunks = {dim: data.draw(st.integers(1, 3)) for dim in array.dims}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+        to_tens(array.chunk(chunks), path, sparse=True)
+    back = opened(path)
+    xr.testing.assert_identical(back, array.to_dataset())
+    assert back["T"].dtype == array.dtype
+    to_tens(opened(path, chunks={}), path, sparse=True)  # over the file that is read
+    xr.testing.assert_identical(opened(path), array.to_dataset())
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_nan_and_the_negative_zero_are_kept(dtype, tmp_path) -> None:
+    values = np.array([0.0, -0.0, np.nan, 0.0, np.inf], dtype)
+    to_tens(xr.DataArray(values, dims="a"), tmp_path / "t", sparse=True)
+    stored = opened(tmp_path / "t", sparse="stored")
+    assert stored.a.values.tolist() == [1, 2, 4]
+    back = opened(tmp_path / "t").tensor.values
+    assert back.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(("other", "word"), [(3, "more"), (1, "1")])
+def test_values_that_differ_each_time_are_refused(other, word, tmp_path) -> None:
+    (tmp_path / "t").write_bytes(b"before")
+    calls = itertools.count()
+
+    def unstable() -> np.ndarray:
+        return (np.arange(5) < (2 if next(calls) == 0 else other)).astype("f8")
+
+    array = da.from_delayed(dask.delayed(unstable, pure=False)(), (5,), "f8")
+    ds = xr.Dataset({"tensor": ("a", array)})
+    message = f"2 values of a chunk were not zero when they were counted, and {word} when they"
+    with pytest.raises(ValueError, match=message):
+        to_tens(ds, tmp_path / "t", sparse=True)
+    assert (tmp_path / "t").read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+class Tracked(np.ndarray):
+    """An array that can be watched."""
+
+
+class Loader:
+    """Makes chunks and knows how many there are at a time."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.lock, self.live, self.most, self.loads = threading.Lock(), 0, 0, 0
+
+    def __call__(self, block_id=None) -> np.ndarray:
+        made = np.full(self.shape, sum(block_id) % 2, float).view(Tracked)
+        with self.lock:
+            self.loads += 1
+            self.live += 1
+            self.most = max(self.most, self.live)
+        weakref.finalize(made, self.gone)
+        return made
+
+    def gone(self) -> None:
+        with self.lock:
+            self.live -= 1
+
+
+def test_both_passes_hold_few_chunks_at_a_time(tmp_path) -> None:
+    loader = Loader((1, 4000))
+    chunks = ((1,) * 64, (4000,))
+    array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
+    with dask.config.set(num_workers=4):
+        to_tens(xr.DataArray(array, dims=("b", "a")).T, tmp_path / "t", sparse=True)
+    assert loader.loads == 128
+    assert loader.most <= 12
+    back = opened(tmp_path / "t", sparse="stored")
+    assert back.sizes == {"entry": 32 * 4000}
+
+
+def test_a_delayed_does_all_when_it_is_computed(tmp_path) -> None:
+    seen = []
+
+    def noted(block):
+        if block.size:
+            seen.append(block.shape)
+        return block
+
+    array = da.eye(6, chunks=3).map_blocks(noted, dtype=float, meta=np.empty((0, 0)))
+    ds = xr.Dataset({"tensor": (("a", "b"), array)})
+    tasks = [
+        to_tens(ds, tmp_path / name, sparse=True, compute=False, symmetries=symmetries)
+        for name, symmetries in {"s": None, "t": None, "u": "x ba"}.items()
+    ]
+    assert not seen
+    assert not list(tmp_path.iterdir())
+    dask.compute(*tasks)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "t", "u"]
+    for path in tmp_path.iterdir():
+        xr.testing.assert_identical(opened(path), ds)
+
+
+CLUSTER = """
+import sys
+import dask.array as da, numpy as np, xarray as xr, xr_tensorfmt
+from distributed import Client, LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      memory_limit="1GiB") as cluster, Client(cluster):
+        values = da.eye(40, chunks=10) * da.arange(1, 41, chunks=10)
+        ds = xr.Dataset({"tensor": (("a", "b"), values)})
+        xr_tensorfmt.to_tens(ds, sys.argv[1], sparse=True, symmetries=["x ba"])
+        back = xr.open_dataset(sys.argv[1], engine="tensorfmt", chunks={})
+        xr.testing.assert_identical(back, ds)
+        xr_tensorfmt.to_tens(back, sys.argv[1], sparse=True)
+        stored = xr.open_dataset(sys.argv[1], engine="tensorfmt", sparse="stored", chunks={})
+        xr_tensorfmt.to_tens(stored, sys.argv[1])
+        xr_tensorfmt.to_tens(ds, sys.argv[1], sparse=True, compute=False).compute()
+        xr.testing.assert_identical(xr.open_dataset(sys.argv[1], engine="tensorfmt"), ds)
+        print("written")
+"""
+
+
+def test_a_cluster_of_processes_writes_pairs(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CLUSTER)
+    command = [sys.executable, script, tmp_path / "t"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout == "written\n", run.stderr
+
+
+def test_version_0_9_has_no_pairs(tmp_path) -> None:
+    ds = xr.Dataset({"tensor": ("a", np.eye(3)[0])})
+    to_tens(ds, tmp_path / "t", sparse=True)
+    for data, sparse in ((ds, True), (opened(tmp_path / "t", sparse="stored"), False)):
+        with pytest.raises(ValueError, match=r"version 0\.9 has no pairs of index and val"):
+            to_tens(data, tmp_path / "u", version="0.9", sparse=sparse)
+
+
+def dense(shape: tuple[int, ...] = (3, 4, 2)) -> xr.Dataset:
+    values = np.where(np.arange(prod(shape)) % 3, 0, np.arange(prod(shape)) + 1.5).reshape(shape)
+    return xr.Dataset(
+        {"T": (["left", "q", "r"][: len(shape)], values, {"units": "eV"})},
+        {"time": 3, "left": list("abc")[: shape[0]]},
+        {"title": "some"},
+    )
+
+
+@pytest.mark.parametrize("chunks", [None, {"entry": 3}])
+def test_stored_pairs_are_written_as_they_were_opened(chunks, tmp_path) -> None:
+    ds = dense()
+    to_tens(ds.chunk(left=2, q=2), tmp_path / "t", sparse=True)
+    stored = opened(tmp_path / "t", sparse="stored")
+    stored = stored if chunks is None else stored.chunk(chunks)
+    assert stored["T"].dims == ("entry",)
+    assert list(stored.coords) == ["left", "q", "r", "time"]
+    assert stored.attrs == {"title": "some"}
+    assert stored["T"].attrs == {"units": "eV"}
+    to_tens(stored, tmp_path / "u")
+    again = opened(tmp_path / "u", sparse="stored")
+    xr.testing.assert_identical(again, stored)
+    # What labels whole dimensions has no place among pairs.
+    back = ds.drop_vars("left").assign_coords(time=3)
+    xr.testing.assert_identical(opened(tmp_path / "u"), back)
+
+
+def test_stored_pairs_can_be_chosen_changed_and_renamed(tmp_path) -> None:
+    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    stored = opened(tmp_path / "t", sparse="stored").rename(left="F", T="V")
+    some = stored.isel(entry=slice(None, None, -2))
+    some["V"] = some["V"].astype("f4").assign_attrs(some["V"].attrs)
+    some["V"].encoding = stored["V"].encoding
+    to_tens(some, tmp_path / "u")
+    xr.testing.assert_identical(opened(tmp_path / "u", sparse="stored"), some)
+    assert opened(tmp_path / "u").V.dims == ("F", "q", "r")
+
+
+def test_stored_components_and_symmetries_are_written_as_they_were(tmp_path) -> None:
+    values = np.arange(1, 9, dtype="<f4").reshape(2, 4)
+    packed = b"".join(
+        index.to_bytes(8, "little") + row.tobytes()
+        for index, row in zip([3, 2], values, strict=True)
+    )
+    fields = {"version": tf.V1_0, "flags": 1, "size": 4, "numbers": 4}
+    chunks = tf.symmetry("-x", "ba", packed=True) + tf.symmetry("x", "ab") + tf.symmetry("c", "ba")
+    head = tf.header((3, 3), **fields, names="ij") + chunks.replace(b"ba", b"ji").replace(
+        b"ab", b"ij"
+    )
+    (tmp_path / "t").write_bytes(head + (2).to_bytes(8, "little") + packed)
+    stored = opened(tmp_path / "t", sparse="stored")
+    to_tens(stored.chunk(component=2), tmp_path / "u")
+    content = (tmp_path / "u").read_bytes()
+    assert content.startswith(head)
+    assert content.endswith((2).to_bytes(8, "little") + packed)
+    xr.testing.assert_identical(opened(tmp_path / "u", sparse="stored"), stored)
+    xr.testing.assert_identical(
+        opened(tmp_path / "u", dims=("k", "l"), name="Q", sparse="stored"),
+        opened(tmp_path / "t", dims=("k", "l"), name="Q", sparse="stored"),
+    )
+    one = stored.isel(component=1)
+    to_tens(one, tmp_path / "v")
+    xr.testing.assert_identical(opened(tmp_path / "v", sparse="stored"), one)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_files_without_pairs_are_written_again(shape, tmp_path) -> None:
+    to_tens(
+        xr.DataArray(np.zeros(shape), dims=list("a")[: len(shape)]), tmp_path / "t", sparse=True
+    )
+    stored = opened(tmp_path / "t", sparse="stored")
+    assert stored.sizes == {"entry": 0}
+    to_tens(stored, tmp_path / "u")
+    assert (tmp_path / "u").read_bytes() == (tmp_path / "t").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ds: ds.drop_vars("q"), r"lost the coordinates .*\(for dimension 1 of 3\); keep"),
+        (
+            lambda ds: ds.assign_coords(extra=("entry", np.zeros(ds.sizes["entry"]))),
+            r"no place for the coordinate 'extra' of pairs; call drop_vars\('extra'\), or pass d",
+        ),
+        (
+            lambda ds: ds.assign_coords(q=ds.q.assign_attrs(units="m")),
+            "no place for the attributes 'units' of the index 'q'; move them to the variable, or",
+        ),
+        (
+            lambda ds: xr.concat([ds] * 4, "entry", data_vars="all"),
+            "'T' has 32 pairs, and the tensor that they belong to has 24 elements; drop those",
+        ),
+    ],
+)
+def test_stored_pairs_that_do_not_fit_are_refused(change, message, tmp_path) -> None:
+    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    stored = opened(tmp_path / "t", sparse="stored")
+    changed = change(stored)
+    changed["T"].encoding = stored["T"].encoding
+    for name in {"left", "q", "r"} & set(changed.coords):
+        changed[name].encoding = stored[name].encoding
+    with pytest.raises(ValueError, match=message):
+        to_tens(changed, tmp_path / "u")
+    assert not (tmp_path / "u").exists()
+
+
+def test_an_index_outside_of_the_tensor_is_refused(tmp_path) -> None:
+    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    stored = opened(tmp_path / "t", sparse="stored").load()
+    for value in (-1, 4):
+        stored.q[2] = value
+        with pytest.raises(ValueError, match=f"has a pair whose index 'q' is {value}; it must be "):
+            to_tens(stored, tmp_path / "u")
+
+
+def test_components_of_pairs_must_be_as_many_as_tens_has(tmp_path) -> None:
+    values = np.zeros((3, 4), "<i4")
+    content = tf.header((3,), version=tf.V1_0, numbers=4, kind=b"sint", size=4)
+    (tmp_path / "t").write_bytes(content + tf.chunk(b"DENSDATA", values.tobytes()))
+    to_tens(opened(tmp_path / "t").tensor + 1, tmp_path / "t", sparse=True)
+    to_tens(opened(tmp_path / "t"), tmp_path / "t", sparse=True)
+    (tmp_path / "q").write_bytes(
+        tf.header((3,), version=tf.V1_0, numbers=4, kind=b"sint", size=4, flags=1)
+        + (1).to_bytes(8, "little")
+        + (2).to_bytes(8, "little")
+        + values[0].tobytes()
+    )
+    stored = opened(tmp_path / "q", sparse="stored")
+    with pytest.raises(ValueError, match="pairs of 3 int32 each, and TENS has only 2, 4, 8; sele"):
+        to_tens(stored.isel(component=slice(3)), tmp_path / "u")
+    with pytest.raises(ValueError, match="pairs opened with sparse='stored' are written as they"):
+        to_tens(stored, tmp_path / "u", sparse=True, symmetries="x a")
+
+
+def symmetric(operations: list[tuple[tuple[int, ...], int]], shape, dtype="f8") -> np.ndarray:
+    """A tensor that some permutations of its axes leave as it is, but for the sign."""
+    values = np.random.default_rng(1).integers(-9, 9, shape).astype(dtype)
+    for _ in range(8):
+        for axes, sign in operations:
+            values = values + sign * values.transpose(axes)
+    return np.where(np.abs(values) % 7 < 5, values, 0)
+
+
+GROUPS = {
+    "x ba": ([((1, 0), 1)], (5, 5)),
+    "-x ba": ([((1, 0), -1)], (5, 5)),
+    "x acb": ([((0, 2, 1), 1)], (2, 4, 4)),
+    "-x bacd, -x abdc": ([((1, 0, 2, 3), -1), ((0, 1, 3, 2), -1)], (3, 3, 4, 4)),
+    "x badc, x cdab": ([((1, 0, 3, 2), 1), ((2, 3, 0, 1), 1)], (3, 3, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("text", GROUPS)
+@pytest.mark.parametrize("kind", ["numpy", "alike", "unlike", "lazy"])
+def test_symmetries_keep_the_first_element_of_each_orbit(text, kind, tmp_path, monkeypatch) -> None:
+    operations, shape = GROUPS[text]
+    values = symmetric(operations, shape)
+    array = xr.DataArray(values, dims=list("abcd"[: values.ndim]))
+    monkeypatch.setattr(symmetrychecks, "TARGET", 200)
+    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 200)
+    if kind == "alike":
+        array = array.chunk(2)
+    elif kind == "unlike":
+        array = array.chunk(a=1, b=3)
+    elif kind == "lazy":
+        to_tens(array, tmp_path / "source")
+        array = opened(tmp_path / "source").tensor
+    to_tens(array, tmp_path / "t", sparse=True, symmetries=text)
+    xr.testing.assert_identical(opened(tmp_path / "t").tensor, array.load().rename("tensor"))
+    stored = opened(tmp_path / "t", sparse="stored")
+    index = np.stack([stored[dim].values for dim in array.dims])
+    images = {tuple(range(values.ndim))}
+    for _ in range(4):
+        images |= {tuple(g[i] for i in axes) for g in images for axes, _ in operations}
+    flat = np.ravel_multi_index(tuple(index), shape, order="F")
+    for axes in images:
+        assert (np.ravel_multi_index(tuple(index[list(axes)]), shape, order="F") >= flat).all()
+    orbits = {
+        min(np.ravel_multi_index([each[i] for i in axes], shape, order="F") for axes in images)
+        for each in np.argwhere(values).tolist()
+    }
+    assert set(flat.tolist()) == orbits
+    assert len(flat) == len(orbits) < np.count_nonzero(values)
+
+
+def test_bytes_of_packed_pairs_are_those_of_the_specification(tmp_path) -> None:
+    values = symmetric([((1, 0), -1)], (4, 4))
+    to_tens(
+        xr.DataArray(values, dims=("a", "b")), tmp_path / "t", sparse=True, symmetries=["-x ba"]
+    )
+    content = (tmp_path / "t").read_bytes()
+    chunk = tf.symmetry("-x", "ba", packed=True)
+    first = oracle(values, note_of(content), "ab", chunk, keep=lambda i: i % 4 >= i // 4)
+    assert content == first
+
+
+def test_packed_files_are_packed_again_also_transposed(conformance, tmp_path) -> None:
+    path = conformance / "tens" / "spec_1.0" / "ix_packed_antisym.tens"
+    before = opened(path)
+    to_tens(before, tmp_path / "t", sparse=True)
+    stored = opened(path, sparse="stored")
+    assert opened(tmp_path / "t", sparse="stored").sizes == stored.sizes
+    facts = opened(tmp_path / "t").tensor.encoding["tensorfmt"]
+    assert facts["packed_symmetries"] == before.tensor.encoding["tensorfmt"]["packed_symmetries"]
+    turned = before.transpose(*before.tensor.dims[::-1])
+    to_tens(turned, tmp_path / "u", sparse=True)
+    xr.testing.assert_identical(opened(tmp_path / "u"), turned)
+    assert opened(tmp_path / "u", sparse="stored").sizes == stored.sizes
+    to_tens(before, tmp_path / "v", sparse=True, symmetries=[])
+    assert opened(tmp_path / "v", sparse="stored").sizes["entry"] > stored.sizes["entry"]
+
+
+def test_a_file_that_no_longer_has_its_symmetry_is_refused(tmp_path) -> None:
+    content = tf.index_value((2, 2), [2], np.ones(1), tf.symmetry("-x", "ba", packed=True))
+    (tmp_path / "t").write_bytes(content)
+    changed = opened(tmp_path / "t").load()
+    changed.tensor[1, 0] = 5
+    message = (
+        r"'tensor' is 5.0 at a=1, b=0 and 1.0 at a=0, b=1, which the symmetry '-x ba' does not "
+        "allow; pass symmetries= without it"
+    )
+    with pytest.raises(ValueError, match=message):
+        to_tens(changed, tmp_path / "t", sparse=True)
+    assert (tmp_path / "t").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("values", "symmetries", "message"),
+    [
+        (np.ones((2, 3)), "x ba", r"'x ba' would be packed for lengths \(2, 3\), and TENS packs i"),
+        (np.ones((2, 2)), "conj ba", "packed by operation 'conj', and TENS packs 'x' or '-x' only"),
+        (np.ones((2, 2)), "ba", "packed by operation '', and TENS packs 'x' or '-x' only; leave"),
+        (np.ones((2, 2)), "x bc", "'x bc' has no permutation of the index names 'ab'; give 'x' or"),
+        (np.ones((2, 2), "u1"), "-x ba", "antisymmetric, and TENS packs numbers that can be neg"),
+        (
+            np.zeros((1,) * 8),
+            ["x bacdefgh", "x bcdefgha"],
+            "'?x bacdefgh, x bcdefgha'? make a group of more than 5040 operations; leave some",
+        ),
+        (np.array([[0, -128], [-128, 0]], "i1"), "-x ba", "'tensor' is -128 at a=1, b=0 and -128"),
+        (np.ones((2, 2)), ["-x ba"], "'tensor' is 1.0 at a=0, b=0 and 1.0 at a=0, b=0, which the"),
+    ],
+)
+def test_symmetries_that_cannot_be_are_refused(values, symmetries, message, tmp_path) -> None:
+    array = xr.DataArray(values, dims=list("abcdefgh"[: values.ndim]))
+    with pytest.raises(ValueError, match=message):
+        to_tens(array, tmp_path / "t", sparse=True, symmetries=symmetries)
+    assert not list(tmp_path.iterdir())
+
+
+def test_symmetries_are_texts_and_need_pairs(tmp_path) -> None:
+    array = xr.DataArray(np.ones((2, 2)), dims=("a", "b"))
+    with pytest.raises(TypeError, match=r"symmetries=\[3\] is not a list of texts such as '-x ba"):
+        to_tens(array, tmp_path / "t", sparse=True, symmetries=[3])
+    with pytest.raises(ValueError, match=r"symmetries='x ba' leaves elements out.*sparse=True too"):
+        to_tens(array, tmp_path / "t", symmetries="x ba")
+
+
+def test_nan_is_the_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
+    values = np.array([[1, np.nan], [np.nan, 0.0]])
+    ds = xr.Dataset({"tensor": (("first", "second"), values)})
+    to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
+    xr.testing.assert_identical(opened(tmp_path / "t"), ds)
+    assert opened(tmp_path / "t", sparse="stored").first.values.tolist() == [0, 1]
+
+
+def test_components_go_together_under_symmetries(tmp_path) -> None:
+    values = symmetric([((1, 0, 2), 1)], (3, 3, 4), "i4")
+    raw = np.moveaxis(values, -1, 0)
+    head = tf.header((3, 3), version=tf.V1_0, numbers=4, kind=b"sint", size=4)
+    (tmp_path / "t").write_bytes(head + tf.chunk(b"DENSDATA", raw.astype("<i4").tobytes(order="F")))
+    ds = opened(tmp_path / "t")
+    to_tens(ds, tmp_path / "u", sparse=True, symmetries="x ba")
+    xr.testing.assert_identical(opened(tmp_path / "u"), ds)
+    assert opened(tmp_path / "u", sparse="stored").tensor.dims == ("entry", "component")
+    assert opened(tmp_path / "u", sparse="stored").sizes["entry"] <= 6
+
+
+def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
+    loader, count = Loader((8, 8)), 16
+    chunks = ((8,) * count,) * 2
+    array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
+    ds = xr.Dataset({"tensor": (("a", "b"), array)})
+    with dask.config.set(num_workers=4), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+        to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
+    assert loader.loads == 3 * count**2
+    assert loader.most <= 24
+    xr.testing.assert_identical(opened(tmp_path / "t"), ds)
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, monkeypatch) -> None:
+    values = np.random.default_rng(0).random((1200, 1200))
+    values = np.where(values + values.T > 1.9, 1.0, 0)
+    to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
+    monkeypatch.setattr(symmetrychecks, "TARGET", 200_000)
+    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 200_000)
+    ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=200_000, io="read")
+    tracemalloc.start()
+    try:
+        to_tens(ds, tmp_path / "u", sparse=True, symmetries="x ba")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < values.nbytes / 2
+    xr.testing.assert_identical(opened(tmp_path / "u"), ds)

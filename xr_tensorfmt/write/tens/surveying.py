@@ -1,0 +1,71 @@
+"""A look at all values of a variable, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from xarray import Variable
+
+from xr_tensorfmt.write.grid import Chunks
+
+
+def as_dask(variable: Variable, chunks: Chunks) -> da.Array:
+    """A variable as an array of dask; what is lazy is read by chunks.
+
+    Parameters
+    ----------
+    variable : Variable
+        In chunks, in memory, or lazy.
+    chunks : tuple of tuple of int
+        The chunks to be.
+
+    Returns
+    -------
+    dask array
+    """
+    # A name of its own spares dask a pass over all values.
+    cut = variable.chunk(
+        dict(zip(variable.dims, chunks, strict=True)), from_array_kwargs={"name": False}
+    )
+    array: da.Array = cut.data
+    return array
+
+
+def each_block(
+    call: Callable[..., Any], dtype: Any, array: da.Array, *others: da.Array, **keywords: Any
+) -> da.Array:
+    """Call something with each block of an array.
+
+    Parameters
+    ----------
+    call : callable
+        Is given a block, those of the other arrays at the same place, and ``block_id``; it gives
+        an array of one element.
+    dtype : dtype
+        Of that element.
+    array : dask array
+        The array.
+    *others : dask array
+        Cut like it.
+    **keywords
+        What else `call` is given.
+
+    Returns
+    -------
+    dask array
+        An element for each block.
+    """
+    blocks: Any = da
+    made: da.Array = blocks.map_blocks(
+        call,
+        array,
+        *others,
+        dtype=dtype,
+        chunks=tuple((1,) * len(lengths) for lengths in array.chunks),
+        meta=np.empty((0,) * array.ndim, dtype=dtype),
+        **keywords,
+    )
+    return made
