@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
@@ -14,12 +14,13 @@ from xarray import Variable
 
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.layouts import Layout
+from xr_tensorfmt.layouts import Dense, Layout
 from xr_tensorfmt.layouts.view import Transposed
+from xr_tensorfmt.lazyarray import unchunked, unread
 from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.grid import Chunks, writable_chunks
+from xr_tensorfmt.write.grid import Chunks, cut_evenly, tile, writable_chunks
 from xr_tensorfmt.write.packing import Packed, bytes_each, pack, units
 
 
@@ -151,14 +152,36 @@ def cut(placed: Placed, kind: type[Blocks] = Blocks) -> Cut:
     blocks : Blocks
         Where they go.
     """
-    placed = in_file_order(placed)
+    across = _across(placed)
+    placed = across[0] if across else in_file_order(placed)
     variable, layout = placed.variable, placed.layout
-    chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
-    chunks = writable_chunks(chunks, units(layout), bytes_each(layout))
+    block = across[1] if across else layout.chunk_shape(TARGET)
+    chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
+    item = variable.dtype.itemsize
+    chunks = writable_chunks(chunks, units(layout), bytes_each(layout), item)
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
     return variable, kind(layout, placed.conversion, chunks, origin)
+
+
+def _across(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
+    """A variable whose own file has another axis fastest, without chunks, and tiles for it.
+
+    Its chunks are ranges of the one file and tiny pieces of the other. Tiles are neither.
+    """
+    lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
+    found = unread(lazy.variable) if lazy.variable.chunks is None else None
+    if found is None or not found.source.mapped:
+        return None
+    shape, stored = lazy.variable.shape, found.layout
+    inner = stored.inner if isinstance(stored, Transposed) else stored
+    if not isinstance(inner, Dense) or stored.shape != shape or len(shape) < 2:
+        return None
+    axis = stored.axes.index(len(shape) - 1) if isinstance(stored, Transposed) else len(shape) - 1
+    if axis == len(shape) - 1:
+        return None
+    return lazy, tile(shape, axis, max(1, TARGET // lazy.variable.dtype.itemsize))
 
 
 def in_file_order(placed: Placed) -> Placed:
@@ -170,10 +193,3 @@ def in_file_order(placed: Placed) -> Placed:
     dims = [placed.variable.dims[axis] for axis in order]
     origin = placed.origin and tuple(placed.origin[axis] for axis in order)
     return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
-
-
-def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
-    return tuple(
-        (step,) * (length // step) + ((length % step,) if length % step else ())
-        for length, step in zip(shape, map(min, block, shape), strict=True)
-    )
