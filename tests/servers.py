@@ -172,9 +172,13 @@ class S3Store:
     def __init__(self) -> None:
         inner = DomainDispatcherApplication(create_backend_app)
         self.log = Log()
+        self.refused: Callable[[dict], bool] = lambda environ: False
 
         def application(environ: dict, start_response: Any) -> Any:
             with self.log.request(environ["REQUEST_METHOD"], environ.get("HTTP_RANGE")):
+                if self.refused(environ):
+                    start_response("403 Forbidden", [("Content-Type", "application/xml")])
+                    return [b"<Error><Code>AccessDenied</Code><Message>not you</Message></Error>"]
                 return inner(environ, start_response)
 
         self.server = make_server("127.0.0.1", 0, application, True, request_handler=_Silent)

@@ -297,7 +297,7 @@ def test_variables_load_asynchronously(path: Path) -> None:
 def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
     lengths = (1000, 1000, 100)
     source = HollowSource(tf.header(lengths), 56 + 8 * 10**8)
-    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     dataset = xr.open_dataset("anything", engine="tensorfmt")
     repr(dataset.tensor.isel(a=5).T)
     repr(dataset)
@@ -309,7 +309,7 @@ def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
 def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
     content = tf.version_1_0(VALUES, *[tf.chunk(b"COMMENT ", bytes(1 << 20))] * 3)
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     xr.open_dataset("anything", engine="tensorfmt")
     assert source.fetched <= 4096 + 3 * 4096
 

@@ -71,7 +71,7 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     content = tf.version_0_9(numbers())
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     tensor = xr.open_dataset(
         io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
     ).tensor

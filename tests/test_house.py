@@ -17,6 +17,9 @@ ABOVE = {
     "__init__.py",
     "accessor.py",
     "backend.py",
+    "cli/converting.py",
+    "cli/foreign.py",
+    "cli/opening.py",
     "counting.py",
     "daskreads.py",
     "dataset.py",
@@ -28,19 +31,27 @@ ABOVE = {
 WRITE_BELOW = {
     f"write/{name}.py"
     for name in (
+        "absent",
         "conversion",
         "draft",
         "grid",
+        "stores/multipart",
         "packing",
         "packing_blocks",
         "packing_matrices",
-        "pairing",
         "placing",
-        "pycauset_bytes",
-        "tens_bytes",
+        "pycauset/container",
+        "stores/segments",
+        "stores/spool",
+        "stores/store",
+        "stores/stream",
         "unstored",
-        "vespa_header",
-        "vespa_labels",
+        "stores/upload",
+        "vespa/header",
+        "vespa/labels",
+        "stores/waiting",
+        "tens/header",
+        "tens/pairing",
     )
 }
 

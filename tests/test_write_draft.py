@@ -373,7 +373,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
     draft.finish([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
-    assert log == [90, 50, "sync", 0, "sync", "sync"]
+    assert log == [50, 90, "sync", 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
 
@@ -393,3 +393,55 @@ def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> N
         "[Errno 2] No such file or directory, while writing the 4 bytes of it; what was there "
         f"before is unchanged: '{tmp_path / 'a'}'"
     )
+
+
+def test_parts_of_two_files_of_one_name_do_not_become_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    other = tmp_path / "other"
+
+    calls = []
+
+    def begin_anew(values):
+        calls.append(1)
+        if len(calls) == 4:  # as when the task is computed again meanwhile
+            (part,) = leftovers(tmp_path)
+            (tmp_path / part).rename(other)
+            (tmp_path / part).write_bytes(bytes(other.stat().st_size))
+        return values
+
+    array = da.ones((4, 256), chunks=(1, 256), dtype="f4").map_blocks(
+        begin_anew, meta=np.empty((0, 0), "f4")
+    )
+    with dask.config.set(scheduler="synchronous"), pytest.raises(OSError, match="written to anoth"):
+        to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert sorted(os.listdir(tmp_path)) == ["a.mag", "other"]
+
+
+def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    chunks = da.from_array(np.full((64, 256), 7, "f4"), chunks=(1, 256))
+    task = to_mag(xr.Dataset({"a": (("x", "y"), chunks)}), path, compute=False)
+    task.compute()
+    stop = threading.Event()
+    problems: list[Exception] = []
+
+    def compute() -> None:
+        while not stop.is_set():
+            try:
+                task.compute(scheduler="synchronous")
+            except OSError:  # that it lost the race
+                continue
+            except Exception as error:  # noqa: BLE001
+                problems.append(error)
+
+    threads = [threading.Thread(target=compute) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for _ in range(50):
+        assert (np.fromfile(path, "f4")[-64 * 256 :] == 7).all()
+    stop.set()
+    for each in threads:
+        each.join()
+    assert not problems

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
+from math import isqrt
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests import tensfiles as tf
 from tests.datasets import bits
+from xr_tensorfmt import to_mag
 from xr_tensorfmt.elements import Element, Plain, StoredDtype
 from xr_tensorfmt.layouts import Dense, Held
 from xr_tensorfmt.layouts.view import Transposed
@@ -19,8 +24,10 @@ from xr_tensorfmt.narrow import BFloat16, Boolean, Float8E4M3FN
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Memory
 from xr_tensorfmt.write import packing
+from xr_tensorfmt.write.blocks import cut
+from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
-from xr_tensorfmt.write.grid import SHORTEST_RUN, writable_chunks
+from xr_tensorfmt.write.grid import MOST_MERGED, SHORTEST_RUN, tile, writable_chunks
 from xr_tensorfmt.write.packing import WHOLE, element_of, pack, units
 
 chunks_of_axes = st.lists(
@@ -35,7 +42,7 @@ chunks_of_axes = st.lists(
 )
 def test_chunks_are_merged_and_never_cut(chunks, data, item: float) -> None:
     units = [data.draw(st.sampled_from([1, 8, 64, WHOLE])) for _ in chunks]
-    merged = writable_chunks(chunks, units, item)
+    merged = writable_chunks(chunks, units, item, 8)
     assert [sum(each) for each in merged] == [sum(each) for each in chunks]
     for before, after, unit in zip(chunks, merged, units, strict=True):
         stops = list(accumulate(after))
@@ -46,10 +53,15 @@ def test_chunks_are_merged_and_never_cut(chunks, data, item: float) -> None:
             assert all(stop % unit == 0 for stop in stops[:-1])
 
 
-@given(chunks=chunks_of_axes, item=st.sampled_from([0.125, 1, 4, 16]))
+few_elements = st.lists(
+    st.lists(st.integers(0, 40), min_size=1, max_size=6).map(tuple), max_size=3
+).map(tuple)
+
+
+@given(chunks=few_elements, item=st.sampled_from([0.125, 1, 4, 16]))
 @example(chunks=((1, 1), (1,) * 200), item=4)
 def test_runs_are_long_or_an_axis_is_whole(chunks, item: float) -> None:
-    merged = writable_chunks(chunks, [1] * len(chunks), item)
+    merged = writable_chunks(chunks, [1] * len(chunks), item, 1)
     row = 1
     for lengths in reversed(merged):
         if len(lengths) > 1:
@@ -60,8 +72,46 @@ def test_runs_are_long_or_an_axis_is_whole(chunks, item: float) -> None:
 
 def test_long_runs_are_left_as_they_are() -> None:
     chunks = ((1,) * 5, (128, 128, 3))
-    assert writable_chunks(chunks, (1, 1), 4) == chunks
-    assert writable_chunks(chunks, (1, 1), 2) == ((1,) * 5, (256, 3))
+    assert writable_chunks(chunks, (1, 1), 4, 4) == chunks
+    assert writable_chunks(chunks, (1, 1), 2, 2) == ((1,) * 5, (256, 3))
+
+
+def test_memory_limits_what_is_merged() -> None:
+    rows = MOST_MERGED // 8 // 3
+    assert writable_chunks(((rows,), (1,) * 8), (1, 1), 8, 8) == ((rows,), (3, 3, 2))
+    assert writable_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)
+
+
+@given(
+    shape=st.lists(st.integers(1, 5000), min_size=2, max_size=4).map(tuple),
+    data=st.data(),
+    most=st.integers(1, 1 << 22),
+)
+def test_tiles_are_long_along_both_axes_and_no_larger_than_wanted(shape, data, most: int) -> None:
+    fast = data.draw(st.integers(0, len(shape) - 2))
+    block = tile(shape, fast, most)
+    assert np.prod(block) <= most
+    assert all(1 <= part <= whole for part, whole in zip(block, shape, strict=True))
+    for axis in (fast, -1):
+        enough = min(shape[axis], max(1, isqrt(most) // 2))
+        assert block[axis] >= enough or block[axis] >= isqrt(most) - 64
+        assert block[axis] == shape[axis] or block[axis] < 64 or block[axis] % 64 == 0
+
+
+def test_a_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> None:
+    values = np.arange(3000 * 2000.0).reshape(3000, 2000)
+    raw = tmp_path / "a.tens"
+    raw.write_bytes(tf.version_0_9(values))
+    for chunks in (None, {}):
+        ds = xr.open_dataset(raw, engine="tensorfmt", chunks=chunks)
+        layout = Dense((3000, 2000), Plain(np.dtype("<f8")), 0)
+        conversion = Conversion("tensor", layout.element, exact=True)
+        variable, blocks = cut(Placed(ds.tensor.variable, layout, conversion))
+        assert variable.chunks is None
+        assert blocks.chunks == ((1984, 1016), (2000,))
+        to_mag(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
+        back = xr.open_dataarray(tmp_path / "a.mag", engine="tensorfmt")
+        np.testing.assert_array_equal(back, values.astype("f4"))
 
 
 @st.composite

@@ -21,6 +21,7 @@ from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.layouts.view import Transposed
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Memory
+from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.tasks import writing
@@ -98,7 +99,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     origin = tuple(each.start for each in cut)
     placed = Placed(variable, layout, Conversion("a", inner.element, exact=True), origin)
-    writing([placed], InMemory, lambda file, done: None).compute(scheduler="synchronous")
+    writing(cut_all([placed]), InMemory, lambda file, done: None).compute(scheduler="synchronous")
     found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(found, expected)
     assert CONTENT[:4] == b"head"

@@ -25,7 +25,7 @@ from xr_tensorfmt.layouts import Pairs
 from xr_tensorfmt.layouts.orbits import Operation
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write import pairing, symmetrychecks, to_tens
+from xr_tensorfmt.write.tens import pairing, symmetrychecks, to_tens
 
 
 def opened(path, **options) -> xr.Dataset:

@@ -6,15 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.accessor import explain
-from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.hexdigits import from_hex
 
 if TYPE_CHECKING:
+    from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.counting import popcount
+    from xr_tensorfmt.validation import Finding, validate
     from xr_tensorfmt.write import to_file, to_mag, to_pycauset, to_tens, to_vespa
 
 __all__ = [
+    "Finding",
     "SourceChangedError",
     "TensorFormatBackend",
     "TensorFormatError",
@@ -28,17 +30,23 @@ __all__ = [
     "to_pycauset",
     "to_tens",
     "to_vespa",
+    "validate",
 ]
 
 __version__ = "0.1.0"
 
 
 _LATE = {name: "xr_tensorfmt.write" for name in __all__ if name.startswith("to_")}
-_LATE["popcount"] = "xr_tensorfmt.counting"
+_LATE |= {
+    "TensorFormatBackend": "xr_tensorfmt.backend",
+    "popcount": "xr_tensorfmt.counting",
+    "Finding": "xr_tensorfmt.validation",
+    "validate": "xr_tensorfmt.validation",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what not every user of xarray needs when it is asked for."""
+    """Import what not every user needs when it is asked for."""
     room = _LATE.get(name)
     if room is not None:
         return getattr(import_module(room), name)

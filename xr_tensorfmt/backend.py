@@ -1,7 +1,6 @@
 """The door: what xarray calls. No parsing, no bytes.
 
-Every user of xarray on a machine imports the entry points of all engines, so that this module
-imports nothing of the house before a file is to be opened.
+Whoever uses xarray imports all engines, so that this imports nothing heavy before a file is opened.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from xr_tensorfmt.collector import paused_collector
 from xr_tensorfmt.errors import TensorFormatWarning, frames_to_the_user
 from xr_tensorfmt.lazyarray import DistinctVariable, held, lazy_array
 from xr_tensorfmt.request import Request
-from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_by_fsspec, open_source
+from xr_tensorfmt.sources import LocalFile, Source, find_source, is_remote, open_source
 from xr_tensorfmt.tensor import Container, Tensor
 
 
@@ -95,21 +95,12 @@ def recognised(file: Any) -> bool:
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
-    source, head = _open(file, request)
+    places = request.storage_options, request.fs, request.index_cache
+    source, head = find_source(file, request.io, *places)
     container = formats.parse(source, request.options, request.format, head)
     for message in container.warnings:
         warnings.warn(message, TensorFormatWarning, stacklevel=frames_to_the_user())
     return source, container
-
-
-def _open(file: Any, request: Request) -> tuple[Source, bytes]:
-    """The Source, and its first bytes as far as opening has fetched them."""
-    if request.fs is not None or is_remote(file):
-        options = request.storage_options, request.fs, request.index_cache
-        return open_by_fsspec(file, request.io, *options)
-    if request.storage_options:
-        raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
-    return open_source(file, request.io), b""
 
 
 def _datasets(file: Any, request: Request, kind: type[Variable] | None) -> dict[str, Dataset]:

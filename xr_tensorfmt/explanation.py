@@ -75,8 +75,8 @@ class Piece:
             f"{prod(self.shape):,}",
             f"{sum(map(len, self.extents.values())):,}",
             f"{len(self.requests):,}",
-            _size(self.needed),
-            _size(self.fetched),
+            size_in_words(self.needed),
+            size_in_words(self.fetched),
             "; ".join(f"{first} to {last}" for first, last in bounds) or "-",
         )
 
@@ -134,9 +134,8 @@ class Explanation:
     @property
     def _sums(self) -> str:
         subject = "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
-        return (
-            f"{subject} {_size(self.fetched)} for {_size(self.needed)} ({self.amplification:.2f} x)"
-        )
+        sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
+        return f"{subject} {sizes} ({self.amplification:.2f} x)"
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
@@ -188,8 +187,18 @@ def explain_piece(
     return Piece(variable, tuple(chunk), shape, extents, requests, fetched)
 
 
-def _size(count: int) -> str:
-    """Bytes in the largest binary unit of which there is at least one."""
+def size_in_words(count: int) -> str:
+    """Bytes in the largest binary unit of which there is at least one.
+
+    Parameters
+    ----------
+    count : int
+        The bytes.
+
+    Returns
+    -------
+    str
+    """
     units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
     return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"

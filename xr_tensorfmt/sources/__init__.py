@@ -23,6 +23,7 @@ __all__ = [
     "LocalFile",
     "Memory",
     "Source",
+    "find_source",
     "is_remote",
     "is_url",
     "open_by_fsspec",
@@ -41,6 +42,38 @@ def is_remote(file: object) -> bool:
     """Whether `file` is a URL or an ``fsspec.OpenFile``; nothing is asked or imported."""
     fsspec = sys.modules.get("fsspec.core")
     return is_url(file) or (fsspec is not None and isinstance(file, fsspec.OpenFile))
+
+
+def find_source(
+    file: Any,
+    io: InputOutput = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
+    index_cache: str | os.PathLike[str] | None = None,
+) -> tuple[Source, bytes]:
+    """Find the Source for whatever a user passes, and what opening has fetched of it.
+
+    Parameters
+    ----------
+    file, io, storage_options, fs, index_cache
+        As for `open_by_fsspec` and `open_source`.
+
+    Returns
+    -------
+    source : Source
+    head : bytes
+        Its first bytes; none of a local file.
+
+    Raises
+    ------
+    OSError, ImportError, TypeError, ValueError
+        As for these two.
+    """
+    if fs is not None or is_remote(file):
+        return open_by_fsspec(file, io, storage_options, fs, index_cache)
+    if storage_options:
+        raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
+    return open_source(file, io), b""
 
 
 def open_by_fsspec(

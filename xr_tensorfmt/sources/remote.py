@@ -108,7 +108,7 @@ class RemoteFile(Source):
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges, all parts at the same time as far as the process may."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        fs = _of_this_process(self.fs)
+        fs = of_this_process(self.fs)
 
         def fetch_part(part: Part) -> None:
             data = self._fetch(fs, part.start, part.stop)
@@ -120,7 +120,7 @@ class RemoteFile(Source):
     @contextmanager
     def opened(self) -> Iterator[Fill]:
         """Give access to ranges one by one."""
-        fs = _of_this_process(self.fs)
+        fs = of_this_process(self.fs)
 
         def fill(start: int, buffer: memoryview) -> int:
             buffer[:] = self._fetch(fs, start, start + len(buffer))
@@ -173,7 +173,7 @@ def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile
     Exception
         Whatever the file system raises.
     """
-    fs = _of_this_process(fs)
+    fs = of_this_process(fs)
     fs.invalidate_cache(path)  # a listing from before may tell of an older version
     asked = REQUESTS.submit(fs.info, path)
     fetched = REQUESTS.submit(fetch, fs, path, 0, HEAD_BYTES)
@@ -209,8 +209,18 @@ def _info(
     return info
 
 
-def _of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
-    """The file system itself, or one like it where a fork has left its threads behind."""
+def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
+    """The file system itself, or one like it where a fork has left its threads behind.
+
+    Parameters
+    ----------
+    fs : AbstractFileSystem
+        The file system.
+
+    Returns
+    -------
+    AbstractFileSystem
+    """
     if getattr(fs, "_pid", os.getpid()) == os.getpid():
         return fs
     copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes

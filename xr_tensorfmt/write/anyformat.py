@@ -9,7 +9,8 @@ from typing import Any, Literal
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.write.job import Mode, SaveOptions, text_of
+from xr_tensorfmt.write.destination import name_of
+from xr_tensorfmt.write.job import Mode, SaveOptions
 from xr_tensorfmt.write.mag import to_mag
 from xr_tensorfmt.write.pycauset import to_pycauset
 from xr_tensorfmt.write.subject import Encoding, Part
@@ -59,7 +60,7 @@ def to_file(
     data : Dataset or DataArray
         What to write: in memory, lazy, or in chunks of dask. Values are never gathered. It may
         have been opened from the very file that is written.
-    path : str or PathLike
+    path : str, PathLike or OpenFile
         The file, or a URL of any store that fsspec knows.
     format : {"tens", "vespa", "pycauset", "mag"}, optional
         By default the end of the name decides: ``.tens`` or ``.bin``, ``.tbf``, ``.pycauset``,
@@ -99,7 +100,7 @@ def to_file(
     --------
     to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
     """
-    name = format if format is not None else _by_suffix(text_of(path))
+    name = format if format is not None else _by_suffix(name_of(path))
     if name not in WRITERS:
         raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, WRITERS))}")
     common: SaveOptions = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
@@ -14,20 +14,21 @@ from xarray import Variable
 
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.layouts import Layout
+from xr_tensorfmt.layouts import Dense, Layout
 from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.lazyarray import unchunked, unread
+from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.grid import Chunks, writable_chunks
+from xr_tensorfmt.write.grid import Chunks, cut_evenly, tile, writable_chunks
 from xr_tensorfmt.write.packing import Packed, bytes_each, pack, units
 
 
 class Writable(Protocol):
     """A file that takes bytes in any order, from any thread or process."""
 
-    def write(self, batches: Iterator[Packed]) -> None:
-        """Put bytes into their places."""
+    def write(self, batches: Iterator[Packed]) -> int:
+        """Put bytes into their places; the number of the file that took them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,15 @@ class Blocks:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
-    def write(self, number: int, values: Any, file: Writable) -> None:
+    def bounds(self, number: int) -> tuple[int, int] | None:
+        """First byte of the file that a block fills, and the one after its last; None if none."""
+        selection = self.selection(number)
+        parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
+        extents = [self.layout.extents(part) for part in parts]
+        ends = [each.bounds for each in extents if len(each)]
+        return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
+
+    def write(self, number: int, values: Any, file: Writable) -> Any:
         """Put the values of a block into a file.
 
         Parameters
@@ -89,6 +98,11 @@ class Blocks:
         file : Writable
             The file.
 
+        Returns
+        -------
+        object
+            What the file gives for it.
+
         Raises
         ------
         TypeError, ValueError
@@ -96,7 +110,7 @@ class Blocks:
         """
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
-        file.write(pack(self.layout, selection, converted))
+        return file.write(pack(self.layout, selection, converted))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
@@ -112,7 +126,16 @@ class Blocks:
         return array
 
 
-def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
+Cut = tuple[Variable, Blocks]
+"""A variable with its axes in the order of the file, and where its blocks go."""
+
+
+def cut_all(placed: Iterable[Placed], kind: type[Blocks] = Blocks) -> list[Cut]:
+    """Cut all variables that have elements; as `cut`."""
+    return [cut(each, kind) for each in placed if each.variable.size]
+
+
+def cut(placed: Placed, kind: type[Blocks] = Blocks) -> Cut:
     """Cut a variable into blocks: its own chunks where it has some, else those of the file.
 
     Parameters
@@ -129,14 +152,36 @@ def cut(placed: Placed, kind: type[Blocks] = Blocks) -> tuple[Variable, Blocks]:
     blocks : Blocks
         Where they go.
     """
-    placed = in_file_order(placed)
+    across = _across(placed)
+    placed = across[0] if across else in_file_order(placed)
     variable, layout = placed.variable, placed.layout
-    chunks: Chunks = variable.chunks or _cut_evenly(variable.shape, layout.chunk_shape(TARGET))
-    chunks = writable_chunks(chunks, units(layout), bytes_each(layout))
+    block = across[1] if across else layout.chunk_shape(TARGET)
+    chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
+    item = variable.dtype.itemsize
+    chunks = writable_chunks(chunks, units(layout), bytes_each(layout), item)
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
     return variable, kind(layout, placed.conversion, chunks, origin)
+
+
+def _across(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
+    """A variable whose own file has another axis fastest, without chunks, and tiles for it.
+
+    Its chunks are ranges of the one file and tiny pieces of the other. Tiles are neither.
+    """
+    lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
+    found = unread(lazy.variable) if lazy.variable.chunks is None else None
+    if found is None or not found.source.mapped:
+        return None
+    shape, stored = lazy.variable.shape, found.layout
+    inner = stored.inner if isinstance(stored, Transposed) else stored
+    if not isinstance(inner, Dense) or stored.shape != shape or len(shape) < 2:
+        return None
+    axis = stored.axes.index(len(shape) - 1) if isinstance(stored, Transposed) else len(shape) - 1
+    if axis == len(shape) - 1:
+        return None
+    return lazy, tile(shape, axis, max(1, TARGET // lazy.variable.dtype.itemsize))
 
 
 def in_file_order(placed: Placed) -> Placed:
@@ -148,10 +193,3 @@ def in_file_order(placed: Placed) -> Placed:
     dims = [placed.variable.dims[axis] for axis in order]
     origin = placed.origin and tuple(placed.origin[axis] for axis in order)
     return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
-
-
-def _cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
-    return tuple(
-        (step,) * (length // step) + ((length % step,) if length % step else ())
-        for length, step in zip(shape, map(min, block, shape), strict=True)
-    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from errno import EINVAL, ENOTSUP, EOPNOTSUPP, EPERM
+from errno import EINVAL, ENOTSUP, EOPNOTSUPP, EPERM, ESTALE
 
 from xr_tensorfmt.extents import Bytes, Extents
+from xr_tensorfmt.write.absent import check_absent
 from xr_tensorfmt.write.placing import (
     BINARY,
     opened,
@@ -90,7 +91,7 @@ class Draft:
                 os.close(descriptor)
         return self
 
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> int:
         """Put bytes into their places; any number of threads and processes may do so at once.
 
         Parameters
@@ -98,21 +99,29 @@ class Draft:
         batches : iterator of (Extents, ndarray of uint8)
             Ranges of the file, and what belongs there.
 
+        Returns
+        -------
+        int
+            Number of the file, for `finish`.
+
         Raises
         ------
         OSError
             The system does not take them.
         """
         with self._explained():
-            write_batches(self.path, batches)
+            return write_batches(self.path, batches)
 
-    def finish(self, pieces: Sequence[Piece]) -> None:
+    def finish(self, pieces: Sequence[Piece], numbers: Iterable[int] = ()) -> None:
         """Write what is left, wait until the disk has all of it, and give the file its name.
 
         Parameters
         ----------
         pieces : sequence of Piece
-            The header first.
+            The header first; none, if another program has written all of the file.
+        numbers : iterable of int
+            What `write` gave. If a task is computed twice at once, or again as a worker was lost, a
+            file of the same name may have been begun anew, and would have gaps.
 
         Raises
         ------
@@ -123,7 +132,7 @@ class Draft:
         """
         with self._explained():
             try:
-                self._complete(pieces)
+                self._complete(pieces, set(numbers))
                 self._publish()
             except OSError:
                 self.discard()
@@ -138,15 +147,16 @@ class Draft:
             return False
         return True
 
-    def _complete(self, pieces: Sequence[Piece]) -> None:
+    def _complete(self, pieces: Sequence[Piece], numbers: set[int]) -> None:
         with opened(self.path) as descriptor:
-            for piece in reversed(pieces[1:]):
-                write_at(descriptor, memoryview(piece.data), piece.offset)
-            # The disk may take bytes in any order, but not across this.
-            os.fsync(descriptor)
-            write_at(descriptor, memoryview(pieces[0].data), pieces[0].offset)
+            if not numbers <= {os.fstat(descriptor).st_ino}:
+                raise OSError(ESTALE, "parts of it were written to another file of its name")
+            # The disk may take bytes in any order, but not across a sync: the header is last.
+            for group in (pieces[1:], pieces[:1]):
+                for piece in group:
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                os.fsync(descriptor)
             self._keep_mode(descriptor)
-            os.fsync(descriptor)
 
     def _publish(self) -> None:
         if self.replace:
@@ -221,20 +231,3 @@ def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
     end = f".{unique}{SUFFIX}"
     short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
     return Draft(target, os.path.join(folder, f".{short}{end}"), size, replace)
-
-
-def check_absent(path: str) -> None:
-    """Refuse to write over a file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Raises
-    ------
-    FileExistsError
-        It exists.
-    """
-    if os.path.exists(path):
-        raise FileExistsError(f"{path} exists already; pass mode='w' to replace it")

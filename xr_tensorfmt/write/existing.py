@@ -32,7 +32,7 @@ class ExistingFile:
         """Take note of the file at a path."""
         return cls(path, _identity(path))
 
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> int:
         """Put bytes into their places; as `Draft.write`."""
         if _identity(self.path) != self.identity:
             raise SourceChangedError(
@@ -42,7 +42,7 @@ class ExistingFile:
                 "the one whose header was read",
                 "it has been replaced since then; call the writer again",
             )
-        write_batches(self.path, batches)
+        return write_batches(self.path, batches)
 
     def begin(self) -> ExistingFile:
         """Nothing is to be made; the file is there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
@@ -11,8 +10,10 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.write.blueprint import Blueprint, Survey
+from xr_tensorfmt.write.destination import destination
 from xr_tensorfmt.write.region import write_region
 from xr_tensorfmt.write.saving import save
+from xr_tensorfmt.write.stores.sending import send
 from xr_tensorfmt.write.subject import Encoding, Part, Subject, subject_of
 
 Mode = Literal["w", "x"]
@@ -61,7 +62,7 @@ class Job:
         ----------
         data : Dataset or DataArray
             What the user has.
-        path : str or PathLike
+        path : str, PathLike or OpenFile
             Where to.
         format : str
             The format's name.
@@ -73,31 +74,17 @@ class Job:
         Delayed or None
             What writes the file when it is computed, or None if that is done.
         """
-        name = text_of(path)
+        target = destination(path, self.storage_options, self.fs)
+        name = target if isinstance(target, str) else target.url
         subject = subject_of(data, name, format, self.encoding, self.drop)
+        replace = self.mode == "w"
+        if isinstance(target, str):
+            if self.region is not None:
+                return write_region(subject, self.region, format.lower(), compute=self.compute)
+            return save(plan(subject), target, replace=replace, compute=self.compute)
         if self.region is not None:
-            return write_region(subject, self.region, format.lower(), compute=self.compute)
-        return save(plan(subject), name, replace=self.mode == "w", compute=self.compute)
-
-
-def text_of(path: Any) -> str:
-    """A path or URL as text.
-
-    Parameters
-    ----------
-    path : str or PathLike
-        As the user gave it.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    TypeError
-        It is none.
-    """
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        raise TypeError(f"{path!r} is neither a path nor a URL; pass a text or a PathLike")
-    return name
+            raise ValueError(
+                f"{name}: a store has no way to change a part of an object; write the whole "
+                "of it, without region="
+            )
+        return send(plan(subject), target, replace=replace, compute=self.compute)

@@ -11,9 +11,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import dask.config
+import numpy as np
+from dask.system import CPU_COUNT
+
 from xr_tensorfmt.elements import Array
+from xr_tensorfmt.layouts import Mirrored
+from xr_tensorfmt.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write.blocks import Blocks
+from xr_tensorfmt.write.blocks import Blocks, cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.draft import Draft
 from xr_tensorfmt.write.tasks import writing
@@ -40,15 +46,24 @@ class MirrorCheck(Blocks):
         ValueError
             A value below the diagonal is not the mirror image of the one above it.
         """
+        assert isinstance(self.layout, Mirrored)
         selection = self.selection(number)
-        stored = self.layout.read(open_source(file.path), selection)
-        converted = self.conversion.apply(self.plain(values, selection.shape))
-        equal = (stored == converted) | ((stored != stored) & (converted != converted))
-        if not equal.all():
-            position = int(equal.argmin())
-            index = selection.index_of(position)
-            words = f"that at {index[::-1]} makes it {stored.flat[position]}"
-            raise refusal(index, converted.flat[position], words, self.layout)
+        rows, columns = map(entry_indices, selection.entries)
+        # Only columns before the last row have a part below the diagonal.
+        columns = columns[: np.searchsorted(columns, rows[-1])]
+        if not columns.size:
+            return
+        plain = self.plain(values, selection.shape)[:, : columns.size]
+        below = self.conversion.apply(plain)
+        mirror = Selection(selection.extent, (entry_of(columns), selection.entries[0]))
+        image = self.layout.sign * self.layout.upper.read(open_source(file.path), mirror).T
+        wrong = (image != below) & ((image == image) | (below == below))
+        wrong &= columns < rows[:, np.newaxis]
+        if wrong.any():
+            row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            index = int(rows[row]), int(columns[column])
+            words = f"that at {index[::-1]} makes it {image[row, column]}"
+            raise refusal(index, below[row, column], words, self.layout)
 
 
 def check_mirrored(placed: Iterable[Placed], draft: Draft) -> None:
@@ -69,8 +84,10 @@ def check_mirrored(placed: Iterable[Placed], draft: Draft) -> None:
     ValueError
         One of them has halves that are not mirror images of each other.
     """
-    comparison = writing(placed, partial(_itself, draft), _nothing, MirrorCheck)
-    comparison.compute(scheduler="threads")  # type: ignore[no-untyped-call]
+    comparison = writing(cut_all(placed, MirrorCheck), partial(_itself, draft), _nothing)
+    # Below a thread of its own, dask would take more threads than there are processors.
+    workers = dask.config.get("num_workers", None) or CPU_COUNT
+    comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
 def _itself(draft: Draft) -> Draft:

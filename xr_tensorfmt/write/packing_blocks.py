@@ -24,7 +24,7 @@ from xr_tensorfmt.layouts.texts import alike
 from xr_tensorfmt.selection import Selection, entry_part
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.write.packing import BATCH, Packed, element_of, pack, raw_bytes, settled
-from xr_tensorfmt.write.vespa_labels import TextBytes
+from xr_tensorfmt.write.vespa.labels import TextBytes
 
 
 @dataclass(frozen=True, eq=False)

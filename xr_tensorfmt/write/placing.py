@@ -37,7 +37,7 @@ def opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> int:
     """Put bytes into their places in a file that is there already.
 
     Parameters
@@ -46,10 +46,16 @@ def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
         The file.
     batches : iterator of (Extents, ndarray of uint8)
         Ranges of the file, and what belongs there.
+
+    Returns
+    -------
+    int
+        Number of the file in its file system, which another file of that name does not have.
     """
     with opened(path) as descriptor:
         for extents, data in batches:
-            _write_extents(descriptor, extents, data)
+            write_extents(descriptor, extents, data)
+        return os.fstat(descriptor).st_ino
 
 
 def reserve(descriptor: int, size: int) -> None:
@@ -83,7 +89,18 @@ def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
-def _write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
+def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
+    """Put bytes into their places in an open file.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    extents : Extents
+        Ranges of it.
+    data : ndarray of uint8
+        What belongs there, one after the other.
+    """
     buffer = data.data
     position = 0
     for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):

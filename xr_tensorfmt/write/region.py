@@ -14,8 +14,9 @@ from xr_tensorfmt.elements import Element
 from xr_tensorfmt.formats import OpenOptions, parse
 from xr_tensorfmt.reads import sources
 from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import LocalFile, Source, is_remote, open_source
+from xr_tensorfmt.sources import LocalFile, Source, open_source
 from xr_tensorfmt.tensor import Tensor
+from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import dtype_name
 from xr_tensorfmt.write.existing import ExistingFile
@@ -52,11 +53,6 @@ def write_region(
     ValueError
         The file has no such variable, dimension or place, or cannot be written to in part.
     """
-    if is_remote(subject.path):
-        raise ValueError(
-            f"{subject.path}: a store has no way to change a part of an object; write the whole "
-            "of it, without region="
-        )
     source = open_source(subject.path)
     assert isinstance(source, LocalFile)
     target = ExistingFile.at(source.path)
@@ -69,7 +65,7 @@ def write_region(
         _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
     ]
-    tasks = writing(placed, target.begin, ExistingFile.sync)
+    tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from xr_tensorfmt.layouts import Mirrored
+from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
 from xr_tensorfmt.write.mirrors import check_mirrored
@@ -49,35 +49,75 @@ def save(
     # What can be refused is refused before any value is computed.
     draft = draft_for(target, size, uuid.uuid4().hex[:8], replace=replace)
     if isinstance(blueprint, Survey):
-        later = partial(_save_surveyed, blueprint, target, replace)
-        return later() if compute else _one_task(later)
+        write = partial(save, path=target, replace=replace, compute=True)
+        return after_survey(blueprint, write, compute=compute)
     if not compute:
         return _tasks(blueprint, draft.begin)
-    try:
+    with unchanged(path, draft.discard):
         # Not by a task, which could still run after another has failed, and leave its file behind.
         begun = partial(_begun, draft.begin())
         _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
-    except BaseException as error:
-        if draft.discard():
-            error.add_note(f"{path} was not written; what was there before is unchanged.")
-        raise
     return None
 
 
-def _save_surveyed(survey: Survey, path: str, replace: bool) -> None:
-    save(survey.look(), path, replace=replace, compute=True)
+@contextmanager
+def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
+    """Say of whatever fails that a file is what it was.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    discard : callable
+        Removes what was begun; says whether there was still something.
+
+    Yields
+    ------
+    None
+        While the file is written.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if discard():
+            error.add_note(f"{path} was not written; what was there before is unchanged.")
+        raise
 
 
-def _one_task(call: Callable[[], None]) -> Delayed:
-    """A task that computes by itself, on the same threads or workers."""
+def after_survey(
+    survey: Survey, write: Callable[[Blueprint], Delayed | None], *, compute: bool
+) -> Delayed | None:
+    """Look at values, and write what is planned then.
+
+    Parameters
+    ----------
+    survey : Survey
+        What is to be known of the values.
+    write : callable
+        Writes the file that is planned.
+    compute : bool
+        Whether to do it now.
+
+    Returns
+    -------
+    Delayed or None
+        A task that does it, on the same threads or workers, or None if that is done.
+    """
+    if compute:
+        write(survey.look())
+        return None
     name = f"save-{uuid.uuid4().hex}"
-    graph = HighLevelGraph({name: {name: (call,)}}, {name: set()})
+    graph = HighLevelGraph({name: {name: (_look_and_write, survey, write)}}, {name: set()})
     return Delayed(name, graph)  # type: ignore[no-untyped-call]
 
 
+def _look_and_write(survey: Survey, write: Callable[[Blueprint], Delayed | None]) -> None:
+    write(survey.look())
+
+
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
-    mirrored = [each for each in blueprint.placed if isinstance(each.layout, Mirrored)]
-    return writing(blueprint.placed, begin, partial(_finish, blueprint.pieces, mirrored))
+    finish = partial(_finish, blueprint.pieces, blueprint.mirrored)
+    return writing(cut_all(blueprint.placed), begin, finish)
 
 
 def _begun(draft: Draft) -> Draft:
@@ -85,9 +125,8 @@ def _begun(draft: Draft) -> Draft:
 
 
 def _finish(
-    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[Any]
+    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[set[int]]
 ) -> None:
-    del done  # what must come before
     if mirrored:
         check_mirrored(mirrored, draft)
-    draft.finish(pieces)
+    draft.finish(pieces, set().union(*done))

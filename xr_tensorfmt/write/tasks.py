@@ -15,8 +15,7 @@ from xarray import Variable
 
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.write.blocks import Blocks, Writable, cut
-from xr_tensorfmt.write.blueprint import Placed
+from xr_tensorfmt.write.blocks import Blocks, Cut, Writable
 
 Graph = dict[Any, Any]
 File = TypeVar("File", bound=Writable)
@@ -47,23 +46,24 @@ class HeldBlock:
 
 
 def writing(
-    placed: Iterable[Placed],
+    cuts: Iterable[Cut],
     begin: Callable[[], File],
     finish: Callable[[File, Sequence[Any]], None],
-    kind: type[Blocks] = Blocks,
+    *,
+    in_turn: bool = False,
 ) -> Delayed:
     """Plan to write variables into a file.
 
     Parameters
     ----------
-    placed : iterable of Placed
-        The variables.
+    cuts : iterable of (Variable, Blocks)
+        The variables, and how each is cut.
     begin : callable
         Makes the file, before all else.
     finish : callable
         Is given the file, after all else.
-    kind : type of Blocks
-        What is done with each block.
+    in_turn : bool
+        Whether dask should do the blocks about in the order of the file.
 
     Returns
     -------
@@ -75,9 +75,8 @@ def writing(
     graph: Graph = {begun: (begin,)}
     held: list[HeldBlock] = []
     chunked: list[Any] = []
-    done: list[Any] = []
-    for number, each in enumerate(each for each in placed if each.variable.size):
-        variable, blocks = cut(each, kind)
+    places: dict[Any, int] = {}
+    for number, (variable, blocks) in enumerate(cuts):
         if variable.chunks is None:
             held.extend(
                 HeldBlock(variable[blocks.part(block)], blocks, block)
@@ -92,25 +91,50 @@ def writing(
             key = (f"write-{token}-{number}", block)
             source = (variable.data.name, *blocks.index(block))
             graph[key] = (write_block, plan, block, source, begun)
-            done.append(key)
+            places[key] = _place(blocks, block) if in_turn else 0
     for number, batch in enumerate(_batches(held)):
         key = (f"write-{token}", number)
         graph[key] = (write_held, batch, begun)
-        done.append(key)
+        places[key] = _place(batch[0].blocks, batch[0].number) if in_turn else 0
+    done = _turns(graph, places, token) if in_turn else list(places)
     last = f"finish-{token}"
     graph[last] = (finish, begun, done)
     return _delayed(last, graph, chunked)
 
 
-def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> None:
+def _place(blocks: Blocks, number: int) -> int:
+    bounds = blocks.bounds(number)
+    return bounds[0] if bounds else 0
+
+
+def _turns(graph: Graph, places: dict[Any, int], token: str) -> list[Any]:
+    """Add a chain of tasks, so that dask takes the order of the file for its own.
+
+    Tasks on which one task depends are done in any order. So each block has a task that does
+    nothing but follow the one of the block before: what the longest chain waits for goes first.
+    No block itself waits for another, so that all threads are busy.
+    """
+    before: Any = None
+    for number, key in enumerate(sorted(places, key=places.__getitem__)):
+        turn = (f"turn-{token}", number)
+        graph[turn] = (_follow, before, key)
+        before = turn
+    return [before] if places else []
+
+
+def _follow(before: set[Any] | None, done: set[Any]) -> set[Any]:
+    return done | (before or set())
+
+
+def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> set[Any]:
     """Write a chunk of dask."""
-    blocks.write(number, values, file)
+    return {blocks.write(number, values, file)}
 
 
-def write_held(batch: Sequence[HeldBlock], file: Writable) -> None:
+def write_held(batch: Sequence[HeldBlock], file: Writable) -> set[Any]:
     """Write blocks one after the other; lazy ones are read as they are written."""
-    for each in batch:
-        each.blocks.write(each.number, each.variable.values, file)
+    # Of a lazy variable a view, as the variable itself would keep what it has read.
+    return {each.blocks.write(each.number, each.variable[...].values, file) for each in batch}
 
 
 def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:

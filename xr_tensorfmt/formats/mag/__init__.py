@@ -51,7 +51,7 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     options.check_unnamed(path)
     options.check_all_stored(path)
-    contents = _read_contents(reader, options)
+    contents = read_contents(reader, options)
     check_keys(path, contents.tensors)
     check_placement(path, contents, reader.source.size)
     keys = {each.key for each in contents.tensors}
@@ -109,8 +109,25 @@ def _tensor(contents: Contents, stored: Stored, dims: tuple[str, ...]) -> Tensor
     )
 
 
-def _read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Tell the containers apart; the version alone does not."""
+def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
+    """Read the header of any container; the version alone does not tell them apart.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    options : OpenOptions
+        ``verify=False`` to read on in spite of a wrong checksum.
+
+    Returns
+    -------
+    Contents
+
+    Raises
+    ------
+    TensorFormatError
+        The header is damaged, or of a container that no release reads or wrote.
+    """
     magic = reader.first_bytes(4)
     if magic == STREAM_MAGIC:
         return read_stream(reader)

@@ -32,11 +32,26 @@ _ZIP64_TAG = 1
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """One entry of an archive.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    offset, size : int
+        Where its bytes are, and how many.
+    header : int
+        Where its local header begins.
+    checksum : int
+        CRC-32 of its bytes, as its header says.
+    """
+
     name: str
     offset: int
     size: int
     header: int
+    checksum: int
 
 
 def is_archive(head: bytes) -> bool:
@@ -65,8 +80,8 @@ def read_archive(reader: HeaderReader) -> Matrix:
     TensorFormatError
         It is another kind of zip, or damaged.
     """
-    found: dict[str, _Entry] = {}
-    for entry in _entries(reader):
+    found: dict[str, Entry] = {}
+    for entry in entries(reader):
         found.setdefault(entry.name, entry)
         if METADATA in found and DATA in found:
             break
@@ -83,14 +98,30 @@ def read_archive(reader: HeaderReader) -> Matrix:
     return _matrix(reader, found[METADATA], found[DATA])
 
 
-def _entries(reader: HeaderReader) -> Iterator[_Entry]:
-    """Walk from one local header to the next; the first of a name counts."""
+def entries(reader: HeaderReader) -> Iterator[Entry]:
+    """Walk from one local header to the next; the first of a name counts.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+
+    Yields
+    ------
+    Entry
+        Those that are stored as they are.
+
+    Raises
+    ------
+    TensorFormatError
+        An entry is compressed, or longer than the file.
+    """
     offset = 0
     for _ in range(MOST_ENTRIES):
         if offset + _LOCAL.size > reader.source.size:
             return
         fields = _LOCAL.unpack(reader.bytes_at(offset, _LOCAL.size, "a local header"))
-        magic, _, flags, method, _, _, _, packed, size, name_length, extra_length = fields
+        magic, _, flags, method, _, _, checksum, packed, size, name_length, extra_length = fields
         if magic != MAGIC:
             return
         begin = offset + _LOCAL.size
@@ -106,7 +137,7 @@ def _entries(reader: HeaderReader) -> Iterator[_Entry]:
             )
         if _SIZE_IN_EXTRA in (size, packed):
             size = _long_size(reader, raw[name_length:], offset)
-        entry = _Entry(name, begin + len(raw), size, offset)
+        entry = Entry(name, begin + len(raw), size, offset, checksum)
         if entry.offset + entry.size > reader.source.size:
             raise reader.error(
                 f"the entry {name!r}",
@@ -133,7 +164,7 @@ def _long_size(reader: HeaderReader, extra: bytes, offset: int) -> int:
     )
 
 
-def _matrix(reader: HeaderReader, metadata: _Entry, data: _Entry) -> Matrix:
+def _matrix(reader: HeaderReader, metadata: Entry, data: Entry) -> Matrix:
     if metadata.size > MOST_METADATA:
         raise reader.error(
             METADATA,

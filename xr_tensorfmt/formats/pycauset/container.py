@@ -21,7 +21,10 @@ MOST_METADATA = 64 << 20
 """Limit on the bytes of a metadata block."""
 
 BLOCK_HEADER = Struct("<4sIIIQII")
+"""Magic, version, encoding, 0, length of the map, its checksum, 0."""
+
 BLOCK_MAGIC = b"PCMB"
+
 KNOWN_VERSION = 1
 
 
@@ -70,7 +73,7 @@ def read_container(reader: HeaderReader) -> Content:
     errors: list[TensorFormatError] = []
     for slot in slots:
         try:
-            metadata = _metadata(reader, slot)
+            metadata = read_slot(reader, slot)
         except TensorFormatError as error:
             errors.append(error)
             continue
@@ -86,7 +89,25 @@ def read_container(reader: HeaderReader) -> Content:
     raise errors[0]
 
 
-def _metadata(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
+def read_slot(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
+    """Read the metadata that a slot points to.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    slot : Slot
+        The slot.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    TensorFormatError
+        They are damaged.
+    """
     start, length = slot.metadata_offset, slot.metadata_length
     header = BLOCK_HEADER.size
     if not header <= length <= MOST_METADATA:

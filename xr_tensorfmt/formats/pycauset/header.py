@@ -28,8 +28,9 @@ DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
 
 _TYPES_OFFSET = 12
 _GAP_OFFSET = 20
-FIELDS = Struct("<3Qd2B")
-_V1_FIELDS = Struct("<3Q")
+
+FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
+"""Rows, columns and seed; of version 2 also scalar, is_temporary and is_transposed."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class _Fields:
     rows: int
     columns: int
     seed: int
-    scalar: float
-    is_temporary: int
-    is_transposed: int
+    scalar: float = 1.0
+    is_temporary: int = 0
+    is_transposed: int = 0
 
 
 def read_header(reader: HeaderReader, version: int) -> Matrix:
@@ -111,12 +112,9 @@ def _fields(reader: HeaderReader, version: int) -> _Fields:
     # The low half of a packed `rows` is not zero, the gap before an aligned one is.
     gap = reader.unsigned(_GAP_OFFSET, 4, "the gap before the number of rows")
     offset = _GAP_OFFSET if gap else _GAP_OFFSET + 4
-    if version == 1:
-        rows, columns, seed = _V1_FIELDS.unpack(
-            reader.bytes_at(offset, _V1_FIELDS.size, "the shape")
-        )
-        return _Fields(offset, rows, columns, seed, 1.0, 0, 0)
-    return _Fields(offset, *FIELDS.unpack(reader.bytes_at(offset, FIELDS.size, "the shape")))
+    fields = FIELDS[version]
+    values = fields.unpack(reader.bytes_at(offset, fields.size, "the shape"))
+    return _Fields(offset, *values)
 
 
 def _integer_storage(reader: HeaderReader, version: int, fields: _Fields) -> tuple[str, int]:

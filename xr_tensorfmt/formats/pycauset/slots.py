@@ -16,9 +16,14 @@ PREAMBLE = b"\x01\x00\x10\x00"
 """Little-endian, header of 4096 bytes, reserved: bytes 12 to 15 of every container."""
 
 HEADER_BYTES = 4096
+
 METADATA_ALIGNMENT = 16
+"""Multiple of bytes at which metadata begin."""
+
 SLOTS = {"A": 16, "B": 144}
-"""Bytes of the file at which the slots begin."""
+"""Where the slots are."""
+
+SLOT_BYTES = 128
 
 POINTERS = Struct("<7Q")
 CHECKSUM = Struct("<I")
@@ -71,7 +76,7 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
     reader.bytes_at(0, HEADER_BYTES, "the header")
     valid, faults = [], []
     for name, offset in SLOTS.items():
-        slot, fault = _slot(reader, name, offset)
+        slot, fault = check_slot(reader, name, offset)
         if fault is None:
             valid.append(slot)
         else:
@@ -89,7 +94,25 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
     return tuple(sorted(valid, key=lambda slot: -slot.generation)), tuple(faults)
 
 
-def _slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:
+def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:
+    """Read a slot.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    name : str
+        The slot.
+    offset : int
+        Where it is.
+
+    Returns
+    -------
+    slot : Slot
+        What it says.
+    fault : str or None
+        What is wrong with it; None if it is valid.
+    """
     raw = reader.bytes_at(offset, POINTERS.size, f"slot {name}")
     stored = CHECKSUM.unpack(
         reader.bytes_at(offset + POINTERS.size, CHECKSUM.size, f"the checksum of slot {name}")

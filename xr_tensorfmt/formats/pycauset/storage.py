@@ -54,9 +54,6 @@ def stored_layout(matrix: Matrix, path: str) -> Layout:
         The types do not go together, the shape does not fit them, or the file is too short.
     """
     layout, size = sized_layout(matrix, path)
-    if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
-        # Unreleased containers pad rows of bits as the generations before them.
-        layout, size = _layout(replace(matrix, bit_row=_WORD))
     if matrix.offset + size > matrix.limit:
         raise TensorFormatError(
             path,
@@ -74,7 +71,7 @@ _WORD = 8
 
 
 def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """The stored values, whatever the size of the file.
+    """The stored values, whether or not the file is long enough.
 
     Parameters
     ----------
@@ -98,7 +95,11 @@ def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     _check_types(matrix, path)
     _check_shape(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
-    return _layout(matrix)
+    layout, size = _layout(matrix)
+    if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
+        # Unreleased containers pad rows of bits as the generations before them.
+        return _layout(replace(matrix, bit_row=_WORD))
+    return layout, size
 
 
 def view_of(layout: Layout, matrix: Matrix) -> Layout:

@@ -21,13 +21,13 @@ from xr_tensorfmt.write.blocks import Blocks, cut, in_file_order
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.notes import encoded, one_tensor
-from xr_tensorfmt.write.pairing import CountedPairs, count
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.surveying import as_dask, each_block
-from xr_tensorfmt.write.symmetrychecks import Invariance, checked, even_chunks
-from xr_tensorfmt.write.tens_bytes import before_pair_count
-from xr_tensorfmt.write.tens_symmetries import orbit_of
-from xr_tensorfmt.write.tens_tensor import TensTensor
+from xr_tensorfmt.write.tens.header import before_pair_count
+from xr_tensorfmt.write.tens.pairing import CountedPairs, count
+from xr_tensorfmt.write.tens.surveying import as_dask, each_block
+from xr_tensorfmt.write.tens.symmetries import orbit_of
+from xr_tensorfmt.write.tens.symmetrychecks import Invariance, checked, even_chunks
+from xr_tensorfmt.write.tens.tensor import TensTensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.write.job import Job, Plan, SaveOptions
-from xr_tensorfmt.write.mag_archive import plan_archive
-from xr_tensorfmt.write.mag_snapshot import plan_snapshot
+from xr_tensorfmt.write.mag.archive import plan_archive
+from xr_tensorfmt.write.mag.snapshot import plan_snapshot
 
 _PLANS: dict[int, Plan] = {300: plan_snapshot, 1: plan_archive}
 

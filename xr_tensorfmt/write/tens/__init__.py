@@ -12,11 +12,11 @@ from xr_tensorfmt.formats.tens.header import INDEX_VALUE_FLAG
 from xr_tensorfmt.write.blueprint import Blueprint, Survey
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.tens_dense import plan_chunked, plan_raw
-from xr_tensorfmt.write.tens_pairs import plan_pairs
-from xr_tensorfmt.write.tens_stored import are_stored_pairs, plan_stored
-from xr_tensorfmt.write.tens_symmetries import Symmetries, given, inherited
-from xr_tensorfmt.write.tens_tensor import VERSIONS, Version, facts_of, tensor_of
+from xr_tensorfmt.write.tens.dense import plan_chunked, plan_raw
+from xr_tensorfmt.write.tens.pairs import plan_pairs
+from xr_tensorfmt.write.tens.stored import are_stored_pairs, plan_stored
+from xr_tensorfmt.write.tens.symmetries import Symmetries, given, inherited
+from xr_tensorfmt.write.tens.tensor import VERSIONS, Version, facts_of, tensor_of
 
 
 def to_tens(

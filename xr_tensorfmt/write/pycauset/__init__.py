@@ -14,6 +14,7 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.formats.annotation import KEY as NOTE_KEY
 from xr_tensorfmt.formats.base import OpenOptions
+from xr_tensorfmt.formats.limits import MOST_BYTES
 from xr_tensorfmt.formats.pycauset import default_dims, shown_attrs
 from xr_tensorfmt.formats.pycauset.facts import BIT_ROW
 from xr_tensorfmt.formats.pycauset.matrix import VECTORS, Matrix
@@ -24,8 +25,8 @@ from xr_tensorfmt.write import packing_matrices  # noqa: F401  # it makes these 
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.notes import encoded, one_tensor
-from xr_tensorfmt.write.pycauset_bytes import container, metadata_of, version_2
-from xr_tensorfmt.write.pycauset_kinds import (
+from xr_tensorfmt.write.pycauset.container import container, metadata_of, version_2
+from xr_tensorfmt.write.pycauset.kinds import (
     MatrixType,
     Version,
     data_type,
@@ -169,7 +170,7 @@ def _matrix(
         variable.shape[0],
         1 if is_vector else variable.shape[1],
         HEADER_BYTES,
-        limit=0,
+        limit=MOST_BYTES,  # as much as it takes; there is no file yet
         fields=0,
         seed=seed or 0,
         bit_row=BIT_ROW if version == "r1" and not is_vector else 8,

@@ -22,10 +22,10 @@ from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.packing_blocks import LabelledBlocks, labelled_blocks
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.vespa_dimensions import Dimensions, dimensions_of
-from xr_tensorfmt.write.vespa_header import LARGEST, header_bytes
-from xr_tensorfmt.write.vespa_labels import TextBytes, UnwritableError, encode_texts, heads_of
-from xr_tensorfmt.write.vespa_names import TYPE, named
+from xr_tensorfmt.write.vespa.dimensions import Dimensions, dimensions_of
+from xr_tensorfmt.write.vespa.header import LARGEST, header_bytes
+from xr_tensorfmt.write.vespa.labels import TextBytes, UnwritableError, encode_texts, heads_of
+from xr_tensorfmt.write.vespa.names import TYPE, named
 
 SMALL_BLOCK = 64 << 10
 """Bytes of cells up to which a block is written at once, however its values come."""
@@ -191,7 +191,7 @@ def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
 
 def _parts(length: int, most: int) -> Iterator[int]:
     """As few and as equal parts of a length as can be, none above a limit."""
-    count = -(-length // most)
+    count = max(1, -(-length // most))
     yield from (length * (i + 1) // count - length * i // count for i in range(count))
 
 

@@ -24,11 +24,11 @@ from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.notes import attributes, encoded, labels
-from xr_tensorfmt.write.pairing import pair_dtype
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.tens_bytes import before_pair_count
-from xr_tensorfmt.write.tens_symmetries import inherited
-from xr_tensorfmt.write.tens_tensor import component_counts, elements, facts_of, index_names
+from xr_tensorfmt.write.tens.header import before_pair_count
+from xr_tensorfmt.write.tens.pairing import pair_dtype
+from xr_tensorfmt.write.tens.symmetries import inherited
+from xr_tensorfmt.write.tens.tensor import component_counts, elements, facts_of, index_names
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,6 +86,8 @@ class CountedPairs(Layout):
             return 0, self.pairs.count
         begins = zip(self._begins, _starts(selection), strict=True)
         block = [bisect_right(*each) - 1 for each in begins]
+        lengths = tuple(each[i] for each, i in zip(self.chunks, block, strict=True))
+        assert selection.shape == lengths, "pairs are counted in other blocks"
         number = int(np.ravel_multi_index(block, tuple(map(len, self.chunks))))
         stop = int(self._stops[number])
         return stop - int(self.counts[number]), stop

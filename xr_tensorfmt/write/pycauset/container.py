@@ -7,7 +7,11 @@ from struct import pack
 from typing import Any
 from zlib import crc32
 
-from xr_tensorfmt.formats.pycauset.container import BLOCK_HEADER, BLOCK_MAGIC, KNOWN_VERSION
+from xr_tensorfmt.formats.pycauset.container import (
+    BLOCK_HEADER,
+    BLOCK_MAGIC,
+    KNOWN_VERSION,
+)
 from xr_tensorfmt.formats.pycauset.header import DATA_TYPES, FIELDS, MATRIX_TYPES
 from xr_tensorfmt.formats.pycauset.matrix import Matrix
 from xr_tensorfmt.formats.pycauset.reading import MAGIC
@@ -72,7 +76,8 @@ def container(metadata: Mapping[str, Any], payload: int) -> tuple[int, tuple[Pie
     """
     encoded = encode_map(metadata)
     versions = (KNOWN_VERSION, KNOWN_VERSION, 0)
-    block = BLOCK_HEADER.pack(BLOCK_MAGIC, *versions, len(encoded), crc32(encoded), 0) + encoded
+    facts = (*versions, len(encoded), crc32(encoded), 0)
+    block = BLOCK_HEADER.pack(BLOCK_MAGIC, *facts) + encoded
     end = HEADER_BYTES + payload
     place = end + -end % METADATA_ALIGNMENT
     header = bytearray((MAGIC + pack("<I", 1) + PREAMBLE).ljust(HEADER_BYTES, b"\0"))
@@ -105,7 +110,7 @@ def version_2(matrix: Matrix, payload: int) -> tuple[int, tuple[Piece, ...]]:
     types = {word: number for number, word in DATA_TYPES.items()}
     words = pack("<4I", 2, kinds[matrix.matrix_type], types[matrix.data_type], 0)
     shape = (matrix.rows, matrix.columns)
-    header = MAGIC + words + FIELDS.pack(*shape, matrix.seed, 1.0, 0, 0)
+    header = MAGIC + words + FIELDS[2].pack(*shape, matrix.seed, 1.0, 0, 0)
     size = HEADER_BYTES + max(payload, _least_payload(matrix))
     return size, (Piece(0, header.ljust(HEADER_BYTES, b"\0")),)
 

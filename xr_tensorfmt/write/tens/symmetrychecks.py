@@ -16,7 +16,7 @@ from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts.orbits import Operation
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks
-from xr_tensorfmt.write.surveying import each_block
+from xr_tensorfmt.write.tens.surveying import each_block
 
 
 @dataclass(frozen=True, eq=False)

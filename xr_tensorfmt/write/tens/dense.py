@@ -11,8 +11,8 @@ from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.notes import encoded, one_tensor
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.tens_bytes import UNIT, before_dense_values, header_bytes
-from xr_tensorfmt.write.tens_tensor import TensTensor
+from xr_tensorfmt.write.tens.header import UNIT, before_dense_values, header_bytes
+from xr_tensorfmt.write.tens.tensor import TensTensor
 
 
 def plan_chunked(subject: Subject, tensor: TensTensor, symmetries: Sequence[Symmetry]) -> Blueprint:

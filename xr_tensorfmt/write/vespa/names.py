@@ -12,8 +12,8 @@ from xr_tensorfmt.formats.limits import MOST_DIMENSIONS
 from xr_tensorfmt.formats.vespa.cells import CellType
 from xr_tensorfmt.formats.vespa.header import MOST_NAME_BYTES, Header
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.vespa_dimensions import Dimensions
-from xr_tensorfmt.write.vespa_header import new_header
+from xr_tensorfmt.write.vespa.dimensions import Dimensions
+from xr_tensorfmt.write.vespa.header import new_header
 
 TYPE = "vespa_type"
 """The one attribute that the format has a place for."""

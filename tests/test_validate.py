@@ -1,0 +1,652 @@
+"""What is wrong with a file is found, each thing at its place, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+from tests import magfiles as mf
+from tests import pycausetfiles as pf
+from tests import tensfiles as tf
+from tests import vespafiles as vf
+from tests.families import FILES
+from tests.test_mag_refusals import REFUSED as MAG_REFUSED
+from tests.test_pycauset import block_matrix
+from tests.test_pycauset_refusals import REFUSED as PYCAUSET_REFUSED
+from tests.test_tens_refusals import REFUSED as TENS_REFUSED
+from tests.test_vespa_refusals import REFUSED as VESPA_REFUSED
+from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
+from xr_tensorfmt.validation import MOST_FINDINGS, pairs
+from xr_tensorfmt.validation.finding import finding_of_warning
+from xr_tensorfmt.validation.values import MOST_OF_ONE
+
+Places = list[tuple[str, int | None]]
+
+
+def places(file: Any, **options: Any) -> Places:
+    """Severity and place of each finding."""
+    return [(each.severity, each.offset) for each in validate(file, **options)]
+
+
+def patched(content: bytes, offset: int, new: bytes) -> bytes:
+    return content[:offset] + new + content[offset + len(new) :]
+
+
+# What readers refuse
+
+
+ALL_REFUSED = {
+    (family, name): case[0]
+    for family, cases in {
+        "tens": TENS_REFUSED,
+        "mag": MAG_REFUSED,
+        "pycauset": PYCAUSET_REFUSED,
+        "vespa": VESPA_REFUSED,
+    }.items()
+    for name, case in cases.items()
+}
+# Of contradicting pairs the reader comes to another one first.
+_ELSEWHERE = ("stored against the symmetry",)
+
+
+@pytest.mark.parametrize(("format", "name"), ALL_REFUSED)
+def test_what_a_reader_refuses_is_a_finding_at_the_same_place(format: str, name: str) -> None:
+    content = ALL_REFUSED[format, name]
+    with pytest.raises(TensorFormatError) as caught:
+        xr.open_dataset(content, engine="tensorfmt", format=format).load()
+    found = [each for each in validate(content, format=format) if each.severity == "error"]
+    assert found
+    if name not in _ELSEWHERE:
+        assert caught.value.offset in [each.offset for each in found]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_is_found_in_good_files(name: str) -> None:
+    assert validate(FILES[name](), format=name.partition("-")[0]) == []
+
+
+def test_real_files_are_good_but_for_those_that_are_meant_to_be_bad(conformance: Path) -> None:
+    bad = {}
+    for path in sorted(conformance.rglob("*")):
+        if path.suffix in (".mag", ".pycauset", ".tens", ".bin", ".tbf"):
+            found = validate(path)
+            if found:
+                bad[path.name] = {each.severity for each in found}
+    meant = {name for name, severities in bad.items() if "error" in severities}
+    warned = set(bad) - meant
+    assert all("dirtypad" in name for name in warned)
+    assert len(warned) == 3
+    assert {name for name in meant if not name.startswith("bad_")} == {
+        "a1-failed-write.mag",
+        "r1_050_SymmetricMatrix_n004_untyped.pycauset",
+    }
+    assert len(meant) == 2 + len(list((conformance / "tens" / "spec_1.0").glob("bad_*.tens")))
+
+
+def test_every_encoding_of_vespas_own_tests_is_good(conformance: Path) -> None:
+    lines = (conformance / "vespa" / "binary_format" / "test_spec.json").read_text().splitlines()
+    for line in lines[:-1]:
+        for digits in json.loads(line)["binary"]:
+            content = bytes.fromhex(digits[2:])
+            assert validate(content, format="vespa") == [], digits
+            assert from_hex(digits) is not None
+
+
+def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}) + b"!")
+    (found,) = validate(path)
+    assert found == Finding(str(path), 4100, "the end of the data", found.message)
+    assert str(found).startswith("error at byte 4100: the end of the data: 1 more bytes, expected")
+
+
+def test_a_file_that_is_missing_is_no_finding() -> None:
+    with pytest.raises(FileNotFoundError):
+        validate("missing.mag")
+
+
+def test_a_file_that_changes_meanwhile_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mag"
+    path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}))
+    real = xr_tensorfmt.validation.check_mag
+
+    def changed(reader: Any) -> Any:
+        path.write_bytes(path.read_bytes() + b"!")
+        return real(reader)
+
+    monkeypatch.setattr("xr_tensorfmt.validation.check_mag", changed)
+    with pytest.raises(SourceChangedError):
+        validate(path)
+
+
+def test_findings_are_so_many_at_most() -> None:
+    content = bytearray(
+        mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MOST_FINDINGS + 5)})
+    )
+    start = int.from_bytes(content[28:36], "little")
+    for number in range(MOST_FINDINGS + 4):
+        content[start + 4096 * number + 9] = 1
+    found = validate(bytes(content))
+    assert len(found) == MOST_FINDINGS + 1
+    assert found[-1].severity == "warning"
+    assert "these are the first" in found[-1].message
+
+
+def test_places_are_taken_out_of_warnings() -> None:
+    found = finding_of_warning("a.mag", "a.mag: the dtype at byte 7 is odd.")
+    assert found == Finding("a.mag", 7, "", "the dtype at byte 7 is odd", "warning")
+
+
+# MAG
+
+
+TENSORS = {"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(5, "f4"))}
+ARCHIVE = mf.archive(TENSORS, {"epoch": 1})
+SNAPSHOT = mf.snapshot(TENSORS, version=200)
+DOCUMENT = mf.document(TENSORS)
+TEXT_STOP = 44 + int.from_bytes(DOCUMENT[20:28], "little")
+
+
+def archive_place(what: str) -> int:
+    """Byte after the records, after a tensor, or of the reserve."""
+    first = ARCHIVE.index(np.ones(3, "f4").tobytes())
+    return {"padding": first - 1, "tail": first + 12, "reserve": len(ARCHIVE) - 3}[what]
+
+
+@pytest.mark.parametrize("what", ["padding", "tail", "reserve"])
+def test_gaps_of_an_archive(what: str) -> None:
+    place = archive_place(what)
+    assert places(patched(ARCHIVE, place, b"\x05")) == [("error", place)]
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"\xff"])
+def test_gaps_of_an_archive_are_filled_with_ones_or_zeros(filler: bytes) -> None:
+    place = archive_place("tail")
+    assert validate(patched(ARCHIVE, place, filler * 52)) == []
+
+
+def test_gaps_of_snapshots() -> None:
+    first = SNAPSHOT.index(np.ones(3, "f4").tobytes())
+    place = first + 12
+    assert places(patched(SNAPSHOT, place, b"\1")) == [("error", place)]
+
+
+@pytest.mark.parametrize("place", [TEXT_STOP, 4095, 4096 + 12, 8191])
+def test_gaps_of_documents(place: int) -> None:
+    assert places(patched(DOCUMENT, place, b"\1")) == [("error", place)]
+
+
+def test_bytes_after_the_data_of_a_document() -> None:
+    assert places(DOCUMENT + b"\0") == [("error", len(DOCUMENT))]
+
+
+def test_a_wrong_checksum_does_not_hide_what_else_is_wrong() -> None:
+    place = archive_place("padding")
+    found = places(patched(patched(ARCHIVE, place, b"\5"), 8, b"\0\0"))
+    assert found == [("error", 8), ("error", place)]
+
+
+def test_truth_values_are_zeros_and_ones() -> None:
+    content = mf.document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
+    (found,) = validate(content)
+    assert (found.severity, found.offset) == ("warning", 4098)
+    assert "2 bytes that are neither 0 nor 1" in found.message
+
+
+def test_a_note_that_does_not_fit_is_a_warning() -> None:
+    content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
+    (found,) = validate(content)
+    assert found.severity == "warning"
+    assert "does not fit the file" in found.message
+
+
+# TENS
+
+
+VALUES = np.arange(9.0).reshape(3, 3)
+SYMMETRIC = VALUES + VALUES.T
+
+
+def test_reserved_fields_of_the_header() -> None:
+    content = tf.version_1_0(VALUES)
+    assert places(patched(content, 28, b"\1")) == [("error", 28)]
+    assert places(patched(content, 32 + 5, b"\1")) == []
+    assert places(patched(content, 32 + 5, b"\2")) == [("error", 37)]
+    assert places(patched(content, 40 + 7, b"\1")) == [("error", 45)]
+
+
+def test_dimension_headers_of_version_0_9_are_not_initialised() -> None:
+    assert validate(tf.version_0_9(VALUES, tails=b"\x7f\x55\x56")) == []
+
+
+def test_padding_of_chunks_and_what_follows_the_last() -> None:
+    content = tf.version_1_0(np.ones(3, "f4"), tf.symmetry("x", "a"))
+    padding = content.index(b"SYMMETRY") + 16 + 2 + 1 + 1
+    assert validate(content) == []
+    assert places(patched(content, padding, b"\1")) == [("error", padding)]
+    assert places(patched(content, len(content) - 1, b"\1")) == [("error", len(content) - 1)]
+    assert places(content + bytes(8)) == [("error", len(content))]
+
+
+def test_values_at_once_in_version_1_0_are_a_warning() -> None:
+    content = tf.header((3,), version=tf.V1_0) + np.ones(3).tobytes()
+    assert places(content) == [("warning", 40)]
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "place"),
+    [
+        ("x", SYMMETRIC, None),
+        ("x", SYMMETRIC * (1 + 1e-12 * VALUES), None),
+        ("x", VALUES, 3),
+        ("-x", VALUES - VALUES.T, None),
+        ("-x", SYMMETRIC, 3),
+        ("conj", VALUES, None),
+        ("x", SYMMETRIC.astype("i8"), None),
+        ("x", VALUES.astype("i8"), 3),
+    ],
+)
+def test_symmetries_that_are_claimed(code: str, values: np.ndarray, place: int | None) -> None:
+    content = tf.version_1_0(values, tf.symmetry(code, "ba"))
+    start = content.index(b"DENSDATA") + 16
+    # The first that is looked at is that of index (0, 1), in the order of the file at 3.
+    expected = [] if place is None else [("error", start + 8 * place)]
+    assert places(content) == expected
+
+
+def test_a_symmetry_between_unequal_lengths_cannot_hold() -> None:
+    content = tf.version_1_0(np.ones((2, 3)), tf.symmetry("x", "ba"))
+    (found,) = validate(content)
+    assert found.offset is None
+    assert "its shape is (2, 3)" in found.message
+
+
+def test_a_symmetry_of_three_axes() -> None:
+    values = np.random.default_rng(0).random((3, 3, 3))
+    cyclic = values + values.transpose(1, 2, 0) + values.transpose(2, 0, 1)
+    assert validate(tf.version_1_0(cyclic, tf.symmetry("x", "bca"))) == []
+    assert validate(tf.version_1_0(cyclic, tf.symmetry("x", "bac"))) != []
+
+
+def test_quaternions_keep_their_components() -> None:
+    values = np.arange(36.0).reshape(3, 3, 4)
+    symmetric = values + values.transpose(1, 0, 2)
+
+    def content(array: np.ndarray) -> bytes:
+        # Components vary fastest, then the first index.
+        raw = array.transpose(1, 0, 2).tobytes()
+        head = tf.header((3, 3), version=tf.V1_0, numbers=4)
+        return head + tf.symmetry("x", "ba") + tf.chunk(b"DENSDATA", raw)
+
+    assert validate(content(symmetric)) == []
+    assert len(validate(content(values))) == 1
+
+
+def test_claims_of_names_that_repeat_are_not_defined() -> None:
+    assert validate(tf.version_1_0(VALUES, tf.symmetry("x", "aa"), names="aa")) == []
+
+
+def ix(indices: list[int], values: list[float], *before: bytes, **fields: Any) -> bytes:
+    return tf.index_value((4, 4), indices, np.array(values), *before, **fields)
+
+
+@pytest.mark.parametrize(
+    ("indices", "wrong"),
+    [
+        ([3, 5, 9], []),
+        ([9, 3, 5], []),
+        ([3, 16, 5], [1]),
+        ([2**64 - 1, 3, 17], [0, 2]),
+        ([3, 3, 5], [1]),
+        ([5, 3, 9, 5, 3], [3, 4]),
+        ([5, 5, 5], [1, 2]),
+        ([3, 99, 3], [1, 2]),
+    ],
+)
+def test_pairs_out_of_range_or_twice(indices: list[int], wrong: list[int]) -> None:
+    content = ix(indices, [1.0] * len(indices))
+    start = len(content) - 16 * len(indices)
+    assert sorted(places(content)) == [("error", start + 16 * number) for number in wrong]
+
+
+def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    indices = np.random.default_rng(0).permutation(900).tolist()
+    indices[700] = indices[3]
+    content = tf.index_value((30, 30), indices, np.ones(900))
+    start = len(content) - 16 * 900
+    expected = [("error", start + 16 * 700)]
+    assert places(content) == expected
+    monkeypatch.setattr(pairs, "MOST_COMPARED", 100)
+    monkeypatch.setattr(pairs, "_PAIRS_AT_ONCE", 64)
+    assert places(content) == expected
+
+
+def test_findings_of_one_kind_are_few() -> None:
+    assert len(validate(ix([99] * 16, [1.0] * 16))) <= 2 * MOST_OF_ONE
+    content = tf.index_value((10, 10), [1000] * 90, np.ones(90))
+    assert len(validate(content)) == MOST_OF_ONE
+
+
+def test_bytes_after_the_pairs() -> None:
+    content = ix([3, 5], [1.0, 2.0])
+    assert places(content + b"\0") == [("error", len(content))]
+
+
+@pytest.mark.parametrize(
+    ("code", "indices", "values", "wrong"),
+    [
+        # 1 and 4 are each other's images, 5 is its own.
+        ("x", [1, 4], [2.0, 2.0], []),
+        ("x", [1, 4], [2.0, 3.0], [1]),
+        ("x", [4, 9, 1], [2.0, 1.0, 3.0], [2]),
+        ("x", [1, 4], [float("nan")] * 2, []),
+        ("-x", [1, 4], [2.0, -2.0], []),
+        ("-x", [1, 4], [2.0, 2.0], [1]),
+        ("-x", [5], [1.0], [0]),
+        ("-x", [5], [0.0], []),
+    ],
+)
+def test_pairs_that_contradict_their_packing(
+    code: str, indices: list[int], values: list[float], wrong: list[int]
+) -> None:
+    content = ix(indices, values, tf.symmetry(code, "ba", packed=True))
+    start = len(content) - 16 * len(indices)
+    assert places(content) == [("error", start + 16 * number) for number in wrong]
+
+
+def test_the_smallest_integer_has_no_negative() -> None:
+    content = tf.index_value(
+        (4, 4), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)
+    )
+    (found,) = validate(content)
+    assert "-128, whose negative int8 lacks" in found.message
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "wrong"),
+    [
+        ([1, 4], [2.0, 2.0], None),
+        ([1, 4, 15], [2.0, 3.0, 1.0], 0),
+        ([6, 1], [2.0, 0.0], 0),
+        ([0, 5, 6], [1.0, 1.0, 2.0], 2),
+    ],
+)
+def test_pairs_that_contradict_a_claim(
+    indices: list[int], values: list[float], wrong: int | None
+) -> None:
+    content = ix(indices, values, tf.symmetry("x", "ba"))
+    start = len(content) - 16 * len(indices)
+    assert places(content) == ([] if wrong is None else [("error", start + 16 * wrong)])
+
+
+def test_a_claim_about_pairs_of_unequal_lengths() -> None:
+    content = tf.index_value((2, 3), [1], np.ones(1), tf.symmetry("x", "ba"))
+    assert places(content) == [("error", None)]
+
+
+def test_pairs_of_quaternions_are_compared_as_a_whole() -> None:
+    values = np.arange(8.0).reshape(2, 4)
+    content = tf.header((3, 3), version=tf.V1_0, flags=1, numbers=4) + tf.symmetry("x", "ba")
+    content += tf.pairs([1, 3], values)
+    assert places(content) == [("error", len(content) - 2 * 40)]
+    assert validate(content[:-40] + pack("<Q", 3) + values[0].tobytes()) == []
+
+
+def test_more_elements_than_could_be_filled_in_are_no_matter() -> None:
+    assert validate(tf.index_value((1 << 15,) * 3, [5, 2], np.ones(2))) == []
+
+
+# PyCauset
+
+
+R1 = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3), VALUES.tobytes())
+META = 4096 + 80
+NEW = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=1)
+
+
+def test_a_good_container_and_its_updates() -> None:
+    once = pf.updated(R1, NEW)
+    twice = pf.updated(once, NEW | {"seed": 2}, "A", 3)
+    for content in (R1, once, twice):
+        assert validate(content) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "new", "found"),
+    [
+        (144, b"\7", [("error", 144)]),
+        (16, b"\7", [("error", 16)]),
+        (16 + 60, b"\1", [("error", 76)]),
+        (16 + 127, b"\1", [("error", 143)]),
+        (144 + 127, b"\1", [("error", 271)]),
+        (4095, b"\1", [("error", 4095)]),
+        (4096 + 72, b"\1", [("error", 4168)]),
+    ],
+)
+def test_slots_and_gaps_of_a_container(place: int, new: bytes, found: Places) -> None:
+    assert places(patched(R1, place, new)) == found
+
+
+def test_metadata_of_the_slot_that_does_not_count() -> None:
+    content = pf.updated(R1, NEW)
+    assert places(patched(content, META + 40, b"!")) == [("error", META)]
+    newest = content.rindex(b"PCMB")
+    assert places(patched(content, newest + 40, b"!")) == [("error", newest)]
+
+
+def test_metadata_that_no_slot_points_to() -> None:
+    content = pf.updated(pf.updated(R1, NEW), NEW | {"seed": 2}, "A", 3)
+    assert places(patched(content, META + 40, b"!")) == [("warning", META)]
+
+
+def test_bytes_after_the_metadata() -> None:
+    assert places(R1 + b"\0") == [("error", len(R1))]
+    assert places(R1 + bytes(60)) == [("error", len(R1))]
+
+
+def test_unused_words_of_a_slot() -> None:
+    raw = bytearray(pf.slot(1, 72, META, len(R1) - META))
+    raw[40] = 1
+    raw[56:60] = pack("<I", crc32(raw[:56]))
+    assert places(patched(R1, 16, bytes(raw))) == [("error", 56)]
+
+
+def test_metadata_within_the_payload() -> None:
+    keys = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3)
+    block = pf.block(keys)
+    payload = bytearray(pf.block(keys).ljust(len(block) + 100, b"\0"))
+    slots = pf.slot(0, len(payload), 4096, len(block))
+    whole = pf.r1(
+        pf.metadata("DENSE_FLOAT", "UINT8", 1, 1) | {"matrix_type": "VECTOR", "rows": len(payload)},
+        bytes(payload),
+    )
+    assert ("error", 4096) in places(patched(whole, 144, slots))
+
+
+def test_headers_of_older_versions() -> None:
+    content = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes())
+    assert validate(content) == []
+    assert places(patched(content, 58, b"\1")) == [("error", 58)]
+    assert places(patched(content, 4000, b"\1")) == [("error", 4000)]
+    assert places(content + b"\0") == [("warning", len(content))]
+    first = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes(), version=1)
+    assert places(patched(first, 48, b"\1")) == [("error", 48)]
+    assert validate(pf.v2("IDENTITY", "FLOAT64", 3, 3, bytes(8))) == []
+
+
+def test_checksums_of_archives() -> None:
+    keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
+    content = pf.zipped(keys, VALUES.tobytes(), ("cache.json", b"{}"))
+    assert validate(content) == []
+    data = content.index(b"data.bin") - 30
+    assert places(patched(content, data + 40, b"!")) == [("error", data)]
+    assert places(content.replace(b'"rows": 3', b'"rows": 2')) == [("error", 0)]
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), None),
+        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(72) + b"\x80" + bytes(55)), 4168),
+        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 64), bytes(127) + b"\1"), 4223),
+        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 512), b"\xff" * 128), None),
+        (pf.r1(pf.metadata("VECTOR", "BIT", 7, 1), b"\x80" + bytes(63)), 4096),
+        (pf.v2("CAUSAL", "BIT", 5, 5, b"\x0f" + bytes(15) + b"\4" + bytes(15)), 4112),
+        (pf.v2("CAUSAL", "BIT", 5, 5, b"\x0f" + bytes(7) + b"\7" + bytes(23)), None),
+        (
+            pf.v2("TRIANGULAR", "INT32", 4, 4, pf.triangle(np.ones((4, 4), "i4"), dirty=True)),
+            4096 + 12,
+        ),
+    ],
+)
+def test_padding_of_rows(content: bytes, place: int | None) -> None:
+    assert places(content) == ([] if place is None else [("warning", place)])
+
+
+def test_an_antisymmetric_matrix_has_a_diagonal_of_zeros() -> None:
+    values = np.ones((3, 3))
+    facts = pf.metadata("ANTISYMMETRIC", "FLOAT64", 3, 3)
+    assert places(pf.r1(facts, pf.triangle(values, diagonal=True))) == [("error", 4096)]
+    np.fill_diagonal(values, 0)
+    assert validate(pf.r1(facts, pf.triangle(values, diagonal=True))) == []
+
+
+HERMITIAN = np.array([[1, 2j], [-2j, 3]])
+CLAIMS: dict[str, tuple[np.ndarray, np.ndarray, int]] = {
+    "is_symmetric": (SYMMETRIC, VALUES, 1),
+    "is_anti_symmetric": (VALUES - VALUES.T, SYMMETRIC, 1),
+    "is_hermitian": (HERMITIAN, HERMITIAN + np.triu(HERMITIAN, 1), 1),
+    "is_skew_hermitian": (1j * HERMITIAN, HERMITIAN, 0),
+    "is_zero": (np.zeros((3, 3)), np.eye(3), 0),
+    "is_upper_triangular": (np.triu(VALUES), VALUES, 3),
+    "is_lower_triangular": (np.tril(VALUES), VALUES, 1),
+    "is_diagonal": (np.diag([1.0, 2, 3]), VALUES, 1),
+    "is_identity": (np.eye(3), np.diag([1.0, 2, 1]), 4),
+    "has_zero_diagonal": (VALUES - np.diag(np.diag(VALUES)), VALUES, 4),
+    "has_unit_diagonal": (np.ones((3, 3)), VALUES + 1, 4),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_properties_that_are_claimed(claim: str) -> None:
+    right, wrong, place = CLAIMS[claim]
+
+    def content(values: np.ndarray, value: bool) -> bytes:
+        dtype = "COMPLEX_FLOAT64" if values.dtype.kind == "c" else "FLOAT64"
+        facts = pf.metadata("DENSE_FLOAT", dtype, *values.shape, properties={claim: value})
+        return pf.r1(facts, np.ascontiguousarray(values).tobytes())
+
+    assert validate(content(right, True)) == []
+    assert validate(content(wrong, False)) == []
+    found = places(content(wrong, True))
+    assert found == [("error", 4096 + wrong.dtype.itemsize * place)]
+
+
+def test_claims_are_about_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.validation.claims.CHUNK_BYTES", 200)
+    values = np.random.default_rng(0).random((40, 40))
+    symmetric = values + values.T
+    facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
+    assert validate(pf.r1(facts, symmetric.tobytes())) == []
+    symmetric[30, 2] = 7
+    assert places(pf.r1(facts, symmetric.tobytes())) == [("error", 4096 + 8 * (2 * 40 + 30))]
+
+
+def test_files_of_blocks_are_checked_as_well(tmp_path: Path) -> None:
+    path, _ = block_matrix(tmp_path)
+    assert validate(path) == []
+    child = tmp_path / "m.pycauset.blocks" / "a.pycauset"
+    child.write_bytes(patched(child.read_bytes(), 4000, b"\1"))
+    (found,) = validate(path)
+    assert found.path.endswith("a.pycauset")
+    assert found.offset == 4000
+
+
+# Vespa
+
+
+def labelled(*addresses: tuple[bytes | str, ...], cells: int = 2) -> bytes:
+    names = [f"d{number}" for number in range(len(addresses[0]))]
+    return vf.tensor("float", names, {"x": cells}, addresses, np.ones((len(addresses), cells)))
+
+
+def block(content: bytes, number: int, count: int) -> int:
+    """Where a block begins, if all have one label of one byte and two cells."""
+    return len(content) - 10 * (count - number)
+
+
+def test_labels_that_occur_twice() -> None:
+    content = labelled(("a",), ("b",), ("a",), ("c",), ("b",), ("a",))
+    found = validate(content, format="vespa")
+    assert [each.offset for each in found] == [block(content, number, 6) for number in (2, 4, 5)]
+    assert {each.severity for each in found} == {"warning"}
+    assert "'a', as block 0 has" in found[0].message
+
+
+def test_labels_of_several_dimensions_count_together() -> None:
+    content = labelled(("a", "b"), ("b", "a"), ("a", "a"))
+    assert validate(content, format="vespa") == []
+    content = labelled(("a", "b"), ("b", "a"), ("a", "b"))
+    assert places(content, format="vespa") == [("warning", len(content) - 12)]
+
+
+def test_labels_that_are_not_utf_8() -> None:
+    content = labelled((b"a",), (b"\xff",), (b"b",), (b"\xfe",))
+    expected = [("error", block(content, 1, 4)), ("error", block(content, 3, 4))]
+    assert places(content, format="vespa") == expected
+
+
+def test_many_blocks_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.validation.vespa._BLOCKS_AT_ONCE", 7)
+    addresses = [(f"{number:03}",) for number in range(100)]
+    addresses[90] = addresses[4]
+    content = labelled(*addresses)
+    assert places(content, format="vespa") == [("warning", len(content) - 12 * 10)]
+
+
+def test_bytes_after_the_tensor() -> None:
+    content = labelled(("a",), ("a",))
+    found = places(content + b"!", format="vespa")
+    assert found == [("error", len(content)), ("warning", len(content) - 10)]
+
+
+def test_names_that_vespa_refuses_are_a_warning() -> None:
+    content = vf.tensor("float", [], {"a b": 2}, [], np.ones((1, 2)))
+    assert places(content, format="vespa") == [("warning", None)]
+
+
+# Everything
+
+
+DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {
+    "mag": lambda: (ARCHIVE, "mag"),
+    "document": lambda: (DOCUMENT, "mag"),
+    "tens": lambda: (tf.version_1_0(SYMMETRIC, tf.symmetry("x", "ba")), "tens"),
+    "pairs": lambda: (ix([1, 4], [2.0, 2.0], tf.symmetry("x", "ba", packed=True)), "tens"),
+    "r1": lambda: (R1, "pycauset"),
+    "bits": lambda: (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), "pycauset"),
+    "vespa": lambda: (labelled(("a",), ("b",)), "vespa"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_no_damage_raises(name: str) -> None:
+    content, family = DAMAGES[name]()
+    for place in range(0, len(content), max(1, len(content) // 150)):
+        for byte in (1, 0x80, 0xFF):
+            damaged = patched(content, place, bytes([byte]))
+            assert all(isinstance(each, Finding) for each in validate(damaged, format=family))
+    for length in range(0, len(content), max(1, len(content) // 40)):
+        # The reserve at the end of an archive may be of any length.
+        assert validate(content[:length], format=family) or name == "mag"

@@ -1,0 +1,169 @@
+"""Chunks that other processes write, and how much memory writing takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from xr_tensorfmt import to_mag
+
+MIB = 1 << 20
+
+CLUSTER = """
+import json, os, sys
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+from distributed import Client, LocalCluster
+from distributed.client import wait
+
+from xr_tensorfmt import to_mag
+
+folder = Path(sys.argv[1])
+
+def who(values):
+    (folder / f"writer-{os.getpid()}").touch()
+    return values
+
+def die_once(values, block_id=None):
+    if block_id == (5, 0):
+        try:
+            (folder / "died").touch(exist_ok=False)
+        except FileExistsError:
+            return values
+        os._exit(1)
+    return values
+
+def fail(values, block_id=None):
+    if block_id == (5, 0):
+        raise ArithmeticError("the sixth")
+    return values
+
+def dataset(function):
+    values = da.from_array(np.arange(8 * 2000, dtype="f4").reshape(8, 2000), chunks=(1, -1))
+    return xr.Dataset({"a": (("x", "y"), values.map_blocks(function, meta=values._meta))})
+
+if __name__ == "__main__":
+    found = {}
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      memory_limit="1GiB") as cluster, Client(cluster) as client:
+        to_mag(dataset(who), folder / "now.mag")
+        writers = [each.name for each in folder.glob("writer-*")]
+        found["writers"] = len(writers)
+        found["client"] = f"writer-{os.getpid()}" in writers
+        task = to_mag(dataset(who), folder / "later.mag", compute=False)
+        found["early"] = (folder / "later.mag").exists()
+        client.compute(task).result()
+        held = xr.Dataset({"a": (("x", "y"), np.arange(8 * 2000, dtype="f4").reshape(8, 2000))})
+        to_mag(held, folder / "held.mag")
+        lazy = xr.open_dataset(folder / "held.mag", engine="tensorfmt", chunks={}, chunk_bytes=8000)
+        to_mag(lazy, folder / "held.mag")
+        part = dataset(who).isel(x=slice(2, 4)) * -1
+        to_mag(part.astype("f4"), folder / "later.mag", region={"x": slice(2, 4)})
+        try:
+            to_mag(dataset(fail), folder / "now.mag")
+        except ArithmeticError as error:
+            found["error"] = [str(error), *error.__notes__]
+        to_mag(dataset(die_once), folder / "died.mag")
+        found["died"] = (folder / "died").exists()
+    print(json.dumps(found))
+"""
+
+
+def opened(path: Path) -> np.ndarray:
+    return xr.open_dataset(path, engine="tensorfmt").a.values
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_worker_processes_write(tmp_path: Path) -> None:
+    script = tmp_path / "cluster.py"
+    script.write_text(CLUSTER)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    run = subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert found["writers"] == 2
+    assert not found["client"]
+    assert not found["early"]
+    assert found["died"]
+    note = f"{folder / 'now.mag'} was not written; what was there before is unchanged."
+    assert found["error"] == ["the sixth", note]
+    expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
+    for name in ("now", "held", "died"):
+        np.testing.assert_array_equal(opened(folder / f"{name}.mag"), expected)
+    expected[2:4] *= -1
+    np.testing.assert_array_equal(opened(folder / "later.mag"), expected)
+    assert not [name for name in os.listdir(folder) if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "synchronous", "threads"])
+def test_any_scheduler_writes(tmp_path: Path, scheduler: str) -> None:
+    import dask  # noqa: PLC0415
+    import dask.array as da  # noqa: PLC0415
+
+    values = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
+    dataset = xr.Dataset({"a": (("x", "y"), da.from_array(values, chunks=(2, -1))), "b": 1.0})
+    encoding = {"b": {"dtype": "float32"}}
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        to_mag(dataset, tmp_path / "a.mag", encoding=encoding)
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag"), values)
+
+
+MEMORY = """
+import resource, sys
+import dask, dask.array as da, numpy, xarray
+from xr_tensorfmt import to_mag
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+path, kind = sys.argv[1:]
+shape = (40 if kind == "chunks" else 24, 2048, 2048)
+small = xarray.Dataset({"a": ("x", da.ones(10, dtype="f4"))})
+to_mag(small, path, encoding={"a": {"dtype": "bfloat16"}})
+to_mag(small, path)
+with dask.config.set(num_workers=2):
+    if kind == "held":
+        array = numpy.ones(shape, "f4")
+    else:
+        array = da.random.default_rng(0).random(shape, chunks=(1, 2048, 2048), dtype="f4")
+    dataset = xarray.Dataset({"a": (("x", "y", "z"), array)})
+    encoding = {"a": {"dtype": "bfloat16"}} if kind == "narrow" else {}
+    start = peak()
+    if kind == "lazy":
+        to_mag(dataset, path)
+        dataset = xarray.open_dataset(path, engine="tensorfmt")
+        start = peak()
+    to_mag(dataset, path, encoding=encoding)
+    print(peak() - start)
+"""
+
+
+@pytest.mark.parametrize("kind", ["chunks", "narrow", "held", "lazy"])
+def test_hundreds_of_megabytes_take_a_few_chunks_of_memory(tmp_path: Path, kind: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path / "a.mag"), kind],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    # Two threads have a chunk of 16 MiB each, and what it is turned into.
+    assert int(run.stdout) < 12 * 16 * MIB

@@ -1,0 +1,495 @@
+"""What is written into stores: complete or not at all, in one stream, from any scheduler."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import fsspec
+import numpy as np
+import pytest
+import s3fs
+import xarray as xr
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from tests.servers import HttpStore, S3Store
+from xr_tensorfmt import to_file, to_mag
+from xr_tensorfmt.sources.locate import locate
+from xr_tensorfmt.write.stores import sending
+from xr_tensorfmt.write.stores.segments import arranged
+
+MIB = 1 << 20
+CHUNKS: list[dict[str, Any]] = [{}, {"x": 100}, {"y": 100}, {"x": 500, "y": 300}, {"x": 7}]
+
+
+def dataset(rows: int = 3000) -> xr.Dataset:
+    """12 MB for 3000 rows: two parts."""
+    values = np.random.default_rng(0).random((rows, 1000), dtype="f4")
+    return xr.Dataset(
+        {"a": (("x", "y"), values, {"unit": "m"}), "b": ("x", np.arange(rows, dtype="i2"))},
+        {"x": np.arange(rows, dtype="i4")},
+        {"epoch": 3},
+    )
+
+
+class AppearingFile(AbstractBufferedFile):
+    """As those of gcsfs and adlfs: closing makes an object of what was uploaded."""
+
+    def _initiate_upload(self) -> None:
+        self.fs.uploads.add(self.path)
+        self.parts: list[bytes] = []
+
+    def _upload_chunk(self, final: bool = False) -> None:
+        self.parts.append(self.buffer.getvalue())
+        if final:
+            if "x" in self.mode and self.path in self.fs.objects:
+                raise FileExistsError(self.path)
+            self.fs.objects[self.path] = b"".join(self.parts)
+            self.fs.uploads.discard(self.path)
+
+    def discard(self) -> None:
+        self.fs.uploads.discard(self.path)
+
+
+class AppearingStore(AbstractFileSystem):
+    """A store whose objects appear when they are complete."""
+
+    protocol = ("gs", "gcs")
+    cachable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, bytes] = {}
+        self.uploads: set[str] = set()
+
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> Any:
+        return AppearingFile(self, path, mode, block_size, **options)
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return {"name": path, "size": len(self.objects[path]), "type": "file"}
+
+    def cat_file(self, path: str, start: int = 0, end: int | None = None, **_: Any) -> bytes:
+        return self.objects[path][start:end]
+
+
+@pytest.fixture
+def bucket(s3: S3Store) -> Iterator[s3fs.S3FileSystem]:
+    """An empty bucket."""
+    fs = s3fs.S3FileSystem(**s3.options)
+    s3.put("first", b"")
+    fs.invalidate_cache()
+    fs.rm(fs.find("bucket"))
+    yield fs
+    s3.refused = lambda environ: False
+    assert fs.list_multipart_uploads("bucket") == []
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    yield MemoryFileSystem()
+    MemoryFileSystem.store.clear()
+
+
+def at(s3: S3Store) -> dict[str, Any]:
+    return {"storage_options": s3.options}
+
+
+def opened(url: str, **keywords: Any) -> xr.Dataset:
+    return xr.open_dataset(url, engine="tensorfmt", **keywords)
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_a_dataset_comes_back_from_s3(s3: S3Store, bucket: Any, chunks: dict) -> None:
+    to_mag(dataset().chunk(chunks), "s3://bucket/x.mag", **at(s3))
+    xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_it_is_the_same_object_as_a_local_file(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, chunks: dict, threads: int
+) -> None:
+    # So little room that what is not next waits on the disk.
+    monkeypatch.setattr(sending, "LEAST_ROOM", 0)
+    data = dataset(720)[["a", "b"]].drop_vars("x").chunk(chunks)
+    options: dict = {"version": 1, "drop": ["dims", "attrs"]}
+    with dask.config.set(num_workers=threads):
+        to_mag(data.astype("f4"), "memory://bucket/x.mag", **options)
+    to_mag(data.astype("f4"), tmp_path / "x.mag", **options)
+    assert memory.cat_file("/bucket/x.mag") == (tmp_path / "x.mag").read_bytes()
+    assert memory.find("/bucket") == ["/bucket/x.mag"]
+
+
+def test_variables_in_memory_and_lazy_ones_are_written_too(s3: S3Store, bucket: Any) -> None:
+    to_file(dataset(), "s3://bucket/x.mag", **at(s3))
+    lazy = opened("s3://bucket/x.mag", **at(s3))
+    lazy.tensorfmt.to_file("s3://bucket/y.mag", **at(s3))
+    xr.testing.assert_identical(opened("s3://bucket/y.mag", **at(s3)).load(), dataset())
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+def test_what_chunks_share_is_computed_once(memory: Any, scheduler: str) -> None:
+    calls = []
+
+    def counted(block: np.ndarray) -> np.ndarray:
+        calls.append(1)
+        return block
+
+    ones = da.ones((40, 10), chunks=(1, 10), dtype="f4")
+    values = ones.map_blocks(counted, meta=np.ones((0, 0), "f4"))
+    with dask.config.set(scheduler=scheduler):
+        to_mag(xr.Dataset({"a": (("x", "y"), values - values.mean())}), "memory://bucket/x.mag")
+    assert len(calls) == 40
+    assert not opened("memory://bucket/x.mag").a.any()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_chunks_come_about_in_the_order_of_the_file(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    seen: list[int] = []
+    place = sending.Stream._place
+
+    def noted(self: Any, number: int) -> Any:
+        seen.append(number)
+        return place(self, number)
+
+    monkeypatch.setattr(sending.Stream, "_place", noted)
+    values = da.random.default_rng(0).random((40, 1000), chunks=(1, 1000)).astype("f4")
+    with dask.config.set(num_workers=threads):
+        to_mag(xr.Dataset({"a": (("x", "y"), values - 1)}), "memory://bucket/x.mag")
+    assert sorted(seen) == list(range(1, 41))  # 0 is the header
+    assert max(abs(number - turn) for turn, number in enumerate(seen, 1)) < 10 * threads
+
+
+def broken(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+    if block_info and block_info[0]["chunk-location"][0] == 5:
+        raise ZeroDivisionError("a chunk that fails")
+    return block
+
+
+def failing() -> xr.Dataset:
+    values = da.zeros((6000, 1000), chunks=(1000, 1000), dtype="f4")
+    return xr.Dataset({"a": (("x", "y"), values.map_blocks(broken, meta=np.ones((0, 0), "f4")))})
+
+
+def test_a_failing_chunk_leaves_the_old_object_and_no_part(s3: S3Store, bucket: Any) -> None:
+    url = s3.put("x.mag", b"old")
+    with pytest.raises(ZeroDivisionError) as caught:
+        to_mag(failing(), url, **at(s3))
+    assert f"{url} was not written; what was there before is unchanged." in caught.value.__notes__
+    assert bucket.cat_file("bucket/x.mag") == b"old"
+    assert bucket.list_multipart_uploads("bucket") == []
+
+
+def test_nothing_is_left_of_a_delayed_write_that_fails(s3: S3Store, bucket: Any) -> None:
+    url = s3.put("x.mag", b"old")
+    tasks = to_mag(failing(), url, compute=False, **at(s3))
+    with pytest.raises(ZeroDivisionError):
+        tasks.compute(scheduler="synchronous")
+    gc.collect()
+    assert bucket.list_multipart_uploads("bucket") == []
+    assert bucket.cat_file("bucket/x.mag") == b"old"
+
+
+def test_a_delayed_write_writes_when_it_is_computed_and_again(s3: S3Store, bucket: Any) -> None:
+    tasks = to_mag(dataset().chunk(x=500), "s3://bucket/x.mag", compute=False, **at(s3))
+    assert not bucket.exists("bucket/x.mag")
+    tasks.compute()
+    tasks.compute(scheduler="synchronous")
+    xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset())
+
+
+@pytest.mark.parametrize("what", ["uploads", "partNumber=3", "uploadId", "POST"])
+def test_a_store_that_refuses_leaves_the_old_object(s3: S3Store, bucket: Any, what: str) -> None:
+    url = s3.put("x.mag", b"old")
+    requests = {"PUT", "POST"} if what != "POST" else {"POST"}
+    query = what if what != "POST" else "uploadId"
+    s3.refused = lambda environ: (
+        environ["REQUEST_METHOD"] in requests and query in environ["QUERY_STRING"]
+    )
+    with pytest.raises(PermissionError, match=f"what was there before is unchanged: '{url}'"):
+        to_mag(dataset(6000).chunk(x=500), url, **at(s3))
+    s3.refused = lambda environ: False
+    assert bucket.list_multipart_uploads("bucket") == []
+    assert bucket.cat_file("bucket/x.mag") == b"old"
+
+
+def test_a_dead_line_in_the_middle_leaves_the_old_object(
+    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = s3.put("x.mag", b"old")
+    call = s3fs.S3FileSystem.call_s3
+
+    def cut(fs: Any, method: str, **options: Any) -> Any:
+        if method == "upload_part" and options["PartNumber"] == 2:
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        return call(fs, method, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", cut)
+    with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged: '{url}'"):
+        to_mag(dataset(6000).chunk(x=500), url, **at(s3))
+    assert bucket.list_multipart_uploads("bucket") == []
+    assert bucket.cat_file("bucket/x.mag") == b"old"
+
+
+def test_errors_that_are_none_of_the_system_name_the_object(
+    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def odd(*_: object, **__: object) -> None:
+        raise RuntimeError("a library gave up")
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", odd)
+    with pytest.raises(OSError, match=r"RuntimeError: a library gave up; .*'s3://bucket/x.mag'"):
+        to_mag(dataset(10), "s3://bucket/x.mag", **at(s3))
+
+
+def test_a_missing_bucket_is_named(s3: S3Store) -> None:
+    for rows in (10, 6000):
+        with pytest.raises(FileNotFoundError, match=r"bucket does not exist; .*'s3://none/x.mag'"):
+            to_mag(dataset(rows), "s3://none/x.mag", **at(s3))
+
+
+@pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
+def test_the_very_object_that_was_opened_is_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
+    url = "s3://bucket/x.mag"
+    to_mag(dataset(rows), url, **at(s3))
+    again = opened(url, chunks={}, chunk_bytes=4 * MIB, **at(s3))
+    to_mag(again + 1, url, **at(s3))
+    xr.testing.assert_equal(opened(url, **at(s3)).load(), dataset(rows) + 1)
+
+
+def test_the_very_object_in_memory_is_replaced(memory: Any) -> None:
+    to_mag(dataset(), "memory://bucket/x.mag")
+    again = opened("memory://bucket/x.mag", chunks={}, chunk_bytes=MIB)
+    to_mag(again + 1, "memory://bucket/x.mag")
+    xr.testing.assert_equal(opened("memory://bucket/x.mag").load(), dataset() + 1)
+
+
+EXISTS = "exists already; pass mode='w' to replace it"
+
+
+def test_mode_x_replaces_nothing(s3: S3Store, bucket: Any, memory: Any) -> None:
+    options = {"mode": "x", **at(s3)}
+    to_mag(dataset(10), "s3://bucket/x.mag", **options)
+    with pytest.raises(FileExistsError, match=f"s3://bucket/x.mag {EXISTS}"):
+        to_mag(dataset(20), "s3://bucket/x.mag", **options)
+    to_mag(dataset(10), "memory://bucket/x.mag", mode="x")
+    with pytest.raises(FileExistsError, match=f"memory://bucket/x.mag {EXISTS}"):
+        to_mag(dataset(20), "memory://bucket/x.mag", mode="x")
+    xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset(10))
+
+
+@pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
+def test_an_object_that_appears_meanwhile_is_not_replaced(
+    s3: S3Store, bucket: Any, rows: int
+) -> None:
+    tasks = to_mag(dataset(rows), "s3://bucket/x.mag", mode="x", compute=False, **at(s3))
+    s3.put("x.mag", b"another's")
+    with pytest.raises(FileExistsError, match=f"s3://bucket/x.mag {EXISTS}"):
+        tasks.compute()
+    assert bucket.cat_file("bucket/x.mag") == b"another's"
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(memory: Any) -> None:
+    tasks = to_mag(dataset(10), "memory://bucket/x.mag", mode="x", compute=False)
+    memory.pipe_file("/bucket/x.mag", b"another's")
+    with pytest.raises(FileExistsError, match=EXISTS):
+        tasks.compute()
+    assert memory.cat_file("/bucket/x.mag") == b"another's"
+    assert memory.find("/bucket") == ["/bucket/x.mag"]
+
+
+def test_stores_whose_files_appear_when_closed_get_them_directly() -> None:
+    fs = AppearingStore()
+    to_mag(dataset(), "bucket/x.mag", fs=fs)
+    assert list(fs.objects) == ["bucket/x.mag"]
+    xr.testing.assert_identical(opened("bucket/x.mag", fs=fs).load(), dataset())
+    tasks = to_mag(dataset(10), "bucket/y.mag", fs=fs, mode="x", compute=False)
+    fs.objects["bucket/y.mag"] = b"another's"
+    with pytest.raises(FileExistsError):
+        tasks.compute()
+    assert fs.objects["bucket/y.mag"] == b"another's"
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_file_that_would_appear_when_closed_is_never_closed_after_a_failure(
+    compute: bool,
+) -> None:
+    fs = AppearingStore()
+    fs.objects["bucket/x.mag"] = b"old"
+
+    def write() -> None:
+        tasks = to_mag(failing(), "bucket/x.mag", fs=fs, compute=compute)
+        tasks.compute(scheduler="synchronous")
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    gc.collect()
+    assert fs.objects == {"bucket/x.mag": b"old"}
+    assert not fs.uploads
+
+
+def test_a_file_aside_is_removed_after_a_failure(memory: Any) -> None:
+    memory.pipe_file("/bucket/x.mag", b"old")
+    with pytest.raises(ZeroDivisionError):
+        to_mag(failing(), "memory://bucket/x.mag")
+    assert memory.find("/bucket") == ["/bucket/x.mag"]
+    assert memory.cat_file("/bucket/x.mag") == b"old"
+
+
+def test_a_folder_of_a_store_is_a_store(memory: Any) -> None:
+    to_mag(dataset(10), "x.mag", fs=DirFileSystem("/bucket", fs=memory))
+    xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset(10))
+
+
+def test_local_files_by_other_names_are_written_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "x.mag"
+    for target, options in (
+        (path.as_uri(), {}),
+        (f"local://{path}", {}),
+        (str(path), {"fs": fsspec.filesystem("file")}),
+        (fsspec.open(path.as_uri()), {}),
+    ):
+        to_file(dataset(10), target, **options)
+        xr.testing.assert_identical(opened(str(path)).load(), dataset(10))
+        path.unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_open_file_of_fsspec_names_an_object(s3: S3Store, bucket: Any) -> None:
+    file = fsspec.open("s3://bucket/x.mag", "wb", **s3.options)
+    to_file(dataset(10), file)
+    xr.testing.assert_identical(opened(file.full_name, **at(s3)).load(), dataset(10))
+
+
+def test_a_region_of_an_object_is_refused(s3: S3Store, memory: Any) -> None:
+    words = "a store has no way to change a part of an object"
+    with pytest.raises(ValueError, match=words):
+        to_mag(dataset(10), "s3://bucket/x.mag", region={"x": slice(0, 10)}, **at(s3))
+    with pytest.raises(ValueError, match=words):
+        to_mag(dataset(10), "bucket/x.mag", region={"x": slice(0, 10)}, fs=memory)
+
+
+def test_a_region_of_a_local_url_is_written(tmp_path: Path) -> None:
+    url = (tmp_path / "x.mag").as_uri()
+    to_mag(dataset(10), url)
+    to_mag(
+        (dataset(10)[["a"]] + 1).drop_vars("x").isel(x=slice(3, 5)), url, region={"x": slice(3, 5)}
+    )
+    np.testing.assert_array_equal(opened(url).a[3:5], dataset(10).a[3:5] + 1)
+
+
+def test_what_only_reads_says_so(http: HttpStore) -> None:
+    with pytest.raises(OSError, match=r"its file system only reads; write to a local .*x.mag'"):
+        to_mag(dataset(10), f"{http.url}/x.mag")
+
+
+def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Path) -> None:
+    for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
+        with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
+            to_mag(dataset(10), url, storage_options=s3.options if url[0] == "s" else None)
+    with pytest.raises(ValueError, match="a cache goes on to hold what was there before"):
+        to_mag(dataset(10), "simplecache::memory://bucket/x.mag")
+    with pytest.raises(ValueError, match=r"storage_options= is for URLs, which .*x.mag is not"):
+        to_mag(dataset(10), tmp_path / "x.mag", **at(s3))
+    with pytest.raises(TypeError, match="neither a path nor a URL"):
+        to_mag(dataset(10), b"x.mag")
+
+
+def test_the_disk_is_used_in_the_folder_of_dask(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = str(tmp_path / "missing")
+    data = dataset().chunk(y=100)
+    with dask.config.set({"temporary-directory": missing}):
+        to_mag(data, "memory://bucket/x.mag")  # there is room in memory
+        monkeypatch.setattr(sending, "LEAST_ROOM", 0)
+        with pytest.raises(FileNotFoundError, match=missing):
+            to_mag(data, "memory://bucket/x.mag")
+
+
+def test_processes_put_the_object_together_on_the_disk(
+    s3: S3Store, bucket: Any, tmp_path: Path
+) -> None:
+    with dask.config.set({"scheduler": "processes", "temporary-directory": str(tmp_path)}):
+        to_mag(dataset(300).chunk(x=50, y=500), "s3://bucket/x.mag", **at(s3))
+    xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset(300))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_memory_of_another_process_is_out_of_reach(memory: Any) -> None:
+    place = locate("memory://bucket/x.mag", None, None)
+    elsewhere = sending.Parcel(place, arranged(1, [], []), "/", "unique", os.getpid() + 1, True)
+    with pytest.raises(ValueError, match="another process is out of reach; compute with dask's th"):
+        elsewhere.begin()
+
+
+CLUSTER = """
+import json, sys
+import dask, numpy as np, xarray as xr
+import dask.array as da
+from distributed import Client, LocalCluster
+from xr_tensorfmt import to_mag
+
+def broken(block):
+    raise ZeroDivisionError
+
+if __name__ == "__main__":
+    folder, options = sys.argv[1], json.loads(sys.argv[2])
+    dask.config.set({"temporary-directory": folder})
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      silence_logs=50) as cluster, Client(cluster) as client:
+        values = da.arange(3_000_000, chunks=400_000, dtype="f4").reshape(3000, 1000)
+        ds = xr.Dataset({"a": (("x", "y"), values.rechunk((500, 300)))})
+        to_mag(ds, "s3://bucket/now.mag", storage_options=options)
+        tasks = to_mag(ds, "s3://bucket/later.mag", storage_options=options, compute=False)
+        client.compute(tasks).result()
+        try:
+            to_mag(ds * ds.a.data.map_blocks(broken, dtype="f4"), "s3://bucket/never.mag",
+                   storage_options=options)
+        except ZeroDivisionError as error:
+            print(*error.__notes__)
+        dask.config.set({"temporary-directory": folder + "/missing"})
+        try:
+            to_mag(ds, "s3://bucket/never.mag", storage_options=options)
+        except FileNotFoundError as error:
+            print(error)
+"""
+
+
+def test_a_cluster_puts_the_object_together_on_the_disk(
+    s3: S3Store, bucket: Any, tmp_path: Path
+) -> None:
+    script, scratch = tmp_path / "script.py", tmp_path / "scratch"
+    script.write_text(CLUSTER)
+    scratch.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(script), str(scratch), json.dumps(s3.options)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "s3://bucket/never.mag was not written; what was there before is unch" in done.stdout
+    assert "set dask's 'temporary-directory' to a folder that they share" in done.stdout
+    values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)
+    for name in ("now", "later"):
+        np.testing.assert_array_equal(opened(f"s3://bucket/{name}.mag", **at(s3)).a, values)
+    bucket.invalidate_cache()
+    assert not bucket.exists("bucket/never.mag")
+    assert not list(scratch.glob("tensorfmt*"))

@@ -1,0 +1,272 @@
+"""Chunks in any order, from any threads, become the bytes of the file, in bounded memory."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import pickle
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xr_tensorfmt.extents import Extents
+from xr_tensorfmt.write.draft import Piece
+from xr_tensorfmt.write.stores.segments import Contents, Segment, arranged
+from xr_tensorfmt.write.stores.stream import Stream
+from xr_tensorfmt.write.stores.upload import MIB, Upload, part_size
+
+URL = "store://bucket/key"
+
+
+class Slow(Upload):
+    """Keeps what it is sent, and takes its time."""
+
+    def __init__(self, delay: float = 0.0, fails_at: int | None = None) -> None:
+        super().__init__(URL)
+        self.sent = bytearray()
+        self.delay, self.fails_at = delay, fails_at
+        self.finished = self.discarded = 0
+
+    def _write(self, data: np.ndarray) -> None:
+        time.sleep(self.delay)
+        if self.fails_at is not None and len(self.sent) + data.size > self.fails_at:
+            raise ConnectionResetError(errno.ECONNRESET, "the line is dead")
+        self.sent += data.tobytes()
+
+    def _finish(self) -> None:
+        self.finished += 1
+
+    def discard(self) -> None:
+        self.discarded += 1
+
+
+class Watched(Stream):
+    """Notes how much it holds at most."""
+
+    most = 0
+
+    def _place(self, number: int):
+        place = super()._place(number)
+        self.most = max(self.most, self._held)
+        return place
+
+
+def whole(chunks: int, length: int) -> tuple[Contents, list, bytes]:
+    """A header, and chunks without gaps."""
+    data = np.random.default_rng(0).integers(1, 256, chunks * length, dtype=np.uint8)
+    ranges = [(100 + i * length, 100 + (i + 1) * length) for i in range(chunks)]
+    batches = [
+        [(Extents.single(start, stop), data[start - 100 : stop - 100])] for start, stop in ranges
+    ]
+    contents = arranged(100 + data.size, [Piece(0, b"head")], ranges)
+    return contents, batches, b"head".ljust(100, b"\0") + data.tobytes()
+
+
+def bring(stream: Stream, batches: list, threads: int) -> None:
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(stream.write, iter(each)) for each in batches]:
+            done.result(timeout=30)
+    stream.finish()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "last first"])
+def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: str) -> None:
+    length = 10_000
+    contents, batches, wanted = whole(40, length)
+    if order == "backward":
+        batches.reverse()
+    elif order == "shuffled":
+        random.Random(1).shuffle(batches)
+    elif order == "last first":
+        batches.insert(0, batches.pop())
+    upload = Slow(delay=0.001)
+    stream = Watched(contents, upload, room=4 * length, folder=str(tmp_path))
+    bring(stream, batches, threads)
+    assert bytes(upload.sent) == wanted
+    assert upload.finished == 1
+    assert upload.discarded == 0
+    # Two chunks need no room: the one that is being sent, and the next one.
+    assert 0 < stream.most <= 6 * length
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_while_another_sends_what_finds_no_room_waits(tmp_path: Path) -> None:
+    length = 1000
+    contents, batches, wanted = whole(6, length)
+    begun, go_on = Event(), Event()
+
+    class Stuck(Slow):
+        def _write(self, data: np.ndarray) -> None:
+            if len(self.sent) == 100:  # the first chunk is what comes now
+                begun.set()
+                assert go_on.wait(30)
+            super()._write(data)
+
+    upload = Stuck()
+    # Nothing can be put on the disk: the folder is missing.
+    stream = Watched(contents, upload, room=3 * length, folder=str(tmp_path / "missing"))
+    with ThreadPoolExecutor(6) as pool:
+        sends = pool.submit(stream.write, iter(batches[0]))
+        assert begun.wait(30)
+        for batch in batches[2:4]:
+            stream.write(iter(batch))
+        waits = [pool.submit(stream.write, iter(batch)) for batch in batches[4:]]
+        done, _ = wait(waits, timeout=0.1)
+        assert not done
+        stream.write(iter(batches[1]))  # it is next, and so needs no room
+        go_on.set()
+        for each in (sends, *waits):
+            each.result(timeout=30)
+    stream.finish()
+    assert bytes(upload.sent) == wanted
+    assert stream.most <= 4 * length
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[int, list[Piece], list[list[tuple[int, int]]]]:
+    """Byte ranges at random places, shared out among chunks and pieces."""
+    lengths = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), max_size=30))
+    position, ranges = 0, []
+    for gap, length in lengths:
+        ranges.append((position + gap, position + gap + length))
+        position += gap + length
+    owners = [draw(st.integers(0, 6)) for _ in ranges]
+    chunks = [[r for r, owner in zip(ranges, owners, strict=True) if owner == i] for i in range(6)]
+    pieces = [r for r, owner in zip(ranges, owners, strict=True) if owner == 6]
+    size = position + draw(st.integers(0, 20))
+    return size, [Piece(a, os.urandom(b - a)) for a, b in pieces], [c for c in chunks if c]
+
+
+@settings(max_examples=150)
+@given(
+    file=files(),
+    room=st.integers(0, 300),
+    threads=st.sampled_from([1, 2, 8]),
+    seed=st.integers(0, 9),
+)
+def test_interlocking_chunks_and_pieces_arrive_complete(
+    tmp_path_factory: pytest.TempPathFactory, file: tuple, room: int, threads: int, seed: int
+) -> None:
+    size, pieces, chunks = file
+    wanted = bytearray(size)
+    for piece in pieces:
+        wanted[piece.offset : piece.offset + len(piece.data)] = piece.data
+    batches = []
+    for ranges in chunks:
+        batch = []
+        for start, stop in ranges:
+            data = np.frombuffer(os.urandom(stop - start), np.uint8)
+            wanted[start:stop] = data.tobytes()
+            batch.append((Extents.single(start, stop), data))
+        batches.append(batch)
+    contents = arranged(size, pieces, [(r[0][0], r[-1][1]) for r in chunks])
+    random.Random(seed).shuffle(batches)
+    upload = Slow()
+    bring(Stream(contents, upload, room, str(tmp_path_factory.getbasetemp())), batches, threads)
+    assert bytes(upload.sent) == bytes(wanted)
+
+
+def test_what_interlocks_is_one_segment() -> None:
+    head, label = Piece(0, b"head"), Piece(30, b"ab")
+    contents = arranged(100, [head, label, Piece(99, b"")], [(10, 50), (4, 10), (20, 60), (70, 80)])
+    assert contents.segments == (
+        Segment(0, 4, 0, (head,)),
+        Segment(4, 10, 1),
+        Segment(10, 60, 2, (label,)),
+        Segment(70, 80, 1),
+    )
+    assert contents.largest_chunk == 25
+
+
+def test_a_chunk_that_fills_no_byte_is_no_news(tmp_path: Path) -> None:
+    contents, batches, wanted = whole(2, 10)
+    upload = Slow()
+    bring(Stream(contents, upload, 100, str(tmp_path)), [[], *batches], 1)
+    assert bytes(upload.sent) == wanted
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_an_upload_that_fails_ends_all_that_wait_and_is_given_up_once(
+    tmp_path: Path, threads: int
+) -> None:
+    contents, batches, _ = whole(40, 1000)
+    upload = Slow(delay=0.001, fails_at=5000)
+    stream = Stream(contents, upload, 2000, str(tmp_path))
+    with pytest.raises(ConnectionResetError, match=f"dead; what was .* unchanged: '{URL}'"):
+        bring(stream, batches, threads)
+    with pytest.raises(ConnectionResetError):
+        stream.finish()
+    stream.discard()
+    assert (upload.finished, upload.discarded) == (0, 1)
+
+
+def test_an_upload_that_fails_at_the_end_is_given_up(tmp_path: Path) -> None:
+    contents, batches, _ = whole(4, 1000)
+
+    class Refusing(Slow):
+        def _finish(self) -> None:
+            raise PermissionError("not you")
+
+    upload = Refusing()
+    stream = Stream(contents, upload, 2000, str(tmp_path))
+    with pytest.raises(PermissionError, match=f"not you; .*{URL}"):
+        bring(stream, batches, 2)
+    assert upload.discarded == 1
+
+
+def test_a_stream_that_is_given_up_takes_nothing_more(tmp_path: Path) -> None:
+    contents, batches, _ = whole(4, 1000)
+    upload = Slow()
+    stream = Stream(contents, upload, 2000, str(tmp_path))
+    stream.write(iter(batches[0]))
+    stream.discard()
+    with pytest.raises(OSError, match="the upload was given up"):
+        stream.write(iter(batches[1]))
+    assert (upload.finished, upload.discarded) == (0, 1)
+
+
+def test_a_stream_that_is_forgotten_gives_the_upload_up(tmp_path: Path) -> None:
+    contents, batches, _ = whole(4, 1000)
+    upload = Slow()
+    stream = Stream(contents, upload, 2000, str(tmp_path))
+    stream.write(iter(batches[0]))
+    del stream
+    gc.collect()
+    assert (upload.finished, upload.discarded) == (0, 1)
+
+
+def test_a_stream_stays_in_its_process(tmp_path: Path) -> None:
+    contents, _, _ = whole(1, 10)
+    with pytest.raises(TypeError, match=r"cannot move to another process; compute with dask"):
+        pickle.dumps(Stream(contents, Slow(), 0, str(tmp_path)))
+
+
+def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    contents, batches, _ = whole(4, 1000)
+    stream = Stream(contents, Slow(), 0, str(tmp_path))
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match=r"No space .*'temporary-directory' .*more space") as caught:
+        stream.write(iter(batches[3]))
+    assert caught.value.filename == str(tmp_path)
+
+
+def test_parts_are_as_many_as_stores_take() -> None:
+    assert part_size(1) == 8 * MIB
+    assert part_size(80_000 * MIB) == 8 * MIB
+    for size in (80_000 * MIB + 1, 10**11, 5 << 40):
+        part = part_size(size)
+        assert -(-size // part) <= 10_000
+        assert part % MIB == 0
+    assert part_size(10**11) == 10 * MIB

@@ -1,0 +1,26 @@
+"""The command ``xr-tensorfmt``. Its help imports neither xarray nor dask, nor numpy."""
+
+from __future__ import annotations
+
+import click
+
+from xr_tensorfmt import __version__
+from xr_tensorfmt.cli.convert import convert
+from xr_tensorfmt.cli.explain import explain
+from xr_tensorfmt.cli.info import info
+from xr_tensorfmt.cli.validate import validate
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="xr-tensorfmt")
+def main() -> None:
+    """Look into binary tensor files, check them, and convert them.
+
+    Files of TENS, MAG, PyCauset and Vespa, by path or URL. Each command has a --help of its own.
+    """
+
+
+for _command in (info, validate, convert, explain):
+    main.add_command(_command)

@@ -1,0 +1,230 @@
+"""One conversion: what is opened, what becomes of it, and what is written."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import xarray as xr
+from dask.diagnostics.progress import ProgressBar
+
+from xr_tensorfmt.cli.foreign import write_foreign
+from xr_tensorfmt.cli.kinds import FOREIGN, KINDS, NETCDF, ZARR, foreign_kind
+from xr_tensorfmt.cli.opening import open_any, reduced
+from xr_tensorfmt.cli.options import reaching
+from xr_tensorfmt.elements import StoredDtype
+from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.write.anyformat import SUFFIXES, WRITERS, to_file
+from xr_tensorfmt.write.subject import Part
+
+_BIT = "bit"
+_SWITCHES = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """What the user of ``xr-tensorfmt convert`` wants; the help of the command says what it means.
+
+    Parameters
+    ----------
+    source, target : str
+        Files, stores or URLs.
+    from_, to : str or None
+        What they are, where names and content must not decide.
+    overwrite : bool
+        Whether what is there may be replaced.
+    variable, name : str or None
+        The variable that is wanted alone, and a name for it.
+    dims : tuple of str or None
+        Names for its dimensions.
+    dtypes : mapping of str or None to str
+        What variables are stored as; None stands for the sole one.
+    drop : tuple of str
+        What may be left out.
+    options : mapping of str to str
+        Keywords of the writer.
+    sparse : {"auto", "dense", "stored"}
+        What of a sparse file.
+    storage_options : mapping
+        How to reach URLs.
+    verify : bool
+        Whether a wrong checksum is an error.
+    notes : list of str
+        What the user should know of the result.
+    """
+
+    source: str
+    target: str
+    from_: str | None
+    to: str | None
+    overwrite: bool
+    variable: str | None
+    name: str | None
+    dims: tuple[str, ...] | None
+    dtypes: Mapping[str | None, str]
+    drop: tuple[Part, ...]
+    options: Mapping[str, str]
+    sparse: str
+    storage_options: dict[str, Any]
+    verify: bool
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, *, progress: bool) -> None:
+        """Do it.
+
+        Parameters
+        ----------
+        progress : bool
+            Whether to show a bar.
+        """
+        kind = self.to or _kind_to_write(self.target)
+        with self._opened() as opened:
+            ds = reduced(
+                opened, self.source, variable=self.variable, dims=self.dims, name=self.name
+            )
+            dtypes = self._dtypes_of(ds)
+            with _bar() if progress else nullcontext():
+                if kind in (ZARR, NETCDF):
+                    self._write_foreign(ds, kind, dtypes)
+                else:
+                    self._write(ds, kind, dtypes)
+
+    def _opened(self) -> xr.Dataset:
+        return open_any(
+            self.source,
+            self.from_,
+            reaching(self.source, self.storage_options),
+            sparse=self.sparse,
+            verify=self.verify,
+        )
+
+    def _dtypes_of(self, ds: xr.Dataset) -> dict[str, str]:
+        if None in self.dtypes and len(ds.data_vars) != 1:
+            raise ValueError(
+                f"{self.source}: --dtype {self.dtypes[None]} is for a sole variable, and there are "
+                f"{len(ds.data_vars)}; say --dtype NAME={self.dtypes[None]}"
+            )
+        found = {
+            next(map(str, ds.data_vars)) if name is None else name: dtype
+            for name, dtype in self.dtypes.items()
+        }
+        unknown = next((name for name in found if name not in ds.variables), None)
+        if unknown is not None:
+            names = shortened(", ".join(map(repr, ds.variables)))
+            raise ValueError(f"{self.source}: --dtype names {unknown!r}, which is none of {names}")
+        return found
+
+    def _write(self, ds: xr.Dataset, kind: Any, dtypes: Mapping[str, str]) -> None:
+        to_file(
+            ds,
+            self.target,
+            kind,
+            mode="w" if self.overwrite else "x",
+            encoding={name: {"dtype": dtype} for name, dtype in dtypes.items()},
+            drop=self.drop,
+            storage_options=reaching(self.target, self.storage_options),
+            **dict(keywords(kind, self.options)),
+        )
+
+    def _write_foreign(self, ds: xr.Dataset, kind: str, dtypes: Mapping[str, str]) -> None:
+        if self.options:
+            raise ValueError(f"--option is for tensor files, and {self.target} is {kind}")
+        write_foreign(
+            ds,
+            self.target,
+            kind,
+            overwrite=self.overwrite,
+            drop=self.drop,
+            dtypes=dtypes,
+            storage_options=reaching(self.target, self.storage_options),
+        )
+        self._note_dtypes(ds, dtypes)
+
+    def _note_dtypes(self, ds: xr.Dataset, dtypes: Mapping[str, str]) -> None:
+        """Say which dtypes the result does not know of."""
+        by_name: dict[tuple[str, str], list[str]] = {}
+        for name, each in ds.variables.items():
+            stored = each.encoding.get("dtype")
+            known = (_BIT, dtypes.get(str(name)))
+            if not isinstance(stored, StoredDtype) or stored.name in known:
+                continue
+            by_name.setdefault((stored.name, each.dtype.name), []).append(str(name))
+        for (stored_name, dtype), variables in by_name.items():
+            names = shortened(", ".join(variables), 80)
+            self.notes.append(
+                f"{names}: {stored_name} in {self.source}, {dtype} in {self.target}; on the way "
+                f"back --dtype '{variables[0]}={stored_name}' makes it that again, where the "
+                "format has it"
+            )
+
+
+def _kind_to_write(file: str) -> str:
+    """What the end of a name asks for."""
+    suffix = os.path.splitext(file.casefold())[1]
+    kind = foreign_kind(file) or SUFFIXES.get(suffix)
+    if kind is None:
+        raise ValueError(
+            f"{file}: the end of the name tells no format; give one by --to, one of "
+            f"{', '.join(KINDS)}, or end it in one of {', '.join((*SUFFIXES, *FOREIGN))}"
+        )
+    return kind
+
+
+def _bar() -> AbstractContextManager[Any]:
+    bar: AbstractContextManager[Any] = ProgressBar(out=sys.stderr)  # type: ignore[no-untyped-call]
+    return bar
+
+
+def keywords(kind: str, options: Mapping[str, str]) -> Iterable[tuple[str, Any]]:
+    """Texts as the values that a writer's keywords take.
+
+    Parameters
+    ----------
+    kind : str
+        The format.
+    options : mapping of str to str
+        What the user gave.
+
+    Yields
+    ------
+    key : str
+        A keyword of the writer.
+    value : object
+        One of those that the keyword allows, if it lists them; else true or false, or the text.
+
+    Raises
+    ------
+    ValueError
+        The writer has no such keyword, or it does not allow the value.
+    """
+    writer = WRITERS[kind]
+    own = {
+        name
+        for name, each in inspect.signature(writer).parameters.items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    hints = get_type_hints(writer)
+    for key, text in options.items():
+        if key not in own:
+            listed = ", ".join(sorted(own)) or "none"
+            raise ValueError(f"--option {key}: the keywords of to_{kind} are {listed}")
+        allowed = list(_literals(hints[key]))
+        matching = [each for each in allowed if str(each) == text]
+        if allowed and not matching:
+            listed = ", ".join(map(str, allowed))
+            raise ValueError(f"--option {key}={text}: to_{kind} knows {listed}")
+        yield key, matching[0] if matching else _SWITCHES.get(text, text)
+
+
+def _literals(hint: Any) -> Iterable[Any]:
+    """The values that a type lists."""
+    if get_origin(hint) is Literal:
+        yield from get_args(hint)
+        return
+    for each in get_args(hint):
+        yield from _literals(each)

@@ -1,0 +1,139 @@
+"""From a file of any kind that can be converted to a Dataset in chunks, and to a part of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import dask.config
+import xarray as xr
+
+from xr_tensorfmt.chunks import TARGET
+from xr_tensorfmt.cli.kinds import NETCDF, ZARR, foreign_kind
+from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.sources import is_url
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def open_any(
+    file: str, kind: str | None, storage_options: Mapping[str, Any] | None, **options: Any
+) -> xr.Dataset:
+    """Open a file, a store or a URL, in chunks.
+
+    Parameters
+    ----------
+    file : str
+        The file.
+    kind : str or None
+        What it is; by default its name says so for zarr and netCDF, and its content else.
+    storage_options : mapping or None
+        How to reach a URL.
+    **options
+        Those of the engine of this package.
+
+    Returns
+    -------
+    Dataset
+    """
+    kind = kind or foreign_kind(file)
+    if kind == ZARR:
+        require("zarr", file)
+        reach = None if storage_options is None else dict(storage_options)
+        return xr.open_dataset(file, engine="zarr", chunks={}, storage_options=reach)
+    if kind == NETCDF:
+        # A variable of netCDF that has no chunks would be a single one.
+        with dask.config.set({"array.chunk-size": TARGET}):
+            return xr.open_dataset(file, engine=_netcdf_engine(file), chunks="auto")
+    return open_tensors(file, kind, storage_options, **options)
+
+
+def open_tensors(
+    file: str, format: str | None, storage_options: Mapping[str, Any] | None, **options: Any
+) -> xr.Dataset:
+    """Open a tensor file, in chunks; as `open_any`."""
+    return xr.open_dataset(
+        file,
+        engine="tensorfmt",
+        chunks={},
+        format=format,
+        storage_options=storage_options,
+        **options,
+    )
+
+
+def _netcdf_engine(file: str) -> str | None:
+    """h5netcdf where it can read a file, as it alone knows complex numbers; else xarray decides."""
+    if find_spec("h5netcdf") is None:
+        return None
+    if is_url(file):
+        return "h5netcdf"
+    with open(os.path.expanduser(file), "rb") as content:
+        return "h5netcdf" if content.read(len(_HDF5)) == _HDF5 else None
+
+
+def require(package: str, file: str) -> None:
+    """Say which package is missing, if it is; with the file that needs it."""
+    if not find_spec(package):
+        raise ImportError(f"{file}: {package} is not installed; run pip install {package}")
+
+
+def reduced(
+    ds: xr.Dataset,
+    file: str,
+    *,
+    variable: str | None = None,
+    dims: Sequence[str] | None = None,
+    name: str | None = None,
+) -> xr.Dataset:
+    """One variable of a Dataset, under other names.
+
+    Parameters
+    ----------
+    ds : Dataset
+        What was opened.
+    file : str
+        Where from, for errors.
+    variable : str, optional
+        The variable that is wanted alone.
+    dims : sequence of str, optional
+        Names for the dimensions of the only variable.
+    name : str, optional
+        A name for it.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        There is no such variable, or more than one to be named.
+    """
+    if variable is not None:
+        if variable not in ds:
+            raise ValueError(f"{file}: there is no variable {variable!r}; it has {_listed(ds)}")
+        ds = ds[[variable]]
+    if dims is None and name is None:
+        return ds
+    if len(ds.data_vars) != 1:
+        raise ValueError(
+            f"{file}: --name and --dims are for a sole variable, and there are {_listed(ds)}; "
+            "choose one by --variable"
+        )
+    (only,) = ds.data_vars.values()
+    if dims is not None and len(dims) != only.ndim:
+        raise ValueError(
+            f"{file}: --dims {','.join(dims)} gives {len(dims)} names to the {only.ndim} "
+            f"dimensions {', '.join(map(str, only.dims))} of {only.name!r}"
+        )
+    renamed = dict(zip(only.dims, dims or only.dims, strict=True))
+    if name is not None:
+        renamed[only.name] = name
+    return ds.rename({old: new for old, new in renamed.items() if old != new})
+
+
+def _listed(ds: xr.Dataset) -> str:
+    return shortened(", ".join(map(repr, ds.data_vars))) or "none"

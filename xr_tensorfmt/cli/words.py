@@ -1,0 +1,37 @@
+"""From the words of the functions in Python to those of the command."""
+
+from __future__ import annotations
+
+import re
+
+_WORDS = (
+    (r"drop=\['(\w+)'\]", r"--drop \1"),
+    (r"mode='w'", "--overwrite"),
+    (r"encoding=\{'([^']*)': \{'dtype': '?([^'}]+)'?\}\}", r"--dtype '\1=\2'"),
+    (r"pass one of them, as a DataArray,", "choose one by --variable,"),
+    (r"leave out engine= to let xarray look for another, or ", ""),
+    (r"verify=False", "--no-verify"),
+    (r"sparse='(\w+)'", r"--sparse \1"),
+    (r"format='(\w+)'", r"--from \1"),
+    (r"storage_options=", "--storage-option"),
+    (r"version=(\S+)", r"--option version=\1"),
+    (r", or drop_encoding\(\) to keep them as (\w+)", r" or --dtype \1 to keep them"),
+)
+
+
+def in_command_words(message: str) -> str:
+    """A message with options in place of keywords, on one line.
+
+    Parameters
+    ----------
+    message : str
+        What a function of the package has to say.
+
+    Returns
+    -------
+    str
+    """
+    text = " ".join(message.split())
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return text

@@ -1,0 +1,1 @@
+"""Writing into stores: one ordered upload, complete or not at all."""
