@@ -541,3 +541,67 @@ def test_an_upload_without_a_part_needs_no_abort() -> None:
     Multipart("s3://b/k", fs, "b/k", 40, 10, replace=True).discard()
     StreamedFile("gs://b/k", fs, "b/k", "b/k", 10, replace=True).discard()
     assert fs.calls == []
+
+
+# Families
+
+RNG = np.random.default_rng(5)
+SQUARE = RNG.random((300, 300))
+FAMILIES: dict[str, tuple[str, xr.DataArray, dict[str, Any]]] = {
+    "tens": (".tens", xr.DataArray(RNG.random((40, 30, 20)), dims=("F", "q", "r")), {}),
+    "tens-0.9": (
+        ".bin",
+        xr.DataArray(RNG.random((40, 30)), dims=("a", "b"), name="tensor"),
+        {"version": "0.9"},
+    ),
+    "tens-pairs": (
+        ".tens",
+        xr.DataArray(np.where(SQUARE < 0.01, SQUARE, 0), dims=("a", "b")),
+        {"sparse": True},
+    ),
+    "pycauset": (".pycauset", xr.DataArray(SQUARE, dims=("row", "col")), {}),
+    "pycauset-bits": (".pycauset", xr.DataArray(SQUARE < 0.5, dims=("row", "col")), {}),
+    "pycauset-causal": (
+        ".pycauset",
+        xr.DataArray(np.triu(SQUARE < 0.5, 1), dims=("row", "col")),
+        {"matrix_type": "CAUSAL"},
+    ),
+    "pycauset-symmetric": (
+        ".pycauset",
+        xr.DataArray(SQUARE + SQUARE.T, dims=("row", "col")),
+        {"matrix_type": "SYMMETRIC"},
+    ),
+    "vespa": (".tbf", xr.DataArray(RNG.random((40, 30)), dims=("x", "y"), name="tensor"), {}),
+    "vespa-labels": (
+        ".tbf",
+        xr.DataArray(SQUARE, {"doc": [f"d{i}" for i in range(300)]}, ("doc", "x"), "tensor"),
+        {},
+    ),
+    "mag-archive": (
+        ".mag",
+        xr.DataArray(SQUARE.astype("f4"), dims=("w_dim_0", "w_dim_1"), name="w"),
+        {"version": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("chunks", [None, 7, 100], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_becomes_an_object(memory: Any, family: str, chunks: int | None) -> None:
+    suffix, array, options = FAMILIES[family]
+    data = array if chunks is None else array.chunk(chunks).rename(array.name)
+    url = f"memory://bucket/file{suffix}"
+    to_file(data, url, **options)
+    back = xr.open_dataset(url, engine="tensorfmt")
+    np.testing.assert_array_equal(back[array.name or "tensor"].values, array.values)
+    assert back[array.name or "tensor"].dims == array.dims
+    assert len(memory.find("bucket")) == 1
+
+
+def test_halves_that_are_no_mirror_images_become_no_object(memory: Any) -> None:
+    skewed = SQUARE + SQUARE.T
+    skewed[200, 3] += 1
+    data = xr.DataArray(skewed, dims=("row", "col")).chunk(100)
+    with pytest.raises(ValueError, match="200, 3"):
+        to_file(data, "memory://bucket/file.pycauset", matrix_type="SYMMETRIC")
+    assert not memory.find("bucket")
