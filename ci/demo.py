@@ -13,6 +13,7 @@ FAMILIES = (
     "mag",
     "pycauset",
     "vespa",
+    "write",
 )
 
 

@@ -1,10 +1,8 @@
 """MAG: open files of magnetron, average a set of images by class, look into a model's layers.
 
-The images and the weights are made up; they are written as magnetron 0.2 writes them.
+The images and the weights are made up, and written for magnetron 0.2.
 """
 
-import json
-import struct
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,11 +18,10 @@ from dask.diagnostics import ProgressBar
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
+from xr_tensorfmt import to_mag
+
 # Files that released versions of magnetron wrote.
 GENUINE = Path(__file__).resolve().parents[1] / "tests" / "data"
-
-PAGE = 4096
-DTYPE_IDS = {"float32": 0, "bfloat16": 2, "uint8": 5, "int64": 12}
 
 IMAGES, SIDE = 21_845, 32
 LAYERS, WIDTH, INNER = 24, 512, 1408
@@ -34,38 +31,13 @@ EDGES = np.arange(-122, 123) / 1024
 Array = NDArray[Any]
 
 
-def write_snapshot(
-    path: Path, tensors: Mapping[str, tuple[str, Array]], metadata: Mapping[str, Any]
-) -> None:
-    """Write a snapshot of version 300: a header, a JSON document, data that begin on pages."""
-    entries, position = {}, 0
-    for key, (dtype, values) in tensors.items():
-        position += -position % PAGE
-        entries[key] = {
-            "shape": values.shape,
-            "dtype": dtype,
-            "dtype_id": DTYPE_IDS[dtype],
-            "offset": position,
-            "nbytes": values.nbytes,
-        }
-        position += values.nbytes
-    document = {
-        "manifest_ver": 1,
-        "timestamp": "2026-09-01T12:00:00+00:00",
-        "magnetron_ver": "0.2.2",
-        "snapshot_ver": "0.3.0",
-        "usr_metadata": metadata,
-        "tensor_map": entries,
+def plain(tensors: Mapping[str, Array], metadata: Mapping[str, Any]) -> xr.Dataset:
+    """Tensors as magnetron has them: their dimensions have no names but those of opening."""
+    named = {
+        key: ([f"{key}_dim_{axis}" for axis in range(values.ndim)], values)
+        for key, values in tensors.items()
     }
-    text = json.dumps(document, separators=(",", ":")).encode()
-    first = struct.calcsize("<4sIIQQQQ")
-    start = first + len(text) + -(first + len(text)) % PAGE
-    with path.open("wb") as file:
-        file.write(struct.pack("<4sIIQQQQ", b"MAG!", 300, 0, first, len(text), start, position))
-        file.write(text)
-        for key, (_, values) in tensors.items():
-            file.seek(start + entries[key]["offset"])
-            file.write(np.ascontiguousarray(values).data)
+    return xr.Dataset(named, attrs=dict(metadata))
 
 
 def heart(x: Array, y: Array) -> Array:
@@ -116,14 +88,8 @@ def write_images(path: Path) -> None:
     for number, name in enumerate(SHAPES):
         members = np.flatnonzero(labels == number)
         images[members] = images_of(name, members.size, random)
-    tensors = {"train_images": ("uint8", images), "train_labels": ("int64", labels)}
-    write_snapshot(path, tensors, {"source": "made up", "classes": list(SHAPES)})
-
-
-def as_bfloat16(values: Array) -> Array:
-    """The nearest bfloat16 of each float32, as its bits: the upper half, rounded to even."""
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    tensors = {"train_images": images, "train_labels": labels}
+    to_mag(plain(tensors, {"source": "made up", "classes": list(SHAPES)}), path)
 
 
 def spread(layer: int) -> float:
@@ -143,9 +109,10 @@ def write_model(path: Path) -> None:
         for name, shape in shapes.items():
             scale = spread(layer) * (0.45 if name.endswith(("o_proj", "down_proj")) else 1)
             values = np.float32(scale) * random.standard_normal(shape, np.float32)
-            tensors[f"layers.{layer}.{name}.weight"] = ("bfloat16", as_bfloat16(values))
+            tensors[f"layers.{layer}.{name}.weight"] = values
     config = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH, "intermediate_size": INNER}
-    write_snapshot(path, tensors, {"architecture": "made up", "model_config": config})
+    model = plain(tensors, {"architecture": "made up", "model_config": config})
+    to_mag(model, path, encoding={key: {"dtype": "bfloat16"} for key in tensors})
 
 
 def show_genuine() -> None:

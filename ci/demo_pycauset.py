@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import struct
 import tempfile
 from pathlib import Path
-from zlib import crc32
 
 import matplotlib as mpl
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt import popcount
+from xr_tensorfmt import popcount, to_pycauset
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -36,24 +34,8 @@ def sprinkled(count: int) -> np.ndarray:
 
 
 def write_causal(path: Path, causal: np.ndarray) -> None:
-    """Save a causal matrix as PyCauset does, with the least metadata that it loads."""
-    rows = []
-    for number, row in enumerate(causal):
-        packed = np.packbits(row[number + 1 :], bitorder="little").tobytes()
-        rows.append(packed + bytes(-len(packed) % 8))
-    payload = b"".join(rows)
-    texts = {"data_type": "BIT", "matrix_type": "CAUSAL", "payload_uuid": "0" * 32}
-    keys = {key: struct.pack("<BI", 5, len(text)) + text.encode() for key, text in texts.items()}
-    keys |= {key: struct.pack("<BQ", 3, len(causal)) for key in ("rows", "cols")}
-    content = struct.pack("<BI", 8, len(keys)) + b"".join(
-        struct.pack("<H", len(key)) + key.encode() + keys[key] for key in sorted(keys)
-    )
-    block = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(content), crc32(content), 0) + content
-    start = 4096 + len(payload) + -len(payload) % 16
-    pointers = struct.pack("<7Q", 1, 4096, len(payload), start, len(block), 0, 0)
-    slot = (pointers + struct.pack("<I", crc32(pointers))).ljust(128, b"\0")
-    head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, 4096, 0) + slot + slot
-    path.write_bytes((head.ljust(4096, b"\0") + payload).ljust(start, b"\0") + block)
+    """Save a causal matrix, which is one by what it holds: bits above the diagonal alone."""
+    to_pycauset(xr.DataArray(causal, dims=("row", "col")), path)
 
 
 def genuine(folder: Path) -> Path:

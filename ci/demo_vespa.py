@@ -23,25 +23,15 @@ SUBJECTS, PAGES, WIDTH = 25, 100, 64
 NEAREST = 12
 
 
-def text(value: str) -> bytes:
-    """A length below 128 and the bytes."""
-    return bytes([len(value)]) + value.encode()
-
-
 def write_embeddings(path: Path) -> None:
     """A tensor<float>(page{},x[64]) with a label for each page."""
     random = np.random.default_rng(7)
     fields = random.normal(size=(len(FIELDS), 1, 1, WIDTH))
     subjects = fields + 0.8 * random.normal(size=(len(FIELDS), SUBJECTS, 1, WIDTH))
     pages = subjects + 0.6 * random.normal(size=(len(FIELDS), SUBJECTS, PAGES, WIDTH))
-    count = len(FIELDS) * SUBJECTS * PAGES
-    with path.open("wb") as file:
-        file.write(b"\7\1\1" + text("page") + b"\1" + text("x") + bytes([WIDTH]))
-        file.write((count | 1 << 31).to_bytes(4, "big"))
-        for (field, subject, page), row in zip(
-            np.ndindex(pages.shape[:3]), pages.reshape(count, WIDTH), strict=True
-        ):
-            file.write(text(f"{FIELDS[field]}/{subject}/{page}") + row.astype(">f4").tobytes())
+    labels = [f"{FIELDS[field]}/{i}/{j}" for field, i, j in np.ndindex(pages.shape[:3])]
+    values = pages.reshape(-1, WIDTH).astype("f4")
+    xr_tensorfmt.to_vespa(xr.DataArray(values, {"page": labels}, ("page", "x")), path)
 
 
 def cosine(embeddings: xr.DataArray, one: xr.DataArray) -> xr.DataArray:

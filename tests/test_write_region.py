@@ -24,6 +24,7 @@ from xr_tensorfmt.sources import Memory
 from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
+from xr_tensorfmt.write.existing import SharedFile
 from xr_tensorfmt.write.tasks import writing
 
 
@@ -254,15 +255,29 @@ def test_a_store_has_no_regions() -> None:
         to_mag(patch(4, 6), "s3://bucket/a.mag", region={})
 
 
+def test_others_may_write_while_the_header_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = SharedFile.read
+
+    def touched(source, extents):
+        os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 10**9))
+        return whole(source, extents)
+
+    monkeypatch.setattr(SharedFile, "read", touched)
+    to_mag(patch(1, 6), path, region={"x": slice(1)})
+    assert (opened(path).a[0] == -1).all()
+
+
 def write_rows(path: str, first: int) -> None:
-    for row in range(first, 64, 2):
+    for row in range(first, 24, 2):
         values = np.full((1, 1000), row, "f4")
         to_mag(xr.Dataset({"a": (("x", "y"), values)}), path, region={"x": slice(row, row + 1)})
 
 
 def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(xr.Dataset({"a": (("x", "y"), np.zeros((64, 1000), "f4"))}), path)
+    to_mag(xr.Dataset({"a": (("x", "y"), np.zeros((24, 1000), "f4"))}), path)
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=write_rows, args=(str(path), first)) for first in (0, 1)]
     for each in both:
@@ -270,7 +285,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     for each in both:
         each.join(60)
         assert each.exitcode == 0
-    expected = np.broadcast_to(np.arange(64)[:, np.newaxis], (64, 1000))
+    expected = np.broadcast_to(np.arange(24)[:, np.newaxis], (24, 1000))
     np.testing.assert_array_equal(opened(path).a, expected)
 
 

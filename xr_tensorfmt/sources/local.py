@@ -88,7 +88,7 @@ class LocalFile(Source):
     def _open(self) -> Iterator[FileIO]:
         with FileIO(self.path, opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
-            if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
+            if not self._is_unchanged(status):
                 raise SourceChangedError(
                     self.path,
                     "the file",
@@ -97,6 +97,9 @@ class LocalFile(Source):
                     "it has changed since it was opened; open it again",
                 )
             yield file
+
+    def _is_unchanged(self, status: os.stat_result) -> bool:
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:

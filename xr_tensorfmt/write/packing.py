@@ -18,7 +18,7 @@ from xr_tensorfmt.layouts.view import Transposed
 from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.sources import Source
 
-BATCH = 4 << 20
+BATCH = 1 << 20
 """Bytes that are turned into another form at a time, so that they stay in the cache."""
 
 WHOLE = 0

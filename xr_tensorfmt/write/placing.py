@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EINVAL, ENOTSUP, EOPNOTSUPP
 
+from xr_tensorfmt.chunks import PAGE
 from xr_tensorfmt.extents import Bytes, Extents
 
 BINARY = getattr(os, "O_BINARY", 0)
@@ -85,8 +86,10 @@ def reserve(descriptor: int, size: int) -> None:
 def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
     """Let the disk begin, so that waiting for it at the end is short, and no others must wait."""
     if hasattr(os, "posix_fadvise"):
+        # The first and the last page may be still to be completed, and would be written twice.
+        start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
         # What is not on the disk yet is not dropped by this advice, but its writing is begun.
-        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:

@@ -14,12 +14,12 @@ from xr_tensorfmt.elements import Element
 from xr_tensorfmt.formats import OpenOptions, parse
 from xr_tensorfmt.reads import sources
 from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import LocalFile, Source, open_source
+from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import dtype_name
-from xr_tensorfmt.write.existing import ExistingFile
+from xr_tensorfmt.write.existing import ExistingFile, SharedFile
 from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.tasks import writing
@@ -53,8 +53,7 @@ def write_region(
     ValueError
         The file has no such variable, dimension or place, or cannot be written to in part.
     """
-    source = open_source(subject.path)
-    assert isinstance(source, LocalFile)
+    source = SharedFile.at(subject.path)
     target = ExistingFile.at(source.path)
     container = parse(source, OpenOptions(), form)
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}

@@ -1,0 +1,109 @@
+"""Write: count what lies between events, convert it by the command, and check what comes out.
+
+A causal set is sprinkled into a diamond. The number of elements between two of them measures the
+volume of their interval; it is computed by dask, and written as it comes.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.array as da
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from dask.diagnostics import ProgressBar
+
+import xr_tensorfmt
+
+ELEMENTS = 3000
+ROWS = 250
+
+
+def sprinkled(count: int) -> xr.DataArray:
+    """The causal matrix of random points of a diamond, sorted by time, with their coordinates."""
+    u, v = np.random.default_rng(2).random((2, count))
+    order = np.argsort(u + v)
+    u, v = u[order], v[order]
+    causal = (u[:, np.newaxis] < u) & (v[:, np.newaxis] < v)
+    return xr.DataArray(
+        causal,
+        {"time": ("row", (u + v) / 2), "place": ("row", (u - v) / 2)},
+        ("row", "col"),
+        "causal",
+        {"density": count, "spacetime": "diamond of two dimensions"},
+    )
+
+
+def between(causal: xr.DataArray) -> xr.DataArray:
+    """How many elements lie between each two, in chunks of rows; nothing is computed yet."""
+    numbers = da.from_array(causal.values.astype("f4"), chunks=(ROWS, -1))
+    counts = da.matmul(numbers, numbers.rechunk((-1, -1))).astype("i4")
+    return causal.copy(data=counts).rename("between")
+
+
+def command(*arguments: object) -> None:
+    """Run the command xr-tensorfmt, and show what it says."""
+    words = [str(each) for each in arguments]
+    print(f"\n$ xr-tensorfmt {' '.join(Path(each).name for each in words)}", flush=True)
+    subprocess.run([sys.executable, "-m", "xr_tensorfmt", *words], check=True)
+
+
+def draw(counts: xr.Dataset, picture: Path) -> None:
+    """The volume of intervals as it is counted, beside what it should be."""
+    past = 20
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.8), layout="constrained")
+    after = counts.between.isel(row=past).values
+    points = left.scatter(counts.place, counts.time, c=after, s=7, cmap="magma", linewidths=0)
+    left.plot(counts.place[past], counts.time[past], "o", mfc="none", mec="tab:blue", ms=9)
+    left.set(xlabel="place", ylabel="time", aspect="equal")
+    left.set_title("elements between one event (ring) and each other", fontsize=11)
+    figure.colorbar(points, ax=left, label="elements between")
+
+    u, v = (counts.time + counts.place).values, (counts.time - counts.place).values
+    rows = np.sort(np.random.default_rng(0).choice(ELEMENTS, 400, replace=False))
+    found = counts.between.isel(row=rows)
+    volumes = (u - u[rows, np.newaxis]) * (v - v[rows, np.newaxis])
+    chosen = found.values > 0
+    right.hexbin(
+        volumes[chosen] * ELEMENTS,
+        found.values[chosen],
+        gridsize=70,
+        bins="log",
+        cmap="Blues",
+        mincnt=1,
+    )
+    right.axline((0, 0), slope=1, color="tab:red", lw=1)
+    right.set(xlabel="volume of the interval times density", ylabel="elements counted")
+    right.set_title("number is volume", fontsize=11)
+    figure.savefig(picture, dpi=150)
+
+
+def main(folder: Path, picture: Path) -> None:
+    """Compute, write, convert, validate, and read back."""
+    mpl.use("Agg")
+    causal = sprinkled(ELEMENTS)
+    matrix, counted = folder / "causal.pycauset", folder / "between.pycauset"
+
+    print(f'\n--- causal.tensorfmt.to_file("{matrix.name}"): bits above the diagonal\n')
+    causal.tensorfmt.to_file(matrix)
+    print(f"{causal.nbytes:,} bytes in memory, {matrix.stat().st_size:,} in the file")
+
+    print(
+        f'\n--- to_pycauset(between(causal), "{counted.name}"), computed and written in parallel\n'
+    )
+    with ProgressBar():
+        xr_tensorfmt.to_pycauset(between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
+    print(xr.open_dataset(counted, engine="tensorfmt", chunks={}))
+
+    print("\n--- the command converts it for magnetron, and checks both files")
+    converted = folder / "between.mag"
+    command("convert", "--quiet", counted, converted)
+    command("validate", matrix, counted, converted)
+    command("info", converted)
+
+    back = xr.open_dataset(converted, engine="tensorfmt")
+    xr.testing.assert_identical(back, xr.open_dataset(counted, engine="tensorfmt"))
+    print("\nWhat comes back from MAG is identical: values, names, labels, attributes.")
+    draw(back, picture)
