@@ -57,7 +57,7 @@ def sparse_arrays(draw: st.DrawFn) -> xr.DataArray:
     return xr.DataArray(values, dims=list("pqr"[: len(shape)]), name="T", attrs={"units": "eV"})
 
 
-@settings(max_examples=60)
+@settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
 def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification(
     array, data, tmp_path_factory
@@ -73,7 +73,7 @@ def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification
     xr.testing.assert_identical(opened(path), array.to_dataset())
 
 
-@settings(max_examples=60)
+@settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
 def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("t") / "t"
