@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
 from dask.delayed import Delayed
@@ -46,8 +46,22 @@ class Job:
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Job:
+        """Take the keywords of a call; TypeError if one is none of these."""
+        known = [each.name for each in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"there is no keyword {name!r}; all formats know {', '.join(known)}, and each "
+                    "those that help() shows of its own function"
+                )
+        return cls(**options)
+
     def __post_init__(self) -> None:
         """Refuse words that mean nothing."""
+        if not isinstance(self.region, Mapping | None):
+            raise TypeError(f"region={self.region!r} is not as {{'x': slice(0, 10)}}")
         if self.mode not in get_args(Mode):
             raise ValueError(
                 f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
