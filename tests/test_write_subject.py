@@ -53,7 +53,7 @@ NOT_WRITTEN = {
     "bytes": (of([b"a", b"b"], "x"), ValueError, "'a' is bytes8, and MAG holds only float32"),
     "times": (of(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., and MAG holds"),
     "durations": (of(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., and MAG"),
-    "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "'a' is complex64, .* make its real"),
+    "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "complex64, .* make its real"),
     "doubles": (of(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose one by encoding="),
     "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, and MAG holds only"),
     "no elements": (of(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without a single element"),
