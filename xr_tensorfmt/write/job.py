@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
 from dask.delayed import Delayed
@@ -52,8 +52,22 @@ class Job:
             raise ValueError(
                 f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
             )
+        if not isinstance(self.region, Mapping | None):
+            raise TypeError(f"region={self.region!r} is no mapping of dimensions to slices")
         if self.mode == "x" and self.region is not None:
             raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
+
+    @classmethod
+    def of(cls, writer: str, options: SaveOptions) -> Job:
+        """Look over what a writer was given; TypeError if it takes no such keyword."""
+        known = [each.name for each in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"{writer}() takes no keyword {name!r}; beside those of its own it takes "
+                    f"{', '.join(known)}"
+                )
+        return cls(**options)
 
     def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
         """Write.

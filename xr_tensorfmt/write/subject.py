@@ -11,6 +11,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.elements import Element, StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
+from xr_tensorfmt.formats.limits import MOST_BYTES
 from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
 
 Part = Literal["name", "dims", "coords", "attrs"]
@@ -180,7 +181,7 @@ def subject_of(
     every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: each for name, each in every.items() if name in dataset.coords}
     plain = {name: each for name, each in every.items() if name not in coords}
-    return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
+    return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop or ()))
 
 
 def _dataset(data: Dataset | DataArray) -> Dataset:
@@ -209,6 +210,10 @@ def _check_variable(path: str, name: str, variable: Variable, *, labels: bool) -
         raise ValueError(
             f"{path}: dask does not know how long {name!r} is; "
             "call compute_chunk_sizes() on its array first"
+        )
+    if variable.nbytes > MOST_BYTES:
+        raise ValueError(
+            f"{path}: {name!r} of shape {variable.shape} fits no computer; write a part"
         )
     if variable.dims == (name,) and not labels:
         raise ValueError(
