@@ -155,7 +155,7 @@ HOSTILE = [
     base64(dtype={"names": ["a"], "formats": ["u1"]}), base64(dtype="|S0"), base64(dtype="(1"),
     base64(dtype="<M8[25s/3]"), base64(dtype="<M8[0s]"), base64(dtype="|u3"), base64(dtype="|V3"),
     base64(shape=[-3]), base64(shape=[-1, -3]), base64(shape=[3.0]), base64(shape=[True, 3]),
-    base64(shape=3), base64(shape="3"), base64(shape=[1] * 40 + [3]), base64(shape=[0, 2**80]),
+    base64(shape=3), base64(shape="3"), base64(shape=[1] * 64 + [3]), base64(shape=[0, 2**80]),
     base64(shape=[2**62 + 3]), base64(shape=None), base64("AAA"), base64("\xff"), base64(3),
     {"dtype": "|u1", "shape": [3]}, {}, [], None, 3, "text",
     {"dtype": "<U1000000", "shape": [2], "texts": ["", ""]},

@@ -19,7 +19,8 @@ TAG = "__numpy__"
 MOST_LEVELS = 100
 """Limit on lists within lists; Python follows a few hundred."""
 
-MOST_DIMENSIONS = 32
+MOST_DIMENSIONS = 64
+"""Limit on the dimensions of an array, which is numpy's."""
 
 _KINDS = "biufcmMSU"
 _DTYPE = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
@@ -63,7 +64,7 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [to_json(each, what, level + 1) for each in value]
     if isinstance(value, np.ndarray | np.generic | complex):
-        return {TAG: array_to_json(np.asarray(value), what)}
+        return {TAG: array_to_json(np.asanyarray(value), what)}
     if isinstance(value, Mapping) and TAG not in value:
         return {_key(key, what): to_json(each, what, level + 1) for key, each in value.items()}
     raise TypeError(
@@ -120,6 +121,8 @@ def array_to_json(array: Array, what: str) -> dict[str, Any]:
     TypeError
         It holds other objects.
     """
+    if np.ma.isMaskedArray(array):
+        raise TypeError(f"{what} has masked values, which JSON cannot hold; fill them first")
     shape = list(array.shape)
     if array.dtype.kind in "OUT" and all(isinstance(each, str) for each in array.ravel().tolist()):
         texts = [_encodable(each, what) for each in array.ravel().tolist()]

@@ -138,8 +138,9 @@ class Boolean(Element):
         np.not_equal(raw, 0, out=values)
 
     def encode(self, values: Array) -> Array:
-        """Bytes 0 and 1, as numpy has them."""
-        return np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
+        """Bytes 0 and 1; a view of other bytes as bool keeps those."""
+        raw: Array = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
+        return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)
 
 
 @cache

@@ -26,6 +26,8 @@ MOST_BYTES = 16 << 20
 """Limit on a note, which is read whenever a file is opened."""
 
 _DEFAULT_NAME = OpenOptions.name
+_KEYS = {"version", "tensors", "stored_coordinates", "coordinates", "tagged_attrs", "attrs"}
+_KEYS_OF_VARIABLE = {"name", "dims", "attrs", "values"}
 
 
 def annotated(path: str, container: Container, options: OpenOptions) -> Container:
@@ -77,6 +79,7 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     known = {each.name: each for each in container.tensors}
     stored = set(note.get("stored_coordinates", ()))
     entries = note.get("tensors", {})
+    _check_keys(note, [*entries.values(), *note.get("coordinates", {}).values()])
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
     for name, tensor in known.items():
@@ -88,6 +91,10 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
         coordinates.append(_held(name, facts))
     if any(each.dims == (each.name,) for each in tensors):
         raise ValueError("a variable labels a dimension and is no coordinate")
+    # Only files that hold any number of tensors have facts of their own.
+    is_sole = set(known) == {options.name} and not container.encoding
+    if is_sole and (not tensors or set(entries) - {_DEFAULT_NAME}):
+        raise ValueError("its one tensor is another, or no variable")
     _check_dims([*tensors, *coordinates])
     attrs = dict(from_json(note["attrs"])) if "attrs" in note else container.attrs
     if note.get("tagged_attrs"):
@@ -99,6 +106,14 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
         attrs=attrs,
         decoded=True,
     )
+
+
+def _check_keys(note: Mapping[str, Any], variables: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what was never written: a damaged key would lose what it stands for in silence."""
+    unknown = set(note) - _KEYS
+    unknown |= {key for each in variables for key in each} - _KEYS_OF_VARIABLE
+    if unknown:
+        raise ValueError(f"the key {min(unknown)!r}")
 
 
 def _described(tensor: Tensor, facts: Mapping[str, Any], options: OpenOptions) -> Tensor:
@@ -168,6 +183,9 @@ def _check_dims(tensors: Sequence[Tensor]) -> None:
         for dim, length in zip(each.dims, each.layout.shape, strict=True):
             if lengths.setdefault(dim, length) != length:
                 raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
+    for each in tensors:
+        if each.name in lengths and not each.dims:
+            raise ValueError(f"{each.name!r} is a scalar and a dimension")
     names = [each.name for each in tensors]
     if len(set(names)) != len(names):
         raise ValueError("two variables have one name")

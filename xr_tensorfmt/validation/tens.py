@@ -9,6 +9,7 @@ import numpy as np
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.formats.header import HeaderReader
 from xr_tensorfmt.formats.tens.header import DIMENSION_BYTES, FIXED_BYTES, Header, read_header
+from xr_tensorfmt.formats.tens.notechunk import NOTE
 from xr_tensorfmt.formats.tens.storage import Storage, find_storage
 from xr_tensorfmt.formats.tens.symmetry import Symmetry as StoredSymmetry
 from xr_tensorfmt.formats.tens.variable_chunks import DENSE_DATA, SYMMETRY, variable_chunks
@@ -52,6 +53,7 @@ def check_tens(source: Source, container: Container) -> Iterator[Finding]:
     if not header.is_before_1_0 or storage.offset > header.stop:
         more, stop = _chunk_gaps(reader, header, stop)
         gaps += more
+        yield from _check_magics(reader, header)
     yield from check_gaps(source, gaps)
     yield from trailing(source, stop, "the pairs" if storage.pairs is not None else "the data")
     layout = container.tensors[0].layout
@@ -76,6 +78,20 @@ def _check_reserved(reader: HeaderReader, header: Header) -> Iterator[Finding]:
                 f"the flags and reserved bytes of dimension {number}",
                 f"{raw[_FLAGS_AT:].hex(' ')}, expected 00 or 01 and then zeros; the file is "
                 "damaged, or of a newer version",
+            )
+
+
+def _check_magics(reader: HeaderReader, header: Header) -> Iterator[Finding]:
+    """Chunks that readers skip; a bit of the magic may be all that is wrong with one."""
+    for chunk in variable_chunks(reader, header.stop):
+        if chunk.magic not in (SYMMETRY, NOTE, DENSE_DATA):
+            yield Finding(
+                reader.source.name,
+                chunk.offset,
+                "the magic of a chunk",
+                f"{chunk.magic.decode()!r}, which the format does not define, so that readers "
+                "skip it; if it is damaged, what the chunk says of the values is not used",
+                "warning",
             )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from xarray import Variable
 
 from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.formats.limits import MOST_BYTES
 
 
 def check_name(path: str, name: Hashable) -> None:
@@ -61,6 +62,10 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         raise ValueError(
             f"{path}: dask does not know how long {name!r} is; "
             "call compute_chunk_sizes() on its array first"
+        )
+    if variable.nbytes > MOST_BYTES:
+        raise ValueError(
+            f"{path}: {name!r} of shape {variable.shape} fits no computer; write a part"
         )
     if variable.dims == (name,) and not labels:
         raise ValueError(

@@ -29,7 +29,8 @@ def name_of(path: Any) -> str:
     TypeError
         It names no file.
     """
-    name = path.full_name if isinstance(path, OpenFile) else os.fspath(path)
+    name = path.full_name if isinstance(path, OpenFile) else path
+    name = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(name, str):
         raise TypeError(f"{path!r} is neither a path nor a URL; pass a text or a PathLike")
     return name

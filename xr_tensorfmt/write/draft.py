@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from errno import EINVAL, ENOTSUP, EOPNOTSUPP, EPERM, ESTALE
+from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM, ESTALE
 
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.write.absent import check_absent
@@ -219,6 +219,8 @@ def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
         It is a folder, or in one that does not exist.
     """
     target = os.path.realpath(path)
+    if os.path.islink(target):
+        raise OSError(ELOOP, "its symbolic links lead to each other", path)
     folder, name = os.path.split(target)
     if os.path.isdir(target):
         raise IsADirectoryError(f"{path} is a folder; give the name of a file")

@@ -46,18 +46,6 @@ class Job:
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Job:
-        """Take the keywords of a call; TypeError if one is none of these."""
-        known = [each.name for each in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise TypeError(
-                    f"there is no keyword {name!r}; all formats know {', '.join(known)}, and each "
-                    "those that help() shows of its own function"
-                )
-        return cls(**options)
-
     def __post_init__(self) -> None:
         """Refuse words that mean nothing."""
         if not isinstance(self.region, Mapping | None):
@@ -68,6 +56,18 @@ class Job:
             )
         if self.mode == "x" and self.region is not None:
             raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
+
+    @classmethod
+    def of(cls, writer: str, options: SaveOptions) -> Job:
+        """Look over what a writer was given; TypeError if it takes no such keyword."""
+        known = [each.name for each in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"{writer}() takes no keyword {name!r}; beside those of its own it takes "
+                    f"{', '.join(known)}"
+                )
+        return cls(**options)
 
     def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
         """Write.

@@ -200,7 +200,7 @@ def _dataset(data: Dataset | DataArray) -> Dataset:
 
 def _dropped(drop: Any) -> frozenset[str]:
     known = get_args(Part)
-    drop = [drop] if isinstance(drop, str) else drop
+    drop = [drop] if isinstance(drop, str) else () if drop is None else drop
     if not isinstance(drop, Collection) or not all(part in known for part in drop):
         raise ValueError(f"drop={drop!r} is not a list of some of {', '.join(map(repr, known))}")
     return frozenset(drop)

@@ -82,6 +82,8 @@ class CountedPairs(Layout):
 
     def numbers(self, selection: Selection) -> tuple[int, int]:
         """Number of the first pair of a block, and that behind its last; or those of all."""
+        if not selection.size:
+            return 0, 0  # it begins where another block does
         if selection.size == prod(self.shape):
             return 0, self.pairs.count
         begins = zip(self._begins, _starts(selection), strict=True)

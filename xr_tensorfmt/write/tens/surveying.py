@@ -9,7 +9,30 @@ import dask.array as da
 import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.elements import Array
+from xr_tensorfmt.lazyarray import held
 from xr_tensorfmt.write.grid import Chunks
+
+
+class Uncopied:
+    """An array as dask slices it without a copy of its own, which it makes of numpy's.
+
+    Parameters
+    ----------
+    values : ndarray
+        The array; one value, repeated in all of it, takes no memory.
+    """
+
+    def __init__(self, values: Array) -> None:
+        self._values = values
+        self.shape = values.shape
+        self.ndim = values.ndim
+        self.dtype = values.dtype
+
+    def __getitem__(self, key: Any) -> Array:
+        """A view of a part."""
+        part: Array = self._values[key]
+        return part
 
 
 def as_dask(variable: Variable, chunks: Chunks) -> da.Array:
@@ -26,6 +49,10 @@ def as_dask(variable: Variable, chunks: Chunks) -> da.Array:
     -------
     dask array
     """
+    values = held(variable)
+    if isinstance(values, np.ndarray):
+        uncopied: da.Array = da.from_array(Uncopied(values), chunks, name=False)  # type: ignore[no-untyped-call]
+        return uncopied
     # A name of its own spares dask a pass over all values.
     cut = variable.chunk(
         dict(zip(variable.dims, chunks, strict=True)), from_array_kwargs={"name": False}

@@ -1,0 +1,166 @@
+"""Writers under attack: what is odd is written as it is or refused in words, never changed."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
+
+WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
+
+
+def opened(path: Path, **options) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", **options).load()
+
+
+def matrix(values, **attrs) -> xr.Dataset:
+    return xr.Dataset({"v": (("p", "q"), values, attrs)})
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse": True}, {"sparse": True, "symmetries": "x ba"}])
+def test_chunks_without_elements(tmp_path: Path, options) -> None:
+    values = np.add.outer(np.arange(4.0), np.arange(4.0))
+    lengths = (0, 2, 0, 2, 0)
+    chunked = xr.Dataset({"v": (("a", "b"), da.from_array(values, chunks=(lengths, lengths)))})
+    to_tens(chunked, tmp_path / "a.tens", **options)
+    xr.testing.assert_identical(opened(tmp_path / "a.tens"), chunked.compute())
+    assert not validate(tmp_path / "a.tens")
+
+
+def test_one_value_repeated_is_never_made_whole(tmp_path: Path) -> None:
+    repeated = matrix(np.broadcast_to(np.float64(0), (1 << 14, 1 << 12)))  # 512 MiB
+    task = to_tens(repeated, tmp_path / "a.tens", compute=False, sparse=True)
+    tracemalloc.start()
+    try:
+        task.compute(scheduler="synchronous")
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "a.tens").stat().st_size == 4096
+
+
+def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
+    odd = np.array([[0, 1, 2], [255, 128, 0]], dtype="u1").view(bool)
+    to_mag(matrix(odd), tmp_path / "a.mag")
+    assert not validate(tmp_path / "a.mag")
+    found = opened(tmp_path / "a.mag").v.values
+    assert found.view("u1").tolist() == [[0, 1, 1], [1, 1, 0]]
+
+
+@pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
+def test_attributes_of_as_many_dimensions_as_numpy_has(tmp_path: Path, name: str) -> None:
+    before = matrix(np.ones((2, 3), "f4"), deep=np.ones((1,) * 64))
+    WRITERS[name](before, tmp_path / f"a.{name}")
+    found = opened(tmp_path / f"a.{name}")
+    assert found.v.dims == ("p", "q")
+    assert found.v.attrs["deep"].shape == (1,) * 64
+
+
+@pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
+def test_masked_attributes_are_refused(tmp_path: Path, name: str) -> None:
+    masked = matrix(np.ones((2, 3), "f4"), m=np.ma.masked_array([1, 2], [False, True]))
+    with pytest.raises(ValueError, match="'m' of 'v' has masked values, which JSON cannot hold"):
+        WRITERS[name](masked, tmp_path / f"a.{name}")
+    assert not list(tmp_path.iterdir())
+    WRITERS[name](masked, tmp_path / f"a.{name}", drop=["attrs"])
+    assert not opened(tmp_path / f"a.{name}").v.attrs
+
+
+@pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
+def test_what_no_computer_can_address_is_refused(tmp_path: Path, name: str) -> None:
+    huge = matrix(da.zeros((1 << 40, 1 << 40), chunks=1 << 38, dtype="i1"))
+    with pytest.raises(ValueError, match=r"'v' of shape .* fits no computer; write a part"):
+        WRITERS[name](huge, tmp_path / f"a.{name}")
+
+
+def test_links_in_a_circle_stay(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.tens", tmp_path / "2.tens"
+    first.symlink_to(second)
+    second.symlink_to(first)
+    with pytest.raises(OSError, match="symbolic links lead to each other"):
+        to_tens(matrix(np.ones((2, 3))), first)
+    assert first.is_symlink()
+    assert second.is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
+    wanted = rf"to_{name}\(\) takes no keyword 'colour'; .* it takes mode, compute, region"
+    with pytest.raises(TypeError, match=wanted):
+        to_file(matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")
+
+
+@pytest.mark.parametrize("region", ["auto", 5, [("p", slice(1))]])
+def test_a_region_is_a_mapping(tmp_path: Path, region) -> None:
+    to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens")
+    with pytest.raises(TypeError, match="is not as .'x': slice"):
+        to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a.tens", ["a.tens"]])
+def test_what_is_no_path_is_said_to_be_none(path) -> None:
+    with pytest.raises(TypeError, match="is neither a path nor a URL; pass a text or a PathLike"):
+        to_tens(matrix(np.ones((2, 3))), path)
+
+
+def test_nothing_to_drop(tmp_path: Path) -> None:
+    to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", drop=None)
+    assert opened(tmp_path / "a.tens").v.dims == ("p", "q")
+
+
+def tens_with_note(path: Path, note: object) -> None:
+    """A TENS file whose note is replaced."""
+    to_tens(matrix(np.arange(6.0).reshape(2, 3), unit="m"), path)
+    content = path.read_bytes()
+    start, stop = content.index(b"XRTENSOR") + 16, content.index(b"DENSDATA")
+    text = json.dumps(note).encode().ljust(stop - start, b"\0")
+    path.write_bytes(content[:start] + text + content[stop:])
+
+
+def labels(*dims: str) -> dict[str, object]:
+    values = {"dtype": "|O", "shape": [], "texts": ["a"]}
+    return {"dims": list(dims), "attrs": {}, "values": values}
+
+
+TENSORS = {"tensor": {"name": "v", "dims": ["p", "q"], "attrs": {}}}
+NOTES = {
+    "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": labels()}},
+    "or no variable": {"stored_coordinates": ["tensor"]},
+    "its one tensor is another": {"tensors": {"uensor": TENSORS["tensor"]}},
+    "the key 'tdnsors'": {"tdnsors": TENSORS},
+    "the key 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
+    "the key 'attr3'": {"tensors": TENSORS, "coordinates": {"z": labels() | {"attr3": {}}}},
+}
+
+
+@pytest.mark.parametrize("problem", NOTES)
+def test_notes_that_do_not_fit_are_not_used(tmp_path: Path, problem: str) -> None:
+    path = tmp_path / "a.tens"
+    tens_with_note(path, {"version": 1, **NOTES[problem]})
+    with pytest.warns(UserWarning, match=problem):
+        found = opened(path)
+    values = found["tensor"].values
+    np.testing.assert_array_equal(values, np.arange(6.0).reshape(2, 3))
+    assert any(problem in str(each) for each in validate(path))
+
+
+def test_a_damaged_magic_of_a_chunk_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.tens"
+    values = xr.Dataset({"v": (("a", "b"), np.array([[0.0, 2.0], [2.0, 0.0]]))})
+    to_tens(values, path, sparse=True, symmetries="x ba")
+    whole = path.read_bytes()
+    for magic in (b"SYMMETRY", b"XRTENSOR"):
+        assert not validate(path)
+        path.write_bytes(whole.replace(magic, b"Z" + magic[1:]))
+        (found,) = validate(path)
+        assert found.severity == "warning"
+        assert f"'Z{magic[1:].decode()}', which the format does not define" in str(found)
+        path.write_bytes(whole)
