@@ -101,7 +101,7 @@ def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("region", ["auto", 5, [("p", slice(1))]])
 def test_a_region_is_a_mapping(tmp_path: Path, region) -> None:
     to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens")
-    with pytest.raises(TypeError, match="is not as .'x': slice"):
+    with pytest.raises(TypeError, match=r"is not as .'x': slice"):
         to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
 
 
