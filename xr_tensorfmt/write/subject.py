@@ -11,7 +11,6 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.elements import Element, StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.formats.limits import MOST_BYTES
 from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
 
 Part = Literal["name", "dims", "coords", "attrs"]
@@ -210,10 +209,6 @@ def _check_variable(path: str, name: str, variable: Variable, *, labels: bool) -
         raise ValueError(
             f"{path}: dask does not know how long {name!r} is; "
             "call compute_chunk_sizes() on its array first"
-        )
-    if variable.nbytes > MOST_BYTES:
-        raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} fits no computer; write a part"
         )
     if variable.dims == (name,) and not labels:
         raise ValueError(

@@ -22,6 +22,7 @@ from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
+from xr_tensorfmt.write.mag.sizes import check_size
 from xr_tensorfmt.write.subject import Subject
 
 MOST_DIMENSIONS = 6
@@ -136,6 +137,7 @@ def _metadata(subject: Subject) -> dict[str, bytes]:
 
 def _entry(subject: Subject, key: str, variable: Variable, keys: set[str]) -> Entry:
     _check_key(subject, key)
+    check_size(subject, key, variable)
     if not 1 <= variable.ndim <= MOST_DIMENSIONS or not variable.size:
         raise ValueError(
             f"{subject.path}: {key!r} has shape {variable.shape}, and an archive holds 1 to "

@@ -21,6 +21,7 @@ from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
+from xr_tensorfmt.write.mag.sizes import check_size
 from xr_tensorfmt.write.notes import attributes, described, encoded, labels
 from xr_tensorfmt.write.subject import Subject
 
@@ -119,6 +120,7 @@ def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Entry]:
                 f"{subject.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
                 f"most {MOST_DIMENSIONS}; stack some of them"
             )
+        check_size(subject, key, variable)
         conversion = subject.conversion(key, variable, _ELEMENTS)
         if variable.size:
             end = -(-end // ALIGNMENT) * ALIGNMENT
