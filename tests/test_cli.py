@@ -21,6 +21,7 @@ from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES
+from xr_tensorfmt import to_file
 from xr_tensorfmt.cli import main
 from xr_tensorfmt.cli.attributes import fits
 from xr_tensorfmt.cli.converting import keywords
@@ -652,3 +653,48 @@ def test_which_attributes_fit(value: object, netcdf: bool, zarr: bool) -> None:
 @pytest.mark.parametrize("name", ["a/b", "", 3])
 def test_names_of_attributes_that_netcdf_refuses(name: object) -> None:
     assert not fits("netcdf", name, 1)
+
+
+# What would be lost
+
+
+@pytest.mark.parametrize("key", ["a/b", "/abs", "trailing/", "back\\slash", "..", ".", "zarr.json"])
+@pytest.mark.parametrize("to", ["b.zarr", "b.nc"])
+def test_names_that_would_become_groups_are_refused(key: str, to: str) -> None:
+    Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}))
+    assert f"{key!r} cannot be the name of a variable of" in failed("convert", "a.mag", to)
+    assert not Path(to).exists()
+
+
+@pytest.mark.parametrize("store", ["t.nc", "t.zarr"])
+def test_groups_are_not_left_out(store: str) -> None:
+    below = xr.Dataset({"b": ("y", np.ones(2, "f4"))})
+    tree = xr.DataTree.from_dict({"/": xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "/g": below})
+    tree.to_netcdf(store) if store == "t.nc" else tree.to_zarr(store, consolidated=False)
+    assert "has variables in the groups /g" in failed("convert", store, "t.mag")
+
+
+def test_no_name_steers_the_terminal() -> None:
+    key = "\x1b[31mred\x1b]0;title\x07\nnext"
+    Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
+    for command in ("info", "explain"):
+        shown = done(command, "a.mag")
+        assert "\\x1b[31mred" in shown
+        assert not {"\x1b", "\x07"} & set(shown)
+    assert "\x1b" not in failed("convert", "a.mag", "a.tbf")
+
+
+def test_pairs_stay_pairs() -> None:
+    values = np.zeros((30, 20))
+    values[3, 4] = 5
+    to_file(xr.DataArray(values, dims=("a", "b"), name="v"), "a.tens", sparse=True)
+    done("convert", "a.tens", "b.tens")
+    assert Path("b.tens").read_bytes() == Path("a.tens").read_bytes()
+    done("convert", "a.tens", "c.tens", "-o", "sparse=false")
+    assert opened("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
+
+
+def test_files_that_only_convert_takes_are_told_from_bad_ones() -> None:
+    save()
+    done("convert", "a.mag", "b.nc")
+    assert "only convert takes zarr and netCDF" in failed("info", "b.nc")

@@ -50,6 +50,8 @@ WRITE_BELOW = {
         "vespa/header",
         "vespa/labels",
         "stores/waiting",
+        "tens/header",
+        "tens/pairing",
     )
 }
 

@@ -17,7 +17,7 @@ from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, numbers
-from tests.servers import HttpStore
+from tests.servers import HttpStore, S3Store
 
 MIB = 1 << 20
 PIECE = 64 * MIB
@@ -159,3 +159,53 @@ def test_a_spawned_process_reads_for_itself(http: HttpStore, family: str) -> Non
     dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(total_of, (dataset,)) == total_of(dataset)
+
+
+WRITER = """
+import json, sys
+import dask, numpy as np, xarray as xr
+import dask.array as da
+from distributed import Client, LocalCluster
+from xr_tensorfmt import to_mag
+
+def broken(block):
+    raise ZeroDivisionError
+
+if __name__ == "__main__":
+    folder, options = sys.argv[1], json.loads(sys.argv[2])
+    dask.config.set({"temporary-directory": folder})
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      silence_logs=50) as cluster, Client(cluster) as client:
+        values = da.arange(3_000_000, chunks=400_000, dtype="f4").reshape(3000, 1000)
+        ds = xr.Dataset({"a": (("x", "y"), values.rechunk((500, 300)))})
+        to_mag(ds, "s3://bucket/now.mag", storage_options=options)
+        tasks = to_mag(ds, "s3://bucket/later.mag", storage_options=options, compute=False)
+        client.compute(tasks).result()
+        try:
+            to_mag(ds * ds.a.data.map_blocks(broken, dtype="f4"), "s3://bucket/never.mag",
+                   storage_options=options)
+        except ZeroDivisionError as error:
+            print(*error.__notes__)
+        dask.config.set({"temporary-directory": folder + "/missing"})
+        try:
+            to_mag(ds, "s3://bucket/never.mag", storage_options=options)
+        except FileNotFoundError as error:
+            print(error)
+"""
+
+
+def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Store) -> None:
+    s3.put("first", b"")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    said = run(WRITER, str(scratch), json.dumps(s3.options), folder=tmp_path)
+    assert "s3://bucket/never.mag was not written; what was there before is unchanged" in said
+    assert "set dask's 'temporary-directory' to a folder that they share" in said
+    values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)
+    for name in ("now", "later"):
+        url = f"s3://bucket/{name}.mag"
+        written = xr.open_dataset(url, engine="tensorfmt", storage_options=s3.options)
+        np.testing.assert_array_equal(written.a, values)
+    with pytest.raises(FileNotFoundError):
+        xr.open_dataset("s3://bucket/never.mag", engine="tensorfmt", storage_options=s3.options)
+    assert not list(scratch.glob("tensorfmt*"))

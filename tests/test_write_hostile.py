@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
+from xr_tensorfmt import to_mag, to_pycauset, to_tens, to_vespa, validate
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
 
@@ -91,29 +91,10 @@ def test_links_in_a_circle_stay(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
-    wanted = rf"to_{name}\(\) takes no keyword 'colour'; .* it takes mode, compute, region"
-    with pytest.raises(TypeError, match=wanted):
-        to_file(matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")
-
-
-@pytest.mark.parametrize("region", ["auto", 5, [("p", slice(1))]])
-def test_a_region_is_a_mapping(tmp_path: Path, region) -> None:
-    to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens")
-    with pytest.raises(TypeError, match="is no mapping of dimensions to slices"):
-        to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
-
-
 @pytest.mark.parametrize("path", [None, 3, b"a.tens", ["a.tens"]])
 def test_what_is_no_path_is_said_to_be_none(path) -> None:
     with pytest.raises(TypeError, match="is neither a path nor a URL; pass a text or a PathLike"):
         to_tens(matrix(np.ones((2, 3))), path)
-
-
-def test_nothing_to_drop(tmp_path: Path) -> None:
-    to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", drop=None)
-    assert opened(tmp_path / "a.tens").v.dims == ("p", "q")
 
 
 def tens_with_note(path: Path, note: object) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import os
-import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -27,7 +27,9 @@ from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.sources.locate import locate
 from xr_tensorfmt.write.stores import sending
+from xr_tensorfmt.write.stores.multipart import Multipart
 from xr_tensorfmt.write.stores.segments import arranged
+from xr_tensorfmt.write.stores.upload import StreamedFile
 
 MIB = 1 << 20
 CHUNKS: list[dict[str, Any]] = [{}, {"x": 100}, {"y": 100}, {"x": 500, "y": 300}, {"x": 7}]
@@ -438,58 +440,168 @@ def test_the_memory_of_another_process_is_out_of_reach(memory: Any) -> None:
         elsewhere.begin()
 
 
-CLUSTER = """
-import json, sys
-import dask, numpy as np, xarray as xr
-import dask.array as da
-from distributed import Client, LocalCluster
-from xr_tensorfmt import to_mag
-
-def broken(block):
-    raise ZeroDivisionError
-
-if __name__ == "__main__":
-    folder, options = sys.argv[1], json.loads(sys.argv[2])
-    dask.config.set({"temporary-directory": folder})
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
-                      silence_logs=50) as cluster, Client(cluster) as client:
-        values = da.arange(3_000_000, chunks=400_000, dtype="f4").reshape(3000, 1000)
-        ds = xr.Dataset({"a": (("x", "y"), values.rechunk((500, 300)))})
-        to_mag(ds, "s3://bucket/now.mag", storage_options=options)
-        tasks = to_mag(ds, "s3://bucket/later.mag", storage_options=options, compute=False)
-        client.compute(tasks).result()
-        try:
-            to_mag(ds * ds.a.data.map_blocks(broken, dtype="f4"), "s3://bucket/never.mag",
-                   storage_options=options)
-        except ZeroDivisionError as error:
-            print(*error.__notes__)
-        dask.config.set({"temporary-directory": folder + "/missing"})
-        try:
-            to_mag(ds, "s3://bucket/never.mag", storage_options=options)
-        except FileNotFoundError as error:
-            print(error)
-"""
+def elsewhere(self: Any) -> bool:
+    return True
 
 
-def test_a_cluster_puts_the_object_together_on_the_disk(
-    s3: S3Store, bucket: Any, tmp_path: Path
+def test_an_object_that_is_put_together_on_the_disk_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, scratch = tmp_path / "script.py", tmp_path / "scratch"
-    script.write_text(CLUSTER)
-    scratch.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(script), str(scratch), json.dumps(s3.options)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "s3://bucket/never.mag was not written; what was there before is unch" in done.stdout
-    assert "set dask's 'temporary-directory' to a folder that they share" in done.stdout
-    values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)
-    for name in ("now", "later"):
-        np.testing.assert_array_equal(opened(f"s3://bucket/{name}.mag", **at(s3)).a, values)
-    bucket.invalidate_cache()
-    assert not bucket.exists("bucket/never.mag")
-    assert not list(scratch.glob("tensorfmt*"))
+    monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+    fs = AppearingStore()
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        to_mag(dataset().chunk(x=500, y=500), "bucket/x.mag", fs=fs)
+        with pytest.raises(ZeroDivisionError):
+            to_mag(failing(), "bucket/y.mag", fs=fs)
+    xr.testing.assert_identical(opened("bucket/x.mag", fs=fs).load(), dataset())
+    assert list(fs.objects) == ["bucket/x.mag"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_refuses_it_in_the_end_leaves_nothing_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Store, bucket: Any
+) -> None:
+    monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+    s3.refused = lambda environ: "partNumber=2" in environ["QUERY_STRING"]
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        pytest.raises(PermissionError, match=r"before is unchanged: 's3://bucket/x.mag'"),
+    ):
+        to_mag(dataset(), "s3://bucket/x.mag", **at(s3))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+    words = "this worker sees no .*set dask's 'temporary-directory' to a folder that they share"
+    fs = AppearingStore()
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        tasks = to_mag(dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
+        monkeypatch.setattr(sending.Spool, "begin", lambda spool: spool)
+        with pytest.raises(FileNotFoundError, match=words):
+            tasks.compute()
+
+
+def test_tasks_of_a_cluster_may_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_worker() -> None:
+        raise ValueError("No worker found")
+
+    place = locate("memory://bucket/x.mag", None, None)
+    here = sending.Parcel(place, arranged(1, [], []), "/", "unique", os.getpid(), True)
+    for get_worker, expected in ((no_worker, False), (object, True)):
+        module = SimpleNamespace(get_worker=get_worker)
+        monkeypatch.setitem(sys.modules, "distributed", module)
+        assert here._elsewhere() == expected
+
+
+class Recorded:
+    """What is asked of S3; the second part takes its time."""
+
+    max_concurrency = 3
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        return (*path.split("/"), None)
+
+    def invalidate_cache(self, path: str) -> None: ...
+
+    def call_s3(self, method: str, **options: Any) -> dict[str, Any]:
+        number = options.get("PartNumber", 0)
+        time.sleep(0.05 * (number == 2))
+        self.calls.append((method, number, len(options.get("Body", b""))))
+        self.last = options
+        return {"UploadId": "u", "ETag": str(number)}
+
+
+def test_parts_are_of_one_size_and_completed_in_order() -> None:
+    fs: Any = Recorded()
+    upload = Multipart("s3://b/k", fs, "b/k", 40, 10, replace=False)
+    for step in (3, 30, 7):
+        upload.write(np.ones(step, dtype=np.uint8))
+    upload.finish()
+    assert sorted(fs.calls[1:-1]) == [("upload_part", number, 10) for number in (1, 2, 3, 4)]
+    assert [each["ETag"] for each in fs.last["MultipartUpload"]["Parts"]] == ["1", "2", "3", "4"]
+    assert fs.last["IfNoneMatch"] == "*"
+
+
+def test_an_upload_is_aborted_after_its_last_part() -> None:
+    fs: Any = Recorded()
+    upload = Multipart("s3://b/k", fs, "b/k", 40, 10, replace=True)
+    upload.write(np.ones(25, dtype=np.uint8))
+    upload.discard()
+    assert fs.calls[-1][0] == "abort_multipart_upload"
+
+
+def test_an_upload_without_a_part_needs_no_abort() -> None:
+    fs: Any = Recorded()
+    Multipart("s3://b/k", fs, "b/k", 40, 10, replace=True).discard()
+    StreamedFile("gs://b/k", fs, "b/k", "b/k", 10, replace=True).discard()
+    assert fs.calls == []
+
+
+# Families
+
+RNG = np.random.default_rng(5)
+SQUARE = RNG.random((300, 300))
+FAMILIES: dict[str, tuple[str, xr.DataArray, dict[str, Any]]] = {
+    "tens": (".tens", xr.DataArray(RNG.random((40, 30, 20)), dims=("F", "q", "r")), {}),
+    "tens-0.9": (
+        ".bin",
+        xr.DataArray(RNG.random((40, 30)), dims=("a", "b"), name="tensor"),
+        {"version": "0.9"},
+    ),
+    "tens-pairs": (
+        ".tens",
+        xr.DataArray(np.where(SQUARE < 0.01, SQUARE, 0), dims=("a", "b")),
+        {"sparse": True},
+    ),
+    "pycauset": (".pycauset", xr.DataArray(SQUARE, dims=("row", "col")), {}),
+    "pycauset-bits": (".pycauset", xr.DataArray(SQUARE < 0.5, dims=("row", "col")), {}),
+    "pycauset-causal": (
+        ".pycauset",
+        xr.DataArray(np.triu(SQUARE < 0.5, 1), dims=("row", "col")),
+        {"matrix_type": "CAUSAL"},
+    ),
+    "pycauset-symmetric": (
+        ".pycauset",
+        xr.DataArray(SQUARE + SQUARE.T, dims=("row", "col")),
+        {"matrix_type": "SYMMETRIC"},
+    ),
+    "vespa": (".tbf", xr.DataArray(RNG.random((40, 30)), dims=("x", "y"), name="tensor"), {}),
+    "vespa-labels": (
+        ".tbf",
+        xr.DataArray(SQUARE, {"doc": [f"d{i}" for i in range(300)]}, ("doc", "x"), "tensor"),
+        {},
+    ),
+    "mag-archive": (
+        ".mag",
+        xr.DataArray(SQUARE.astype("f4"), dims=("w_dim_0", "w_dim_1"), name="w"),
+        {"version": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("chunks", [None, 7, 100], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_becomes_an_object(memory: Any, family: str, chunks: int | None) -> None:
+    suffix, array, options = FAMILIES[family]
+    data = array if chunks is None else array.chunk(chunks).rename(array.name)
+    url = f"memory://bucket/file{suffix}"
+    to_file(data, url, **options)
+    back = xr.open_dataset(url, engine="tensorfmt")
+    np.testing.assert_array_equal(back[array.name or "tensor"].values, array.values)
+    assert back[array.name or "tensor"].dims == array.dims
+    assert len(memory.find("bucket")) == 1
+
+
+def test_halves_that_are_no_mirror_images_become_no_object(memory: Any) -> None:
+    skewed = SQUARE + SQUARE.T
+    skewed[200, 3] += 1
+    data = xr.DataArray(skewed, dims=("row", "col")).chunk(100)
+    with pytest.raises(ValueError, match="200, 3"):
+        to_file(data, "memory://bucket/file.pycauset", matrix_type="SYMMETRIC")
+    assert not memory.find("bucket")

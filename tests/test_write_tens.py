@@ -341,6 +341,9 @@ def test_components_are_written_as_they_were_read(numbers, dtype, sparse, tmp_pa
     xr.testing.assert_identical(back, opened)
     to_tens(back, tmp_path / "t", sparse=sparse)
     assert (tmp_path / "t").read_bytes() == content
+    for dims in (("i", "j"), {"Q": ("i", "j")}):
+        renamed = xr.open_dataset(tmp_path / "t", engine="tensorfmt", dims=dims)
+        assert renamed.Q.dims == ("i", "j", "component")
 
 
 def test_a_dim_that_is_only_called_component_is_a_dim(tmp_path) -> None:

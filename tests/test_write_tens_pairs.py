@@ -20,6 +20,11 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.test_tens import values_of
+from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.layouts import Pairs
+from xr_tensorfmt.layouts.orbits import Operation
+from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.write.tens import pairing, symmetrychecks, to_tens
 
 
@@ -52,7 +57,7 @@ def sparse_arrays(draw: st.DrawFn) -> xr.DataArray:
     return xr.DataArray(values, dims=list("pqr"[: len(shape)]), name="T", attrs={"units": "eV"})
 
 
-@settings(max_examples=60)
+@settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
 def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification(
     array, data, tmp_path_factory
@@ -68,7 +73,7 @@ def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification
     xr.testing.assert_identical(opened(path), array.to_dataset())
 
 
-@settings(max_examples=60)
+@settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
 def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("t") / "t"
@@ -514,3 +519,39 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
         tracemalloc.stop()
     assert most < values.nbytes / 2
     xr.testing.assert_identical(opened(tmp_path / "u"), ds)
+
+
+def test_counted_pairs_say_where_each_block_goes_and_read_as_pairs_do(tmp_path) -> None:
+    values = np.array([[0, 1, 2], [3, 0, 0]], "<f8")
+    to_tens(xr.DataArray(values, dims=("b", "a")).T, tmp_path / "t", sparse=True)
+    one = Operation((0, 1), 1)
+    pairs = Pairs((2, 3), Plain(np.dtype("<f8")), 1, 4096, 3, (one,))
+    layout = pairing.CountedPairs(pairs, ((1, 1), (2, 1)), np.array([1, 1, 1, 0]))
+    selections = [
+        Selection((2, 3), (slice(row, row + 1, 1), columns))
+        for row in (0, 1)
+        for columns in (slice(0, 2, 1), slice(2, 3, 1))
+    ]
+    assert [layout.extents(each).nbytes for each in selections] == [16, 16, 16, 0]
+    assert [layout.extents(each).bounds[0] for each in selections[:3]] == [4096, 4112, 4128]
+    whole = Selection.everything((2, 3))
+    assert layout.extents(whole).bounds == (4096, 4144)
+    assert layout.chunk_shape(8) == pairs.chunk_shape(8)
+    assert layout.dtype == "f8"
+    source = open_source(tmp_path / "t")
+    np.testing.assert_array_equal(layout.read(source, whole), values)
+    points = np.array([0, 1]), np.array([1, 0])
+    assert layout.read_points(source, points).tolist() == [1, 3]
+
+
+def test_pairs_of_a_tensor_with_a_dim_called_entry_are_indexed_by_letters(tmp_path) -> None:
+    ds = xr.Dataset({"T": (("entry", "b"), np.eye(3))}, {"entry": [1, 2, 3], "n": 5})
+    to_tens(ds, tmp_path / "t", sparse=True)
+    xr.testing.assert_identical(opened(tmp_path / "t"), ds)
+    stored = opened(tmp_path / "t", sparse="stored")
+    assert list(stored.coords) == ["a", "b", "n"]
+    to_tens(stored, tmp_path / "u")
+    xr.testing.assert_identical(opened(tmp_path / "u", sparse="stored"), stored)
+    # The whole tensor, with its dim, is not taken for pairs.
+    to_tens(opened(tmp_path / "t").isel(b=0, drop=True), tmp_path / "u")
+    xr.testing.assert_identical(opened(tmp_path / "u"), ds.isel(b=0, drop=True))

@@ -128,8 +128,14 @@ class Conversion:
             encoding={name: {"dtype": dtype} for name, dtype in dtypes.items()},
             drop=self.drop,
             storage_options=reaching(self.target, self.storage_options),
-            **dict(keywords(kind, self.options)),
+            **{**self._as_pairs(ds, kind), **dict(keywords(kind, self.options))},
         )
+
+    def _as_pairs(self, ds: xr.Dataset, kind: Any) -> dict[str, Any]:
+        """Pairs of index and value stay such, unless options say what becomes of them."""
+        facts = [each.encoding.get("tensorfmt", {}) for each in ds.data_vars.values()]
+        pairs = all(each.get("storage") == "pairs" for each in facts)
+        return {"sparse": True} if pairs and kind == "tens" and not self.options else {}
 
     def _write_foreign(self, ds: xr.Dataset, kind: str, dtypes: Mapping[str, str]) -> None:
         if self.options:

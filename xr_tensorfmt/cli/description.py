@@ -11,6 +11,7 @@ import numpy as np
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.chunks import PAGE, TARGET
+from xr_tensorfmt.cli.kinds import foreign_kind
 from xr_tensorfmt.elements import StoredDtype
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats import OpenOptions
@@ -41,6 +42,8 @@ def describe(
     -------
     dict
     """
+    if foreign_kind(file):
+        raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
     source, head = find_source(file, storage_options=storage_options)
     container = _parsed(source, head, format, verify=verify)
     tensors = (*container.tensors, *container.coordinates)

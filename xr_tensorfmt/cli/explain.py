@@ -16,6 +16,7 @@ from xr_tensorfmt.cli.options import (
     sparse_option,
     verify_option,
 )
+from xr_tensorfmt.cli.words import printable
 
 
 @click.command(short_help="Say what a read would fetch.")
@@ -49,12 +50,13 @@ def explain(
     No values are read.
     """
     indexers = {dim: _indexer(text) for dim, text in selection.items()}
-    with one_line():
+    with one_line(file):
         from xr_tensorfmt.cli.opening import open_tensors, reduced  # noqa: PLC0415  # xarray
 
         ds = open_tensors(file, storage_options=reaching(file, storage_options), **options)
         ds = reduced(ds, file, variable=variable, dims=dims)
-        click.echo(repr(ds.tensorfmt.explain(indexers)))
+        lines = repr(ds.tensorfmt.explain(indexers)).split("\n")
+        click.echo("\n".join(map(printable, lines)))
 
 
 def _indexer(text: str) -> int | slice | list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,17 +10,19 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.words import in_command_words
+from xr_tensorfmt.cli.words import in_command_words, printable
 from xr_tensorfmt.errors import TensorFormatWarning
 
 
-def sentence(error: BaseException) -> str:
+def sentence(error: BaseException, file: str = "") -> str:
     """What an error says, on one line.
 
     Parameters
     ----------
     error : Exception
         Any error.
+    file : str
+        The file that it is about, for errors that do not name it.
 
     Returns
     -------
@@ -30,11 +33,12 @@ def sentence(error: BaseException) -> str:
         text = f"{error.filename}: {error.strerror}"
     if isinstance(error, NotImplementedError | KeyError) or not text:
         text = f"{type(error).__name__}: {text}"
-    return in_command_words(text)
+    text = in_command_words(text)
+    return text if os.path.basename(file) in text else f"{printable(file)}: {text}"
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def one_line(file: str = "") -> Iterator[None]:
     """Make errors of what is within those of the command: a line, and exit code 1."""
     try:
         with plain_warnings():
@@ -42,7 +46,7 @@ def one_line() -> Iterator[None]:
     except (click.ClickException, click.Abort, click.exceptions.Exit):
         raise
     except Exception as error:
-        raise click.ClickException(sentence(error)) from error
+        raise click.ClickException(sentence(error, file)) from error
 
 
 @contextmanager

@@ -104,16 +104,23 @@ def _fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.
 
 
 def _check_variable(name: Any, dtype: np.dtype[Any], path: str, kind: str) -> None:
-    if kind == NETCDF and (not name or "/" in name):
+    if not _can_be_named(name):
+        # zarr would make groups of some, which no one reads back.
         raise ValueError(
-            f"{path}: {name!r} cannot be the name of a variable of netCDF; convert to zarr, or "
-            f"choose it by --variable and rename it by --name"
+            f"{path}: {name!r} cannot be the name of a variable of {_TITLES[kind]}; convert to "
+            "MAG, or choose it by --variable and rename it by --name"
         )
     if kind == NETCDF and dtype == np.float16:
         raise ValueError(
             f"{path}: {name!r} is float16, which netCDF lacks; convert to zarr, or pass "
             f"--dtype '{name}=float32'"
         )
+
+
+def _can_be_named(name: Any) -> bool:
+    """Whether a name can be that of one file in a folder, and of no group."""
+    reserved = name in (".", "..", "zarr.json") or str(name).startswith((".z", "__"))
+    return bool(name) and not reserved and not {"/", "\\", "\0"} & set(name)
 
 
 def _kept(

@@ -34,8 +34,8 @@ def info(
             document = _described(file, format, storage_options, verify)
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
             failed = True
-            click.echo(f"Error: {sentence(error)}", err=True)
-            documents.append({"path": file, "error": sentence(error)})
+            click.echo(f"Error: {sentence(error, file)}", err=True)
+            documents.append({"path": file, "error": sentence(error, file)})
             continue
         documents.append(document)
         if not as_json:

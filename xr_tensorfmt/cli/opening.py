@@ -42,12 +42,28 @@ def open_any(
     if kind == ZARR:
         require("zarr", file)
         reach = None if storage_options is None else dict(storage_options)
+        _refuse_groups(file, xr.open_groups(file, engine="zarr", storage_options=reach))
         return xr.open_dataset(file, engine="zarr", chunks={}, storage_options=reach)
     if kind == NETCDF:
+        engine = _netcdf_engine(file)
+        if engine is not None:
+            _refuse_groups(file, xr.open_groups(file, engine=engine))
         # A variable of netCDF that has no chunks would be a single one.
         with dask.config.set({"array.chunk-size": TARGET}):
-            return xr.open_dataset(file, engine=_netcdf_engine(file), chunks="auto")
+            return xr.open_dataset(file, engine=engine, chunks="auto")
     return open_tensors(file, kind, storage_options, **options)
+
+
+def _refuse_groups(file: str, groups: Mapping[str, xr.Dataset]) -> None:
+    """Refuse to lose what is in groups, as only the first one becomes a tensor file."""
+    filled = [path for path, each in groups.items() if path != "/" and each.variables]
+    for each in groups.values():
+        each.close()
+    if filled:
+        raise ValueError(
+            f"{file} has variables in the groups {shortened(', '.join(filled))}, and only those of "
+            "the first group are converted; open the group in xarray and write it from there"
+        )
 
 
 def open_tensors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from xr_tensorfmt.cli.words import printable
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.explanation import size_in_words
 
@@ -40,7 +41,7 @@ def text_of(document: Mapping[str, Any]) -> str:
     ):
         block = list(content)
         lines += [f"{heading}:", *block] if block else []
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _dims(document: Mapping[str, Any]) -> str:

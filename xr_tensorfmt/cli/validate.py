@@ -29,7 +29,7 @@ def validate(
             lines, bad = _checked(file, format, storage_options, strict)
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
             failed = True
-            click.echo(f"Error: {sentence(error)}", err=True)
+            click.echo(f"Error: {sentence(error, file)}", err=True)
             continue
         failed |= bad
         for line in lines:

@@ -14,9 +14,27 @@ _WORDS = (
     (r"sparse='(\w+)'", r"--sparse \1"),
     (r"format='(\w+)'", r"--from \1"),
     (r"storage_options=", "--storage-option"),
-    (r"version=(\S+)", r"--option version=\1"),
+    (r"(?<!--option )version=(\S+)", r"--option version=\1"),
     (r", or drop_encoding\(\) to keep them as (\w+)", r" or --dtype \1 to keep them"),
 )
+
+
+def printable(text: str) -> str:
+    """A text of unknown origin without characters that could steer a terminal.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str
+        With escapes, as Python writes them, in their place.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def in_command_words(message: str) -> str:
@@ -31,7 +49,7 @@ def in_command_words(message: str) -> str:
     -------
     str
     """
-    text = " ".join(message.split())
+    text = printable(" ".join(message.split()))
     for pattern, words in _WORDS:
         text = re.sub(pattern, words, text)
     return text

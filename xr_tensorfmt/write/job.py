@@ -46,28 +46,28 @@ class Job:
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
 
-    def __post_init__(self) -> None:
-        """Refuse words that mean nothing."""
-        if self.mode not in get_args(Mode):
-            raise ValueError(
-                f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
-            )
-        if not isinstance(self.region, Mapping | None):
-            raise TypeError(f"region={self.region!r} is no mapping of dimensions to slices")
-        if self.mode == "x" and self.region is not None:
-            raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
-
     @classmethod
-    def of(cls, writer: str, options: SaveOptions) -> Job:
-        """Look over what a writer was given; TypeError if it takes no such keyword."""
+    def of(cls, options: Mapping[str, Any]) -> Job:
+        """Take the keywords of a call; TypeError if one is none of these."""
         known = [each.name for each in fields(cls)]
         for name in options:
             if name not in known:
                 raise TypeError(
-                    f"{writer}() takes no keyword {name!r}; beside those of its own it takes "
-                    f"{', '.join(known)}"
+                    f"there is no keyword {name!r}; all formats know {', '.join(known)}, and each "
+                    "those that help() shows of its own function"
                 )
         return cls(**options)
+
+    def __post_init__(self) -> None:
+        """Refuse words that mean nothing."""
+        if not isinstance(self.region, Mapping | None):
+            raise TypeError(f"region={self.region!r} is not as {{'x': slice(0, 10)}}")
+        if self.mode not in get_args(Mode):
+            raise ValueError(
+                f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
+            )
+        if self.mode == "x" and self.region is not None:
+            raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
 
     def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
         """Write.

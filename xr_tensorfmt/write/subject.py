@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from xarray import DataArray, Dataset, Variable
@@ -11,6 +11,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.elements import Element, StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
+from xr_tensorfmt.write.checks import check_encoding, check_name, check_variable
 from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
 
 Part = Literal["name", "dims", "coords", "attrs"]
@@ -131,6 +132,8 @@ class Subject:
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
     ) -> ValueError:
         way_out = f"convert it, as by ds[{name!r}].astype(...)"
+        if variable.dtype.kind == "c":
+            way_out = "make its real and its imaginary part variables of their own"
         if is_numeric(variable.dtype) and variable.dtype.kind != "c":
             way_out = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
         return ValueError(
@@ -167,7 +170,7 @@ def subject_of(
     """
     dataset = _dataset(data)
     for name in (*dataset.variables, *dataset.dims):
-        _check_name(path, name)
+        check_name(path, name)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
             raise ValueError(
@@ -175,12 +178,12 @@ def subject_of(
                 f"call reset_index({name!r}) first"
             )
     for name, variable in dataset.variables.items():
-        _check_variable(path, str(name), variable, labels=name in dataset.coords)
-    _check_encoding(dataset, encoding or {})
+        check_variable(path, str(name), variable, labels=name in dataset.coords)
+    check_encoding(dataset.variables, encoding or {})
     every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: each for name, each in every.items() if name in dataset.coords}
     plain = {name: each for name, each in every.items() if name not in coords}
-    return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop or ()))
+    return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
 
 
 def _dataset(data: Dataset | DataArray) -> Dataset:
@@ -195,53 +198,9 @@ def _dataset(data: Dataset | DataArray) -> Dataset:
     return data
 
 
-def _check_name(path: str, name: Hashable) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"{path}: the name {name!r} is no text; rename it to {str(name)!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{path}: UTF-8 cannot hold the name {name!a}; rename it") from None
-
-
-def _check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
-    if any(length != length for length in variable.shape):  # NaN
-        raise ValueError(
-            f"{path}: dask does not know how long {name!r} is; "
-            "call compute_chunk_sizes() on its array first"
-        )
-    if variable.dims == (name,) and not labels:
-        raise ValueError(
-            f"{path}: {name!r} labels a dimension and is no coordinate, but would open as one; "
-            "rename it, or make it one by set_coords"
-        )
-
-
-def _check_encoding(dataset: Dataset, encoding: Encoding) -> None:
-    known = isinstance(encoding, Mapping)
-    if not known or not all(isinstance(each, Mapping) for each in encoding.values()):
-        raise TypeError(f"encoding={encoding!r} is not as {{name: {{'dtype': ...}}}}")
-    for name, wanted in encoding.items():
-        if name not in dataset.variables:
-            raise ValueError(
-                f"encoding= names {name!r}, which is none of the variables "
-                f"{shortened(', '.join(map(repr, dataset.variables)))}"
-            )
-        unknown = set(wanted) - {"dtype"}
-        if unknown:
-            raise ValueError(
-                f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
-                "only 'dtype' means something here"
-            )
-
-
-def _dropped(drop: Collection[str]) -> frozenset[str]:
+def _dropped(drop: Any) -> frozenset[str]:
     known = get_args(Part)
-    if isinstance(drop, str) or not all(part in known for part in drop):
+    drop = [drop] if isinstance(drop, str) else drop
+    if not isinstance(drop, Collection) or not all(part in known for part in drop):
         raise ValueError(f"drop={drop!r} is not a list of some of {', '.join(map(repr, known))}")
     return frozenset(drop)
-
-
-def without_coordinates(subject: Subject) -> Subject:
-    """The same without its coordinates, which the user has given leave to drop."""
-    return replace(subject, coordinates={})

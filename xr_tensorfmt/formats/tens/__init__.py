@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -69,7 +70,18 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     attrs = _attrs(header, storage, names)
     encoding = _encoding(header, storage, _noted_names(storage, options, names))
     tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    return Container((tensor,), warnings=storage.warnings, note=storage.note)
+    container = Container((tensor,), warnings=storage.warnings, note=storage.note)
+    if storage.note is None or storage.components == 1 or options.dims is None:
+        return container
+    wanted = replace(options, dims=_with_component(options.dims))
+    return replace(annotated(source.name, container, wanted), note=None)
+
+
+def _with_component(dims: Any) -> Any:
+    """The names that the user wants, and that of the last dimension, which is never renamed."""
+    if isinstance(dims, Mapping):
+        return {name: (*each, COMPONENT) for name, each in dims.items()}
+    return (*dims, COMPONENT)
 
 
 def _noted_names(storage: Storage, options: OpenOptions, names: tuple[str, ...]) -> tuple[str, ...]:

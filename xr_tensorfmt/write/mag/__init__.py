@@ -49,4 +49,4 @@ def to_mag(
     """
     if version not in _PLANS:
         raise ValueError(f"version={version!r} is not one of {', '.join(map(str, _PLANS))}")
-    return Job.of("to_mag", options).run(data, path, "MAG", _PLANS[version])
+    return Job.of(options).run(data, path, "MAG", _PLANS[version])

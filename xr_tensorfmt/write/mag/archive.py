@@ -20,8 +20,8 @@ from xr_tensorfmt.formats.mag.placement import round_up
 from xr_tensorfmt.formats.mag.records import ALIGNMENT, LENGTH, MOST_KEY_BYTES, RECORD
 from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
-from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
+from xr_tensorfmt.write.mag.entry import Entry
 from xr_tensorfmt.write.mag.sizes import check_size
 from xr_tensorfmt.write.subject import Subject
 
@@ -33,27 +33,8 @@ _ELEMENTS = {name: element(name) for name in FOUR}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A tensor of an archive to be.
-
-    Parameters
-    ----------
-    key : str
-        Its name.
-    variable : Variable
-        Its values.
-    conversion : Conversion
-        What they are stored as.
-    """
-
-    key: str
-    variable: Variable
-    conversion: Conversion
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values."""
-        return prod(self.variable.shape) * self.conversion.element.stored.itemsize
+class Recorded(Entry):
+    """A tensor that has a record."""
 
     @property
     def record_bytes(self) -> int:
@@ -105,13 +86,13 @@ def plan_archive(subject: Subject) -> Blueprint:
     return Blueprint(_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
 
 
-def _header(entries: list[Entry], metadata: Mapping[str, bytes], records: bytes) -> bytes:
+def _header(entries: list[Recorded], metadata: Mapping[str, bytes], records: bytes) -> bytes:
     counts = (len(entries), len(metadata), 0)
     checked = HEADER.pack(MAGIC, _VERSION, 0, *counts) + b"".join(metadata.values()) + records
     return HEADER.pack(MAGIC, _VERSION, crc32c(checked[_CHECKED_FROM:]), *counts) + checked[24:]
 
 
-def _size(entries: list[Entry], metadata: Mapping[str, bytes]) -> int:
+def _size(entries: list[Recorded], metadata: Mapping[str, bytes]) -> int:
     """What magnetron reserved for a file: more than it needs, by its own estimate."""
     size = HEADER.size + sum(len(record) + 8 for record in metadata.values())
     for each in entries:
@@ -135,7 +116,7 @@ def _metadata(subject: Subject) -> dict[str, bytes]:
     return records
 
 
-def _entry(subject: Subject, key: str, variable: Variable, keys: set[str]) -> Entry:
+def _entry(subject: Subject, key: str, variable: Variable, keys: set[str]) -> Recorded:
     _check_key(subject, key)
     check_size(subject, key, variable)
     if not 1 <= variable.ndim <= MOST_DIMENSIONS or not variable.size:
@@ -150,7 +131,7 @@ def _entry(subject: Subject, key: str, variable: Variable, keys: set[str]) -> En
     if variable.attrs:
         attrs = f"attributes of variables such as those of {key!r}"
         subject.dropping("attrs", attrs, "write version=300")
-    return Entry(key, variable, subject.conversion(key, variable, _ELEMENTS))
+    return Recorded(key, variable, subject.conversion(key, variable, _ELEMENTS))
 
 
 def _check_key(subject: Subject, key: Any) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
-from math import prod
 from typing import Any
 
 from xarray import Variable
@@ -19,8 +18,8 @@ from xr_tensorfmt.formats.mag.names import default_dims
 from xr_tensorfmt.jsonvalues import TAG
 from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
-from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
+from xr_tensorfmt.write.mag.entry import Entry
 from xr_tensorfmt.write.mag.sizes import check_size
 from xr_tensorfmt.write.notes import attributes, described, encoded, labels
 from xr_tensorfmt.write.subject import Subject
@@ -31,30 +30,18 @@ _SNAPSHOT_VERSION = "0.3.0"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A tensor of a snapshot to be.
+class Mapped(Entry):
+    """A tensor of the document's map.
 
     Parameters
     ----------
-    key : str
-        Its name.
-    variable : Variable
-        Its values.
-    conversion : Conversion
-        What they are stored as.
+    key, variable, conversion
+        As of `Entry`.
     offset : int
-        Where they begin, counted from the first of all data.
+        Where its values begin, counted from the first of all data.
     """
 
-    key: str
-    variable: Variable
-    conversion: Conversion
     offset: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values."""
-        return prod(self.variable.shape) * self.conversion.element.stored.itemsize
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -111,8 +98,8 @@ def plan_snapshot(subject: Subject) -> Blueprint:
     return Blueprint(start + size, (Piece(0, header + text),), placed)
 
 
-def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Entry]:
-    entries: list[Entry] = []
+def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Mapped]:
+    entries: list[Mapped] = []
     end = 0
     for key, variable in tensors.items():
         if variable.ndim > MOST_DIMENSIONS:
@@ -124,12 +111,12 @@ def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Entry]:
         conversion = subject.conversion(key, variable, _ELEMENTS)
         if variable.size:
             end = -(-end // ALIGNMENT) * ALIGNMENT
-        entries.append(Entry(key, variable, conversion, end))
+        entries.append(Mapped(key, variable, conversion, end))
         end += entries[-1].nbytes
     return entries
 
 
-def _document(subject: Subject, entries: Sequence[Entry], held: Mapping[str, Variable]) -> bytes:
+def _document(subject: Subject, entries: Sequence[Mapped], held: Mapping[str, Variable]) -> bytes:
     metadata = attributes(subject, subject.attrs, "the Dataset")
     if NOTE_KEY in metadata:
         raise ValueError(
@@ -159,7 +146,7 @@ def _document(subject: Subject, entries: Sequence[Entry], held: Mapping[str, Var
 
 def _note(
     subject: Subject,
-    entries: Sequence[Entry],
+    entries: Sequence[Mapped],
     held: Mapping[str, Variable],
     metadata: Mapping[str, Any],
 ) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def to_pycauset(
             "already; leave them out"
         )
     plan = partial(plan_pycauset, version=version, requested=matrix_type, seed=seed)
-    return Job.of("to_pycauset", options).run(data, path, "PyCauset", plan)
+    return Job.of(options).run(data, path, "PyCauset", plan)
 
 
 def plan_pycauset(

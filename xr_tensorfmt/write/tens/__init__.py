@@ -72,7 +72,7 @@ def to_tens(
             "pass sparse=True too"
         )
     plan = partial(plan_tens, version=version, sparse=sparse, symmetries=symmetries)
-    return Job.of("to_tens", options).run(data, path, "TENS", plan)
+    return Job.of(options).run(data, path, "TENS", plan)
 
 
 def plan_tens(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,7 +17,7 @@ from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts import Layout, Pairs
 from xr_tensorfmt.layouts.pairtable import INDEX_BYTES
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.sources.base import Source
 from xr_tensorfmt.write.grid import Chunks
 from xr_tensorfmt.write.packing import BATCH, WHOLE, Packed, bytes_each, pack, raw_bytes, units
@@ -73,7 +73,7 @@ class CountedPairs(Layout):
         return self.pairs.dtype
 
     @cached_property
-    def _starts(self) -> list[list[int]]:
+    def _begins(self) -> list[list[int]]:
         return [list(accumulate(lengths, initial=0)) for lengths in self.chunks]
 
     @cached_property
@@ -86,8 +86,10 @@ class CountedPairs(Layout):
             return 0, 0  # it begins where another block does
         if selection.size == prod(self.shape):
             return 0, self.pairs.count
-        begins = [entry.start for entry in selection.entries if isinstance(entry, slice)]
-        block = [bisect_right(*each) - 1 for each in zip(self._starts, begins, strict=True)]
+        begins = zip(self._begins, _starts(selection), strict=True)
+        block = [bisect_right(*each) - 1 for each in begins]
+        lengths = tuple(each[i] for each, i in zip(self.chunks, block, strict=True))
+        assert selection.shape == lengths, "pairs are counted in other blocks"
         number = int(np.ravel_multi_index(block, tuple(map(len, self.chunks))))
         stop = int(self._stops[number])
         return stop - int(self.counts[number]), stop
@@ -131,12 +133,12 @@ def found(layout: Pairs, selection: Selection, values: Array) -> Iterator[Found]
         A batch of them. What has any bit set is stored: NaN and the negative zero too.
     """
     rank, components = len(layout.lengths), layout.components
-    starts = [entry.start for entry in selection.entries[:rank] if isinstance(entry, slice)]
-    stored = layout.element.encode(values).reshape(-1, components)
-    step = max(1, BATCH // (components * stored.itemsize))
-    for first in range(0, len(stored), step):
-        positions = first + np.flatnonzero(_has_bits(stored[first : first + step]))
-        index = _global(positions, values.shape[:rank], starts, layout.lengths)
+    block = Selection.everything(values.shape[:rank])
+    step = max(1, BATCH // (components * layout.element.stored.itemsize))
+    for batch in block.batches(runs=MOST_RUNS, span=step):
+        stored = layout.element.encode(values[(*batch.entries, ...)]).reshape(-1, components)
+        positions = np.flatnonzero(_has_bits(stored))
+        index = _global(positions, batch, selection, layout.lengths)
         for operation in layout.orbit[1:]:
             kept = operation.images(index, layout.lengths) >= index
             positions, index = positions[kept], index[kept]
@@ -203,11 +205,17 @@ def _has_bits(stored: Array) -> NDArray[np.bool_]:
 
 
 def _global(
-    positions: Integers, block: tuple[int, ...], starts: Sequence[int], whole: tuple[int, ...]
+    positions: Integers, batch: Selection, block: Selection, whole: tuple[int, ...]
 ) -> Integers:
-    """Flat positions in a block as flat positions in the tensor."""
-    if not block:
+    """Flat positions in a part of a block as flat positions in the tensor."""
+    if not whole:
         return positions
-    along = np.unravel_index(positions, block)
-    index = tuple(each + first for each, first in zip(along, starts, strict=True))
+    along = np.unravel_index(positions, batch.shape)
+    starts = zip(_starts(batch), _starts(block), strict=False)  # a component has no index
+    index = tuple(each + sum(start) for each, start in zip(along, starts, strict=True))
     return np.ravel_multi_index(index, whole).astype(np.int64, copy=False)
+
+
+def _starts(selection: Selection) -> list[int]:
+    """Where slices begin."""
+    return [entry.start for entry in selection.entries if isinstance(entry, slice)]

@@ -61,7 +61,7 @@ def to_vespa(
     OSError
         The system refuses; what was there before is unchanged.
     """
-    return Job.of("to_vespa", options).run(data, path, "Vespa", plan_vespa)
+    return Job.of(options).run(data, path, "Vespa", plan_vespa)
 
 
 def plan_vespa(subject: Subject) -> Blueprint:
