@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
+from xr_tensorfmt import to_mag, to_pycauset, to_tens, to_vespa, validate
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
 
@@ -109,11 +109,6 @@ def test_a_region_is_a_mapping(tmp_path: Path, region) -> None:
 def test_what_is_no_path_is_said_to_be_none(path) -> None:
     with pytest.raises(TypeError, match="is neither a path nor a URL; pass a text or a PathLike"):
         to_tens(matrix(np.ones((2, 3))), path)
-
-
-def test_nothing_to_drop(tmp_path: Path) -> None:
-    to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", drop=None)
-    assert opened(tmp_path / "a.tens").v.dims == ("p", "q")
 
 
 def tens_with_note(path: Path, note: object) -> None:
