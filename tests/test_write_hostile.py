@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import to_mag, to_pycauset, to_tens, to_vespa, validate
+from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
 
