@@ -145,6 +145,7 @@ def _timed(
     path = folder / f"written{suffix}"
 
     def run(data: Any) -> float:
+        folder.mkdir(exist_ok=True)
         _remove(path)
         os.sync()
         start = perf_counter()
@@ -152,7 +153,7 @@ def _timed(
         if synced:
             _sync(path)
         seconds = perf_counter() - start
-        _remove(path)
+        _remove(path if folder.parent != _MEMORY else folder)
         return seconds
 
     return run
@@ -170,9 +171,7 @@ def _in_memory(folder: Path) -> Path:
     """A folder of a file system in memory, or the one of the disk where there is none."""
     if not _MEMORY.is_dir():
         return folder
-    place = _MEMORY / f"benchmark-{folder.parent.name}"
-    place.mkdir(exist_ok=True)
-    return place
+    return _MEMORY / f"benchmark-{folder.parent.name}"
 
 
 def _floats(folder: Path, formats: Sequence[str], end: str) -> Iterator[Case]:
