@@ -32,7 +32,7 @@ class Writable(Protocol):
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockGrid:
     """A variable, cut into blocks that can be written one by one.
 
     Parameters
@@ -126,30 +126,30 @@ class Blocks:
         return array
 
 
-Cut = tuple[Variable, Blocks]
+Cut = tuple[Variable, BlockGrid]
 """A variable with its axes in the order of the file, and where its blocks go."""
 
 
-def cut_all(placed: Iterable[Placed], kind: type[Blocks] = Blocks) -> list[Cut]:
+def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list[Cut]:
     """Cut all variables that have elements; as `cut`."""
     return [cut(each, kind) for each in placed if each.variable.size]
 
 
-def cut(placed: Placed, kind: type[Blocks] = Blocks) -> Cut:
+def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
     """Cut a variable into blocks: its own chunks where it has some, else those of the file.
 
     Parameters
     ----------
     placed : Placed
         The variable; it has elements.
-    kind : type of Blocks
+    kind : type of BlockGrid
         What is done with each block.
 
     Returns
     -------
     variable : Variable
         The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
-    blocks : Blocks
+    blocks : BlockGrid
         Where they go.
     """
     across = _across(placed)

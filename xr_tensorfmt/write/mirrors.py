@@ -19,14 +19,14 @@ from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Mirrored
 from xr_tensorfmt.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write.blocks import Blocks, cut_all
+from xr_tensorfmt.write.blocks import BlockGrid, cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.draft import Draft
 from xr_tensorfmt.write.tasks import writing
 from xr_tensorfmt.write.unstored import refusal
 
 
-class MirrorCheck(Blocks):
+class MirrorCheck(BlockGrid):
     """Blocks that are compared with what is in a file, in place of being written to it."""
 
     def write(self, number: int, values: Array, file: Any) -> None:

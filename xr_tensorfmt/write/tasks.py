@@ -15,7 +15,7 @@ from xarray import Variable
 
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
-from xr_tensorfmt.write.blocks import Blocks, Cut, Writable
+from xr_tensorfmt.write.blocks import BlockGrid, Cut, Writable
 
 Graph = dict[Any, Any]
 File = TypeVar("File", bound=Writable)
@@ -29,14 +29,14 @@ class HeldBlock:
     ----------
     variable : Variable
         Its values, in memory or lazy.
-    blocks : Blocks
+    blocks : BlockGrid
         Where the whole variable goes.
     number : int
         The block.
     """
 
     variable: Variable
-    blocks: Blocks
+    blocks: BlockGrid
     number: int
 
     @property
@@ -56,7 +56,7 @@ def writing(
 
     Parameters
     ----------
-    cuts : iterable of (Variable, Blocks)
+    cuts : iterable of (Variable, BlockGrid)
         The variables, and how each is cut.
     begin : callable
         Makes the file, before all else.
@@ -102,7 +102,7 @@ def writing(
     return _delayed(last, graph, chunked)
 
 
-def _place(blocks: Blocks, number: int) -> int:
+def _place(blocks: BlockGrid, number: int) -> int:
     bounds = blocks.bounds(number)
     return bounds[0] if bounds else 0
 
@@ -126,7 +126,7 @@ def _follow(before: set[Any] | None, done: set[Any]) -> set[Any]:
     return done | (before or set())
 
 
-def write_block(blocks: Blocks, number: int, values: Array, file: Writable) -> set[Any]:
+def write_block(blocks: BlockGrid, number: int, values: Array, file: Writable) -> set[Any]:
     """Write a chunk of dask."""
     return {blocks.write(number, values, file)}
 

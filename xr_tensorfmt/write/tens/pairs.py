@@ -17,7 +17,7 @@ from xr_tensorfmt.formats.tens.storage import COUNT_BYTES
 from xr_tensorfmt.formats.tens.symmetry import Symmetry, operation
 from xr_tensorfmt.layouts import Pairs, column_major
 from xr_tensorfmt.lazyarray import unchunked
-from xr_tensorfmt.write.blocks import Blocks, cut, in_file_order
+from xr_tensorfmt.write.blocks import BlockGrid, cut, in_file_order
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import Piece
 from xr_tensorfmt.write.notes import encoded, one_tensor
@@ -40,7 +40,7 @@ class PairPlan:
         What comes before the number.
     variable : Variable
         The values, axes in the order of the file.
-    blocks : Blocks
+    blocks : BlockGrid
         Their blocks; the layout is `Pairs`, as if no element were zero.
     free : Variable
         The same values, which can be cut in another way without being gathered, if they are only
@@ -51,7 +51,7 @@ class PairPlan:
 
     head: bytes
     variable: Variable
-    blocks: Blocks
+    blocks: BlockGrid
     free: Variable
     invariance: Invariance
 
@@ -93,20 +93,20 @@ class PairPlan:
         return np.ravel(counts.compute())
 
 
-def pairs_of(blocks: Blocks) -> Pairs:
+def pairs_of(blocks: BlockGrid) -> Pairs:
     """The layout of blocks, which is `Pairs`."""
     assert isinstance(blocks.layout, Pairs)
     return blocks.layout
 
 
-def counted(values: Any, *, blocks: Blocks, block_id: tuple[int, ...] = ()) -> NDArray[np.int64]:
+def counted(values: Any, *, blocks: BlockGrid, block_id: tuple[int, ...] = ()) -> NDArray[np.int64]:
     """How many pairs a block has.
 
     Parameters
     ----------
     values : ndarray, or what numpy can make one of
         Its values.
-    blocks : Blocks
+    blocks : BlockGrid
         All blocks.
     block_id : tuple of int
         Its number along each axis.
