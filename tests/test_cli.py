@@ -698,3 +698,12 @@ def test_files_that_only_convert_takes_are_told_from_bad_ones() -> None:
     save()
     done("convert", "a.mag", "b.nc")
     assert "only convert takes zarr and netCDF" in failed("info", "b.nc")
+
+
+def test_parts_to_drop_add_up() -> None:
+    array = xr.DataArray(np.ones(2, "f8"), {"x": [1.5, 2.5]}, ("x",), "v")
+    to_file(array, "a.tens")
+    assert "no place for the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
+    drop = ["--drop", "name,dims", "--drop", "coords"]
+    done("convert", "a.tens", "b.tens", "-o", "version=0.9", *drop)
+    assert opened("b.tens").tensor.dims == ("a",)

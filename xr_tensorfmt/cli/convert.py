@@ -28,11 +28,14 @@ def _dtypes(
     return found
 
 
-def _parts(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
-    parts = names(context, option, value) or ()
-    if not set(parts) <= set(_PARTS):
-        raise click.BadParameter(f"{value!r} is not of {', '.join(_PARTS)}", context, option)
-    return parts
+def _parts(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    parts = [part for value in values for part in names(context, option, value) or ()]
+    unknown = next((part for part in parts if part not in _PARTS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"{unknown!r} is not of {', '.join(_PARTS)}", context, option)
+    return tuple(dict.fromkeys(parts))
 
 
 @click.command(short_help="Convert to another format, to zarr or netCDF, or from these.")
@@ -58,7 +61,8 @@ def _parts(context: click.Context, option: click.Parameter, value: str | None) -
     "--drop",
     callback=_parts,
     metavar=",".join(_PARTS),
-    help="What may be left out where OUT has no place for it, which is an error otherwise.",
+    multiple=True,
+    help="What may be left out where OUT has no place for it, an error otherwise. Repeatable.",
 )
 @click.option(
     "--option",
