@@ -28,7 +28,7 @@ def main() -> None:
     """Run the sections one after the other, each with its files alone on the disk."""
     options = _options()
     size, rounds = (QUICK, 3) if options.quick else (FULL, 7)
-    sections = [SECTIONS[name] for name in options.section or SECTIONS]
+    sections = [SECTIONS[name] for name in options.sections or SECTIONS]
     needed = max(section.disk(size) for section in sections)
     start, load_before = perf_counter(), load()
 
@@ -45,7 +45,7 @@ def main() -> None:
             _run(section, Path(folder) / section.name, size, rounds, say) for section in sections
         ]
     text = page(measured, versions())
-    if options.quick or options.section:
+    if options.quick or options.sections:
         print(text)
     else:
         PAGE.write_text(text, encoding="utf-8")
@@ -73,10 +73,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="256 MiB and 3 rounds; prints the page only"
     )
+    words = ", ".join(SECTIONS)
     parser.add_argument(
-        "--section", action="append", choices=SECTIONS, help="only this one; prints the page only"
+        "sections",
+        nargs="*",
+        metavar="SECTION",
+        help=f"only these, of {words}; prints them",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    unknown = set(options.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f"there is no section {', '.join(unknown)}, but {words}")
+    return options
 
 
 if __name__ == "__main__":
