@@ -215,8 +215,13 @@ def test_masks_are_missing_values_as_xarray_has_them(tmp_path: Path) -> None:
     masked = np.ma.masked_array(np.arange(4, dtype="f4"), [0, 1, 0, 0])
     to_mag(of(masked, "x"), tmp_path / "a.mag")
     np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
-    to_mag(of(da.from_array(masked, chunks=2), "x"), tmp_path / "a.mag")
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
+    try:
+        to_mag(of(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
+    except TypeError as error:  # older versions of xarray leave the masks of dask to us
+        assert "'a' has masked values; fill them first" in str(error)  # noqa: PT017
+        assert not (tmp_path / "b.mag").exists()
+    else:
+        np.testing.assert_array_equal(opened(tmp_path / "b.mag").a, [0, np.nan, 2, 3])
 
 
 def blocks(make: Any, values: Any = None) -> xr.Dataset:
