@@ -50,6 +50,7 @@ WRITE_BELOW = {
         "vespa/header",
         "vespa/labels",
         "stores/waiting",
+        "targets",
         "tens/header",
         "tens/pairing",
     )

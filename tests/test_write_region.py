@@ -68,6 +68,8 @@ CONTENT = bytearray()  # of the module, as dask copies what it is given
 
 
 class InMemory:
+    target = identity = "in memory"
+
     def write(self, batches) -> None:
         for extents, raw in batches:
             position = 0
@@ -100,7 +102,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     origin = tuple(each.start for each in cut)
     placed = Placed(variable, layout, Conversion("a", inner.element, exact=True), origin)
-    writing(cut_all([placed]), InMemory, lambda file, done: None).compute(scheduler="synchronous")
+    writing(cut_all([placed]), InMemory, lambda file: None).compute(scheduler="synchronous")
     found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(found, expected)
     assert CONTENT[:4] == b"head"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.write.absent import check_absent
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece, draft_for
+from xr_tensorfmt.write.targets import beside
 
 _TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
@@ -146,7 +146,7 @@ def _write_netcdf(ds: xr.Dataset, path: str, overwrite: bool) -> None:
     if is_complex or not find_spec("netCDF4"):
         require("h5netcdf", path)
         engine = "h5netcdf"
-    draft = draft_for(os.path.abspath(path), 0, uuid.uuid4().hex[:8], replace=overwrite)
+    draft = draft_for(os.path.abspath(path), 0, replace=overwrite)
     try:
         ds.to_netcdf(draft.path, engine=engine)
         draft.finish([Piece(0, b"")])
@@ -158,14 +158,14 @@ def _write_netcdf(ds: xr.Dataset, path: str, overwrite: bool) -> None:
 def _in_place(path: str, overwrite: bool, write: Callable[[str], object]) -> None:
     """Write a folder under another name beside its own, which it takes when it is complete."""
     target = os.path.realpath(os.path.abspath(path))
-    folder, name = os.path.split(target)
+    folder = os.path.dirname(target)
     if not overwrite:
         check_absent(target)
     elif os.path.lexists(target) and not _is_store(target):
         raise FileExistsError(f"{path} is there and no zarr store, so that it is not replaced")
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
-    draft = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.part")
+    draft = beside(target)
     try:
         write(draft)
         _publish(draft, target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -27,8 +27,16 @@ from xr_tensorfmt.write.packing import Packed, bytes_each, pack, units
 class Writable(Protocol):
     """A file that takes bytes in any order, from any thread or process."""
 
-    def write(self, batches: Iterator[Packed]) -> int:
-        """Put bytes into their places; the number of the file that took them."""
+    @property
+    def target(self) -> str:
+        """What a user calls it."""
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells it from what was begun for the same target at another time."""
+
+    def write(self, batches: Iterator[Packed]) -> None:
+        """Put bytes into their places."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class BlockGrid:
         ends = [each.bounds for each in extents if len(each)]
         return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
 
-    def write(self, number: int, values: Any, file: Writable) -> Any:
+    def write(self, number: int, values: Any, file: Writable) -> None:
         """Put the values of a block into a file.
 
         Parameters
@@ -98,11 +106,6 @@ class BlockGrid:
         file : Writable
             The file.
 
-        Returns
-        -------
-        object
-            What the file gives for it.
-
         Raises
         ------
         TypeError, ValueError
@@ -110,7 +113,7 @@ class BlockGrid:
         """
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
-        return file.write(pack(self.layout, selection, converted))
+        file.write(pack(self.layout, selection, converted))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM, ESTALE
+from dataclasses import dataclass, replace
+from errno import ENOTSUP, EOPNOTSUPP, EPERM
 
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.write.absent import check_absent
@@ -19,11 +19,9 @@ from xr_tensorfmt.write.placing import (
     write_at,
     write_batches,
 )
+from xr_tensorfmt.write.targets import beside, target_of
 
-SUFFIX = ".part"
-"""End of the name of an unfinished file."""
-
-_LONGEST_NAME = 255
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,21 @@ class Draft:
     size: int
     replace: bool
 
+    @property
+    def identity(self) -> str:
+        """No other draft has its path."""
+        return self.path
+
+    def begin_another(self) -> Draft:
+        """Make a file of another name; as `begin`.
+
+        Returns
+        -------
+        Draft
+            That of one computation of many, which may all run at once.
+        """
+        return replace(self, path=beside(self.target)).begin()
+
     def begin(self) -> Draft:
         """Make the file and ask the system for all of its space, so that none can run out later.
 
@@ -80,7 +93,7 @@ class Draft:
             The file cannot be made, or there is no space for it.
         """
         with self._explained():
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
+            descriptor = os.open(self.path, _NEW, 0o666)
             try:
                 self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
                 reserve(descriptor, self.size)
@@ -91,7 +104,7 @@ class Draft:
                 os.close(descriptor)
         return self
 
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> int:
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
         """Put bytes into their places; any number of threads and processes may do so at once.
 
         Parameters
@@ -99,29 +112,21 @@ class Draft:
         batches : iterator of (Extents, ndarray of uint8)
             Ranges of the file, and what belongs there.
 
-        Returns
-        -------
-        int
-            Number of the file, for `finish`.
-
         Raises
         ------
         OSError
             The system does not take them.
         """
         with self._explained():
-            return write_batches(self.path, batches)
+            write_batches(self.path, batches)
 
-    def finish(self, pieces: Sequence[Piece], numbers: Iterable[int] = ()) -> None:
+    def finish(self, pieces: Sequence[Piece]) -> None:
         """Write what is left, wait until the disk has all of it, and give the file its name.
 
         Parameters
         ----------
         pieces : sequence of Piece
             The header first; none, if another program has written all of the file.
-        numbers : iterable of int
-            What `write` gave. If a task is computed twice at once, or again as a worker was lost, a
-            file of the same name may have been begun anew, and would have gaps.
 
         Raises
         ------
@@ -132,7 +137,7 @@ class Draft:
         """
         with self._explained():
             try:
-                self._complete(pieces, set(numbers))
+                self._complete(pieces)
                 self._publish()
             except OSError:
                 self.discard()
@@ -147,10 +152,8 @@ class Draft:
             return False
         return True
 
-    def _complete(self, pieces: Sequence[Piece], numbers: set[int]) -> None:
+    def _complete(self, pieces: Sequence[Piece]) -> None:
         with opened(self.path) as descriptor:
-            if not numbers <= {os.fstat(descriptor).st_ino}:
-                raise OSError(ESTALE, "parts of it were written to another file of its name")
             # The disk may take bytes in any order, but not across a sync: the header is last.
             for group in (pieces[1:], pieces[:1]):
                 for piece in group:
@@ -193,7 +196,7 @@ class Draft:
 _HINT = "what was there before is unchanged"
 
 
-def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
+def draft_for(path: str, size: int, *, replace: bool) -> Draft:
     """The draft of a file.
 
     Parameters
@@ -202,8 +205,6 @@ def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
         The file; of a symbolic link, what it points to.
     size : int
         Bytes of the whole file.
-    unique : str
-        What tells drafts of one file apart.
     replace : bool
         Whether it may take the place of a file.
 
@@ -213,23 +214,8 @@ def draft_for(path: str, size: int, unique: str, *, replace: bool) -> Draft:
 
     Raises
     ------
-    FileExistsError
-        There is such a file, and it must not be replaced.
-    IsADirectoryError, FileNotFoundError
-        It is a folder, or in one that does not exist.
+    OSError
+        It cannot be there; as `target_of`.
     """
-    target = os.path.realpath(path)
-    if os.path.islink(target):
-        raise OSError(ELOOP, "its symbolic links lead to each other", path)
-    folder, name = os.path.split(target)
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file")
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(EINVAL, "it is no ordinary file, so that nothing can take its place", path)
-    if not replace:
-        check_absent(target)
-    end = f".{unique}{SUFFIX}"
-    short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
-    return Draft(target, os.path.join(folder, f".{short}{end}"), size, replace)
+    target = target_of(path, replace=replace)
+    return Draft(target, beside(target), size, replace)

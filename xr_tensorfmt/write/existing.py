@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
@@ -26,13 +25,13 @@ class ExistingFile:
 
     Parameters
     ----------
-    path : str
+    target : str
         The file.
     identity : tuple of int
         What tells it from another file that has taken its place.
     """
 
-    path: str
+    target: str
     identity: tuple[int, ...]
 
     @classmethod
@@ -40,26 +39,25 @@ class ExistingFile:
         """Take note of the file at a path."""
         return cls(path, _identity(path))
 
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> int:
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
         """Put bytes into their places; as `Draft.write`."""
-        if _identity(self.path) != self.identity:
+        if _identity(self.target) != self.identity:
             raise SourceChangedError(
-                self.path,
+                self.target,
                 "the file",
                 "another one",
                 "the one whose header was read",
                 "it has been replaced since then; call the writer again",
             )
-        return write_batches(self.path, batches)
+        write_batches(self.target, batches)
 
     def begin(self) -> ExistingFile:
         """Nothing is to be made; the file is there."""
         return self
 
-    def sync(self, done: Sequence[Any]) -> None:
+    def sync(self) -> None:
         """Wait until the disk has all of it."""
-        del done  # what must come before
-        with opened(self.path) as descriptor:
+        with opened(self.target) as descriptor:
             os.fsync(descriptor)
 
 

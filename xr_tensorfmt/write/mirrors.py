@@ -7,7 +7,7 @@ of the file will see. That takes the time twice, but never more than a few chunk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -94,5 +94,5 @@ def _itself(draft: Draft) -> Draft:
     return draft
 
 
-def _nothing(draft: Draft, done: Sequence[Any]) -> None:
-    del draft, done
+def _nothing(draft: Draft) -> None:
+    del draft

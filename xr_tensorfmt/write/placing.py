@@ -38,7 +38,7 @@ def opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> int:
+def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
     """Put bytes into their places in a file that is there already.
 
     Parameters
@@ -47,16 +47,10 @@ def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> int:
         The file.
     batches : iterator of (Extents, ndarray of uint8)
         Ranges of the file, and what belongs there.
-
-    Returns
-    -------
-    int
-        Number of the file in its file system, which another file of that name does not have.
     """
     with opened(path) as descriptor:
         for extents, data in batches:
             write_extents(descriptor, extents, data)
-        return os.fstat(descriptor).st_ino
 
 
 def reserve(descriptor: int, size: int) -> None:

@@ -47,12 +47,12 @@ def save(
     target = os.path.abspath(os.path.expanduser(path))
     size = 0 if isinstance(blueprint, Survey) else blueprint.size
     # What can be refused is refused before any value is computed.
-    draft = draft_for(target, size, uuid.uuid4().hex[:8], replace=replace)
+    draft = draft_for(target, size, replace=replace)
     if isinstance(blueprint, Survey):
         write = partial(save, path=target, replace=replace, compute=True)
         return after_survey(blueprint, write, compute=compute)
     if not compute:
-        return _tasks(blueprint, draft.begin)
+        return _tasks(blueprint, draft.begin_another)
     with unchanged(path, draft.discard):
         # Not by a task, which could still run after another has failed, and leave its file behind.
         begun = partial(_begun, draft.begin())
@@ -124,9 +124,7 @@ def _begun(draft: Draft) -> Draft:
     return draft
 
 
-def _finish(
-    pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft, done: Sequence[set[int]]
-) -> None:
+def _finish(pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft) -> None:
     if mirrored:
         check_mirrored(mirrored, draft)
-    draft.finish(pieces, set().union(*done))
+    draft.finish(pieces)

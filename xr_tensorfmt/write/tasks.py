@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from errno import ESTALE
 from typing import Any, TypeVar
 
 from dask.array.optimization import optimize
@@ -48,7 +49,7 @@ class HeldBlock:
 def writing(
     cuts: Iterable[Cut],
     begin: Callable[[], File],
-    finish: Callable[[File, Sequence[Any]], None],
+    finish: Callable[[File], None],
     *,
     in_turn: bool = False,
 ) -> Delayed:
@@ -98,7 +99,7 @@ def writing(
         places[key] = _place(batch[0].blocks, batch[0].number) if in_turn else 0
     done = _turns(graph, places, token) if in_turn else list(places)
     last = f"finish-{token}"
-    graph[last] = (finish, begun, done)
+    graph[last] = (_finish, finish, begun, done)
     return _delayed(last, graph, chunked)
 
 
@@ -122,19 +123,43 @@ def _turns(graph: Graph, places: dict[Any, int], token: str) -> list[Any]:
     return [before] if places else []
 
 
-def _follow(before: set[Any] | None, done: set[Any]) -> set[Any]:
-    return done | (before or set())
+def _follow(
+    before: frozenset[Hashable] | None, written: frozenset[Hashable]
+) -> frozenset[Hashable]:
+    return written | (before or frozenset())
 
 
-def write_block(blocks: BlockGrid, number: int, values: Array, file: Writable) -> set[Any]:
-    """Write a chunk of dask."""
-    return {blocks.write(number, values, file)}
+def write_block(
+    blocks: BlockGrid, number: int, values: Array, file: Writable
+) -> frozenset[Hashable]:
+    """Write a chunk of dask; say which file took it."""
+    blocks.write(number, values, file)
+    return frozenset({file.identity})
 
 
-def write_held(batch: Sequence[HeldBlock], file: Writable) -> set[Any]:
+def write_held(batch: Sequence[HeldBlock], file: Writable) -> frozenset[Hashable]:
     """Write blocks one after the other; lazy ones are read as they are written."""
-    # Of a lazy variable a view, as the variable itself would keep what it has read.
-    return {each.blocks.write(each.number, each.variable[...].values, file) for each in batch}
+    for each in batch:
+        # Of a lazy variable a view, as the variable itself would keep what it has read.
+        each.blocks.write(each.number, each.variable[...].values, file)
+    return frozenset({file.identity})
+
+
+def _finish(
+    finish: Callable[[File], None], file: File, written: Sequence[frozenset[Hashable]]
+) -> None:
+    """Finish a file, unless it has gaps.
+
+    A cluster that loses the worker which has begun the file begins it anew, and does not write
+    again what other workers have written by then, into the first one.
+    """
+    if not frozenset().union(*written) <= {file.identity}:
+        reason = (
+            "the worker that began it was lost, and with it what others had written; compute it "
+            "again; what was there before is unchanged"
+        )
+        raise OSError(ESTALE, reason, file.target)
+    finish(file)
 
 
 def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:

@@ -6,10 +6,10 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from glob import escape, glob
 from weakref import WeakValueDictionary
 
 import dask
@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from xr_tensorfmt.sources.locate import Place
 from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
-from xr_tensorfmt.write.draft import SUFFIX, Draft, Piece
+from xr_tensorfmt.write.draft import Draft, Piece
 from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.saving import after_survey, unchanged
 from xr_tensorfmt.write.stores.segments import Contents, arranged
@@ -28,6 +28,7 @@ from xr_tensorfmt.write.stores.spool import Spool
 from xr_tensorfmt.write.stores.store import check_place, upload_to
 from xr_tensorfmt.write.stores.stream import Stream
 from xr_tensorfmt.write.stores.upload import Upload
+from xr_tensorfmt.write.targets import SUFFIX
 from xr_tensorfmt.write.tasks import writing
 
 LEAST_ROOM = 64 << 20
@@ -90,17 +91,17 @@ class Parcel:
                 f"{self.place.url}: the memory of another process is out of reach; "
                 "compute with dask's threads"
             )
-        return self._spool.begin()
+        return self._spool().begin()
 
-    def finish(self, begun: Stream | Spool, pieces: tuple[Piece, ...]) -> None:
+    def finish(self, pieces: tuple[Piece, ...], begun: Stream | Spool) -> None:
         """Make the object appear, once all chunks have come.
 
         Parameters
         ----------
-        begun : Stream or Spool
-            What has taken them.
         pieces : tuple of Piece
             What is in no chunk.
+        begun : Stream or Spool
+            What has taken the chunks.
         """
         if isinstance(begun, Stream):
             begun.finish()
@@ -114,7 +115,9 @@ class Parcel:
         stream = _RUNNING.get(self.unique)
         if stream is not None:
             stream.discard()
-        self._spool.draft.discard()
+        for path in glob(f"{escape(self._stem)}*"):
+            with suppress(OSError):
+                os.unlink(path)
         return True
 
     def _elsewhere(self) -> bool:
@@ -130,17 +133,21 @@ class Parcel:
 
     def _upload(self) -> Upload:
         size = self.contents.size
-        return upload_to(self.place, size, self.unique, replace=self.replace)
+        return upload_to(self.place, size, replace=self.replace)
 
     def _stream(self) -> Stream:
         threads = dask.config.get("num_workers", None) or CPU_COUNT
         room = max(LEAST_ROOM, CHUNKS_A_THREAD * threads * self.contents.largest_chunk)
         return Stream(self.contents, self._upload(), room, self.folder)
 
-    @property
     def _spool(self) -> Spool:
-        path = os.path.join(self.folder, f"tensorfmt-{self.unique}{SUFFIX}")
+        path = f"{self._stem}-{uuid.uuid4().hex[:8]}{SUFFIX}"
         return Spool(Draft(self.place.url, path, self.contents.size, self.replace))
+
+    @property
+    def _stem(self) -> str:
+        """How the names of its files begin, one of each computation."""
+        return os.path.join(self.folder, f"tensorfmt-{self.unique}")
 
 
 def send(
@@ -181,17 +188,10 @@ def send(
     parcel = Parcel(
         place, contents, os.path.abspath(folder), unique, os.getpid(), replace, blueprint.mirrored
     )
-    finish = partial(_finish, parcel, blueprint.pieces)
+    finish = partial(parcel.finish, blueprint.pieces)
     tasks = writing(cuts, parcel.begin, finish, in_turn=True)
     if not compute:
         return tasks
     with unchanged(place.url, parcel.discard):
         tasks.compute()  # type: ignore[no-untyped-call]
     return None
-
-
-def _finish(
-    parcel: Parcel, pieces: tuple[Piece, ...], begun: Stream | Spool, done: Sequence[Any]
-) -> None:
-    del done  # what must come before
-    parcel.finish(begun, pieces)

@@ -26,6 +26,16 @@ class Spool:
 
     draft: Draft
 
+    @property
+    def target(self) -> str:
+        """What it is to become."""
+        return self.draft.target
+
+    @property
+    def identity(self) -> str:
+        """As that of its draft."""
+        return self.draft.identity
+
     def begin(self) -> Spool:
         """Make the file; as `Draft.begin`."""
         self._check(os.path.dirname(self.draft.path))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+
 from fsspec.implementations.cached import CachingFileSystem
 
 from xr_tensorfmt.sources.locate import Place
 from xr_tensorfmt.sources.remote import of_this_process
-from xr_tensorfmt.write.draft import SUFFIX
 from xr_tensorfmt.write.stores.multipart import Multipart
 from xr_tensorfmt.write.stores.upload import (
     StreamedFile,
@@ -15,6 +16,7 @@ from xr_tensorfmt.write.stores.upload import (
     part_size,
     refuse_existing,
 )
+from xr_tensorfmt.write.targets import SUFFIX
 
 # Of these fsspec's files appear when they are closed, and never if they are not.
 _APPEARING_AT_ONCE = {"gs", "gcs", "abfs", "abfss", "az"}
@@ -50,7 +52,7 @@ def check_place(place: Place, *, replace: bool) -> None:
             refuse_existing(place.url, of_this_process(place.fs), place.path)
 
 
-def upload_to(place: Place, size: int, unique: str, *, replace: bool) -> Upload:
+def upload_to(place: Place, size: int, *, replace: bool) -> Upload:
     """How an object goes to its place.
 
     Parameters
@@ -59,8 +61,6 @@ def upload_to(place: Place, size: int, unique: str, *, replace: bool) -> Upload:
         The place.
     size : int
         Its bytes.
-    unique : str
-        What tells uploads to one place apart.
     replace : bool
         Whether it may take the place of another.
 
@@ -75,6 +75,6 @@ def upload_to(place: Place, size: int, unique: str, *, replace: bool) -> Upload:
     if hasattr(fs, "call_s3"):
         return Multipart(url, fs, path, size, part, replace=replace)
     folder, slash, name = path.rpartition("/")
-    aside = f"{folder}{slash}.{name}.{unique}{SUFFIX}"
+    aside = f"{folder}{slash}.{name}.{uuid.uuid4().hex[:8]}{SUFFIX}"
     where = path if protocols & _APPEARING_AT_ONCE else aside
     return StreamedFile(url, fs, where, path, part, replace=replace)

@@ -60,6 +60,16 @@ class Stream:
         self._changed = Condition()
         self._give_up = weakref.finalize(self, upload.discard)
 
+    @property
+    def target(self) -> str:
+        """What it is to become."""
+        return self._upload.url
+
+    @property
+    def identity(self) -> int:
+        """That of the object, which stays in its process."""
+        return id(self)
+
     def __reduce__(self) -> NoReturn:
         """Stay in this process, which has the connection."""
         raise TypeError(
