@@ -505,7 +505,7 @@ def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
 
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, monkeypatch) -> None:
-    values = np.random.default_rng(0).random((1200, 1200))
+    values = np.random.default_rng(0).random((2400, 2400))
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
     monkeypatch.setattr(symmetrychecks, "TARGET", 200_000)
@@ -517,7 +517,8 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < values.nbytes / 2
+    # Two to four MB, which depend on the chunks and threads alone.
+    assert most < values.nbytes / 6
     xr.testing.assert_identical(opened(tmp_path / "u"), ds)
 
 
