@@ -508,9 +508,9 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     values = np.random.default_rng(0).random((2400, 2400))
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
-    monkeypatch.setattr(symmetrychecks, "TARGET", 200_000)
-    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 200_000)
-    ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=200_000, io="read")
+    monkeypatch.setattr(symmetrychecks, "TARGET", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 400_000)
+    ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=400_000, io="read")
     tracemalloc.start()
     try:
         to_tens(ds, tmp_path / "u", sparse=True, symmetries="x ba")
