@@ -31,6 +31,22 @@ def test_every_float8_is_its_float32() -> None:
     np.testing.assert_array_equal(np.signbit(values), np.signbit(expected))
 
 
+@pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN()])
+def test_any_float32_is_rounded_as_by_ml_dtypes(element) -> None:
+    upper = ALL_PAIRS.astype(np.uint32)[:, np.newaxis] << 16
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234], np.uint32)
+    values = (upper | lower).view(np.float32)
+    with np.errstate(all="ignore"):
+        expected = values.astype(getattr(ml_dtypes, element.name))
+    found = element.encode(values).view(expected.dtype)
+    np.testing.assert_array_equal(found.astype("f4"), expected.astype("f4"))
+    number = ~np.isnan(values)
+    np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))
+    np.testing.assert_array_equal(
+        element.encode(values[::-3, 1::2]), element.encode(values)[::-3, 1::2]
+    )
+
+
 def test_any_byte_but_zero_is_true() -> None:
     values = Boolean().decode(ALL_BYTES)
     assert values.dtype == np.bool_

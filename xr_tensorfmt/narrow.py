@@ -13,6 +13,7 @@ from xr_tensorfmt.elements import Array, Element
 
 # numpy makes 8 bytes of each index; of this many at a time they stay in the cache.
 _BLOCK = 1 << 15
+_HALF = np.uint32(16)
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,21 @@ class BFloat16(Element):
 
     def encode(self, values: Array) -> Array:
         """Keep the upper half; NaN stays NaN."""
-        bits = np.ascontiguousarray(values).reshape(values.shape).view(np.uint32)
-        upper = (bits >> np.uint32(16)).astype(np.uint16)
-        nan = np.isnan(values)
+        bits = _bits(values)
+        upper = bits >> _HALF
         if self.rounding == "nearest":
-            # Half of the last place, or a little less where it is even; NaN must not overflow.
-            half = np.uint32(0x7FFF) + (upper & np.uint16(1))
-            upper = np.where(nan, upper, ((bits + half) >> np.uint32(16)).astype(np.uint16))
+            # Half of the last place, or a little less where it is even.
+            upper &= np.uint32(1)
+            upper += np.uint32(0x7FFF)
+            upper += bits
+            upper >>= _HALF
+        stored = np.asarray(upper).astype(self.stored)
+        nan = np.isnan(values)
         if nan.any():
+            kept = bits[nan] >> _HALF
             # Without a bit in the upper half it would be an infinity.
-            upper |= np.where(nan & (upper & np.uint16(0x7F) == 0), 0x40, 0).astype(np.uint16)
-        return upper.astype(self.stored, copy=False)
+            stored[nan] = np.where(kept & np.uint32(0x7F) == 0, kept | np.uint32(0x40), kept)
+        return stored
 
 
 @dataclass(frozen=True)
@@ -97,16 +102,11 @@ class Float8E4M3FN(Element):
 
     def encode(self, values: Array) -> Array:
         """Round to the nearest value, the even one of two; beyond 448 there is none but NaN."""
-        # From here on every value is up to 448, which has the largest of these numbers.
-        magnitudes, most = _float8_values()[:0x7F].astype(np.float64), 0x7E
-        between = (magnitudes[1:] + magnitudes[:-1]) / 2
-        magnitude = np.abs(values, dtype=np.float64).reshape(-1)
-        bits = np.searchsorted(between, magnitude, side="left")
-        tie = (bits < most) & (bits & 1 == 1) & (between[np.minimum(bits, most - 1)] == magnitude)
-        bits += tie
-        bits[~(magnitude <= 464)] = 0x7F
-        signs = np.where(np.signbit(values), 0x80, 0)
-        return (bits.reshape(values.shape) | signs).astype(np.uint8)
+        bits = _bits(values)
+        upper = bits >> _HALF
+        # No value and no middle of two needs the lower half; whether it is zero is all that counts.
+        upper |= bits.astype(np.uint16) != 0
+        return np.asarray(np.take(_float8_bits(), upper, mode="clip"))
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,28 @@ class Boolean(Element):
         """Bytes 0 and 1; a view of other bytes as bool keeps those."""
         raw: Array = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
         return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)
+
+
+def _bits(values: Array) -> NDArray[np.uint32]:
+    bits: NDArray[np.uint32] = np.ascontiguousarray(values).reshape(values.shape).view(np.uint32)
+    return bits
+
+
+@cache
+def _float8_bits() -> NDArray[np.uint8]:
+    """For each upper half of a float32 the nearest of the 256 bytes, the even one of two."""
+    upper = np.arange(1 << 16, dtype=np.uint32)
+    values = (upper << _HALF).view(np.float32)
+    # From here on every value is up to 448, which has the largest of these numbers.
+    magnitudes, most = _float8_values()[:0x7F].astype(np.float64), 0x7E
+    between = (magnitudes[1:] + magnitudes[:-1]) / 2
+    with np.errstate(invalid="ignore"):  # some kinds of NaN become another kind
+        magnitude = np.abs(values).astype(np.float64)
+    bits = np.searchsorted(between, magnitude, side="left")
+    tie = (bits < most) & (bits & 1 == 1) & (between[np.minimum(bits, most - 1)] == magnitude)
+    bits += tie
+    bits[~(magnitude <= 464)] = 0x7F
+    return (bits | upper >> 8 & 0x80).astype(np.uint8)
 
 
 @cache

@@ -9,6 +9,9 @@ import numpy as np
 
 from xr_tensorfmt.elements import Array, Element, StoredDtype
 
+# Elements that are looked at together, so that what is made of them stays in the cache.
+_BLOCK = 1 << 16
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -53,8 +56,10 @@ class Conversion:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
             self._check(values, self._kept(values, converted))
-        if isinstance(self.element.encoding, StoredDtype):
-            self._check_stored(converted)
+        if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
+            flat = np.ravel(converted, order="K")
+            for first in range(0, flat.size, _BLOCK):
+                self._check_stored(flat[first : first + _BLOCK])
         return converted
 
     def _kept(self, values: Array, converted: Array) -> Array:
@@ -72,8 +77,6 @@ class Conversion:
         return _as_finite(converted.real, values.real) & _as_finite(converted.imag, values.imag)
 
     def _check_stored(self, values: Array) -> None:
-        if values.dtype.kind != "f":
-            return
         stored = self.element.decode(self.element.encode(values))
         if self.exact:
             kept = (stored == values) | (np.isnan(stored) & np.isnan(values))

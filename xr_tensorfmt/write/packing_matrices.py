@@ -28,12 +28,13 @@ from xr_tensorfmt.write.unstored import check_unstored, on_diagonal
 def _row_batches(
     layout: Layout, rows: Rows, selection: Selection, values: Array
 ) -> Iterator[tuple[Array, Pieces]]:
-    """Some rows at a time, which stay in the cache, and the places of those that store any.
+    """Some rows at a time, whose bytes stay in the cache, and the places of those that store any.
 
     What is not stored of them is looked at first.
     """
     indices, columns = map(entry_indices, selection.entries)
-    step = max(1, BATCH // max(1, columns.size * values.itemsize))
+    bits = 1 if isinstance(layout, Bits) else 8 * values.itemsize
+    step = max(1, 8 * BATCH // max(1, columns.size * bits))
     for begin in range(0, indices.size if columns.size else 0, step):
         part, some = values[begin : begin + step], indices[begin : begin + step]
         entries = (slice(int(some[0]), int(some[-1]) + 1, 1), selection.entries[1])
