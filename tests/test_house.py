@@ -41,6 +41,7 @@ WRITE_BELOW = {
         "packing_matrices",
         "placing",
         "pycauset/container",
+        "reserving",
         "stores/segments",
         "stores/spool",
         "stores/store",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
 import stat
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ import xarray as xr
 from dask.delayed import Delayed
 
 from xr_tensorfmt import SourceChangedError, to_mag
-from xr_tensorfmt.write import placing
+from xr_tensorfmt.write import placing, reserving
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
 
 
@@ -214,7 +216,7 @@ def test_a_file_that_the_system_takes_not_leaves_the_old_one(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-@pytest.mark.parametrize("call", ["posix_fallocate", "pwrite", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["fallocate", "pwrite", "fsync", "replace"])
 def test_a_full_disk_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -225,7 +227,7 @@ def test_a_full_disk_leaves_the_old_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
+        patch.setattr(reserving if call == "fallocate" else os, call, full)
         with pytest.raises(OSError, match="No space left on device, while writing") as caught:
             to_mag(dataset(2, chunks=1), path)
     assert caught.value.errno == errno.ENOSPC
@@ -239,9 +241,53 @@ def test_a_disk_that_cannot_reserve_is_written_to_all_the_same(
     def unable(*_):
         raise OSError(errno.EOPNOTSUPP, "not here")
 
-    monkeypatch.setattr(os, "posix_fallocate", unable)
+    monkeypatch.setattr(reserving, "fallocate", unable)
     to_mag(dataset(), tmp_path / "a.mag")
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
+
+
+def test_space_is_reserved_before_it_is_written_to(tmp_path: Path) -> None:
+    size = 100 << 20
+    with (tmp_path / "a").open("wb") as file:
+        reserving.reserve(file.fileno(), size)
+        status = os.fstat(file.fileno())
+    assert status.st_size == size
+    assert status.st_blocks * 512 >= size
+
+
+def test_space_that_there_cannot_be_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        with pytest.raises(OSError, match=r"too large|No space"):
+            reserving.reserve(file.fileno(), 1 << 62)
+        assert os.fstat(file.fileno()).st_size == 0
+
+
+def test_an_empty_file_needs_no_space(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        reserving.reserve(file.fileno(), 0)
+        assert os.fstat(file.fileno()).st_size == 0
+
+
+def test_a_call_that_a_signal_interrupts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [errno.EINTR, errno.EINTR, 0]
+
+    def interrupted(*_: int) -> int:
+        ctypes.set_errno(answers[0])
+        return -bool(answers.pop(0))
+
+    monkeypatch.setattr(reserving, "_linux_fallocate", lambda: interrupted)
+    reserving.fallocate(0, 1)
+    assert not answers
+
+
+def test_elsewhere_nothing_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "other")
+    assert reserving._linux_fallocate.__wrapped__() is None
+    monkeypatch.setattr(reserving, "_linux_fallocate", lambda: None)
+    with (tmp_path / "a").open("wb") as file:
+        reserving.reserve(file.fileno(), 1 << 20)
+        status = os.fstat(file.fileno())
+    assert (status.st_size, status.st_blocks) == (1 << 20, 0)
 
 
 def test_writes_that_take_a_part_only_go_on(

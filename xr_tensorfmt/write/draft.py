@@ -14,11 +14,11 @@ from xr_tensorfmt.write.absent import check_absent
 from xr_tensorfmt.write.placing import (
     BINARY,
     opened,
-    reserve,
     sync_folder,
     write_at,
     write_batches,
 )
+from xr_tensorfmt.write.reserving import reserve
 from xr_tensorfmt.write.targets import beside, target_of
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY

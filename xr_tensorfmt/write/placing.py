@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import EINVAL, ENOTSUP, EOPNOTSUPP
 
 from xr_tensorfmt.chunks import PAGE
 from xr_tensorfmt.extents import Bytes, Extents
@@ -51,30 +50,6 @@ def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
     with opened(path) as descriptor:
         for extents, data in batches:
             write_extents(descriptor, extents, data)
-
-
-def reserve(descriptor: int, size: int) -> None:
-    """Ask the system for all the space of a file, where it can be asked.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    size : int
-        Its bytes.
-
-    Raises
-    ------
-    OSError
-        There is not so much.
-    """
-    if hasattr(os, "posix_fallocate") and size:
-        try:
-            os.posix_fallocate(descriptor, 0, size)
-        except OSError as error:
-            if error.errno not in (EINVAL, ENOTSUP, EOPNOTSUPP):
-                raise
-    os.ftruncate(descriptor, size)
 
 
 def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
