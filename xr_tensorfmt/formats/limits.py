@@ -13,6 +13,9 @@ MOST_DIMENSIONS = 31
 MOST_BYTES = 1 << 62
 """Limit on the size of a tensor; numpy counts bytes in 63 bits."""
 
+WIDEST = 16
+"""Bytes of the largest element that any value of a file becomes: a complex number."""
+
 
 def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
     """Refuse a rank that numpy cannot hold.
@@ -63,9 +66,7 @@ def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> Non
     TensorFormatError
         The tensor has more than `MOST_BYTES`.
     """
-    # A length of 0 does not excuse the others: numpy multiplies them all the same.
-    extent = prod(lengths) or prod([max(1, length) for length in lengths])
-    if extent * item > MOST_BYTES:
+    if not is_addressable(lengths, item):
         raise TensorFormatError(
             path,
             "the tensor's size",
@@ -74,3 +75,22 @@ def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> Non
             "no computer can address it; the header is damaged",
             offset=offset,
         )
+
+
+def is_addressable(lengths: Sequence[int], item: int) -> bool:
+    """Whether numpy can hold a shape.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Lengths of the axes.
+    item : int
+        Bytes of one element.
+
+    Returns
+    -------
+    bool
+    """
+    # A length of 0 does not excuse the others: numpy multiplies them all the same.
+    extent = prod(lengths) or prod([max(1, length) for length in lengths])
+    return extent * item <= MOST_BYTES

@@ -8,7 +8,7 @@ from typing import Any
 from xarray import Variable
 
 from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.formats.limits import MOST_BYTES
+from xr_tensorfmt.formats.limits import WIDEST, is_addressable
 
 
 def check_name(path: str, name: Hashable) -> None:
@@ -63,7 +63,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
             f"{path}: dask does not know how long {name!r} is; "
             "call compute_chunk_sizes() on its array first"
         )
-    if variable.nbytes > MOST_BYTES:
+    if not is_addressable(variable.shape, WIDEST):
         raise ValueError(
             f"{path}: {name!r} of shape {variable.shape} fits no computer; write a part"
         )

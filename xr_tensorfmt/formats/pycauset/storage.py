@@ -9,7 +9,7 @@ import numpy as np
 
 from xr_tensorfmt.elements import Plain, StoredDtype
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.limits import check_size
+from xr_tensorfmt.formats.limits import WIDEST, check_size
 from xr_tensorfmt.formats.pycauset.matrix import BIT, COMPLEX_FLOAT16, DATA_TYPES, DTYPES, Matrix
 from xr_tensorfmt.layouts import (
     Bits,
@@ -30,7 +30,6 @@ from xr_tensorfmt.layouts import (
 )
 
 _SQUARE = ("CAUSAL", "TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT", "SYMMETRIC", "ANTISYMMETRIC")
-_WIDEST = 16
 _HALF = "<f2"
 
 
@@ -94,7 +93,7 @@ def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     """
     _check_types(matrix, path)
     _check_shape(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), _WIDEST, matrix.fields)
+    check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.fields)
     layout, size = _layout(matrix)
     if matrix.offset + size > matrix.limit and matrix.bit_row > _WORD:
         # Unreleased containers pad rows of bits as the generations before them.

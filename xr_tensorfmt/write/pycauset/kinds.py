@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from typing import Literal
 
 import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.elements import Element, Plain
-from xr_tensorfmt.formats.limits import MOST_BYTES
 from xr_tensorfmt.formats.pycauset.matrix import BIT, DTYPES, VECTORS
 from xr_tensorfmt.lazyarray import held
 from xr_tensorfmt.narrow import Boolean
@@ -69,7 +67,6 @@ _WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 _DENSE = "DENSE_FLOAT"
 _LEAVE_OUT = "leave out matrix_type="
-_WIDEST = 16
 _OF_TWO_LENGTHS = ("DENSE_FLOAT", "INTEGER", "IDENTITY")
 
 
@@ -173,9 +170,4 @@ def _check_shape(path: str, name: str, variable: Variable) -> None:
             f"{path}: {name!r} has {variable.ndim} dimensions, and PyCauset holds vectors and "
             f"matrices; call stack(row={variable.dims[:-1]!r}, create_index=False) first, or "
             "write MAG"
-        )
-    if prod(variable.shape) * _WIDEST > MOST_BYTES:
-        raise ValueError(
-            f"{path}: {name!r} has shape {variable.shape}, which no computer can address; write a "
-            "part of it"
         )

@@ -12,7 +12,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.elements import Element, Plain
-from xr_tensorfmt.formats.limits import MOST_BYTES, MOST_DIMENSIONS
+from xr_tensorfmt.formats.limits import MOST_DIMENSIONS
 from xr_tensorfmt.formats.tens import COMPONENT
 from xr_tensorfmt.formats.tens.header import (
     NUMBERS_PER_ELEMENT,
@@ -169,8 +169,3 @@ def _check_shape(path: str, name: str, variable: Variable, rank: int) -> None:
                 f"{path}: {name!r} has {length} elements along {dim!r}, and TENS counts to "
                 f"{LONGEST}; split that dimension in two"
             )
-    if prod(max(1, length) for length in variable.shape) * 16 > MOST_BYTES:
-        raise ValueError(
-            f"{path}: {name!r} has the shape {variable.shape}, which no computer can address; "
-            "write a part of it"
-        )

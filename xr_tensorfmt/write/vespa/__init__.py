@@ -12,7 +12,6 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.formats.limits import MOST_BYTES
 from xr_tensorfmt.formats.vespa.cells import CELL_TYPES
 from xr_tensorfmt.formats.vespa.grid import repeated_block
 from xr_tensorfmt.layouts import Dense
@@ -91,8 +90,6 @@ def plan_vespa(subject: Subject) -> Blueprint:
     conversion = _conversion(subject, name, variable)
     cell_type = _CELLS[conversion.element.name]
     stored, header = named(subject, name, variable, dimensions, cell_type)
-    if header.blocks * header.block_bytes > MOST_BYTES:
-        raise ValueError(f"{subject.path}: no file holds so much of {header.type}; write a part")
     _check_attrs(subject, name, variable, dimensions)
     mapped = sorted(dimensions.labels, key=lambda dim: stored[dim].encode())
     indexed = sorted(dimensions.indexed, key=lambda dim: stored[dim].encode())
