@@ -23,6 +23,7 @@ from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
 from xr_tensorfmt.jsonvalues import array_to_json
 from xr_tensorfmt.layouts import Scattered
+from xr_tensorfmt.write import packing_matrices
 from xr_tensorfmt.write.packing import element_of
 
 RNG = np.random.default_rng(3)
@@ -219,7 +220,11 @@ def test_any_dataset_comes_back(
     if form == "dask":
         sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
         given_data = data.chunk(sizes)
-    to_pycauset(given_data, path, matrix_type=kind)
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("BATCH", "_BITS_BATCH"):
+            most = draws.draw(st.sampled_from([1, 60, getattr(packing_matrices, limit)]))
+            patch.setattr(packing_matrices, limit, most)
+        to_pycauset(given_data, path, matrix_type=kind)
     xr.testing.assert_identical(opened(path).load(), data)
     if kind is not None:
         assert facts(path, str(name))["matrix_type"] == kind

@@ -24,17 +24,20 @@ from xr_tensorfmt.selection import Selection, entry_indices
 from xr_tensorfmt.write.packing import BATCH, WHOLE, Packed, element_of, pack, raw_bytes, units
 from xr_tensorfmt.write.unstored import check_unstored, on_diagonal
 
+_BITS_BATCH = 32 << 20
+"""Bits that are packed at a time: each value is read once, so that no cache would help."""
+
 
 def _row_batches(
     layout: Layout, rows: Rows, selection: Selection, values: Array
 ) -> Iterator[tuple[Array, Pieces]]:
-    """Some rows at a time, whose bytes stay in the cache, and the places of those that store any.
+    """Some rows at a time, which stay in the cache, and the places of those that store any.
 
     What is not stored of them is looked at first.
     """
     indices, columns = map(entry_indices, selection.entries)
-    bits = 1 if isinstance(layout, Bits) else 8 * values.itemsize
-    step = max(1, 8 * BATCH // max(1, columns.size * bits))
+    most = _BITS_BATCH if isinstance(layout, Bits) else BATCH // values.itemsize
+    step = max(1, most // max(1, columns.size))
     for begin in range(0, indices.size if columns.size else 0, step):
         part, some = values[begin : begin + step], indices[begin : begin + step]
         entries = (slice(int(some[0]), int(some[-1]) + 1, 1), selection.entries[1])
