@@ -78,10 +78,14 @@ class Conversion:
 
     def _check_stored(self, values: Array) -> None:
         stored = self.element.decode(self.element.encode(values))
+        kept = stored == values if self.exact else np.isfinite(stored)
+        if kept.all():  # as nearly always; the rest takes its time
+            return
+        same_kind = np.isnan(stored) == np.isnan(values)
         if self.exact:
-            kept = (stored == values) | (np.isnan(stored) & np.isnan(values))
+            kept |= np.isnan(stored) & same_kind
         else:
-            kept = _as_finite(stored, values) & (np.isnan(stored) == np.isnan(values))
+            kept = _as_finite(stored, values) & same_kind
         self._check(values, kept)
 
     def _check(self, values: Array, kept: Any) -> None:
