@@ -5,28 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import dask.array as da
-import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from benchmark import written
 from benchmark.case import Aim, Case, Results, Section, Table
 from benchmark.machine import CORES
 
-_COLUMNS = 4096
-_ROWS = (31 << 20) // (4 * _COLUMNS)
 _MEMORY = Path("/dev/shm")  # of the system, and nothing else is as fast
 _DISK = ", disk"
 _SYNCED = ", synced"
 _LIMIT = f"pwrite of the same bytes, {CORES} threads"
 _BITS_LIMIT = f"np.packbits and pwrite, {CORES} threads"
 _BITS = "tensorfmt, PyCauset, bits"
+_LABELS = ", with labels"
 
 _INTRO = """\
 A dask array of 2 GiB of float32, in chunks of whole rows of 31 MiB, is written to each format. The
@@ -39,80 +35,9 @@ to begin after each (`posix_fadvise`), and the file is synced. Other formats lea
 the memory of the system, for it to write them out later; rows that are *synced* do that
 afterwards. zarr and netCDF write without compression.
 
-The first and the last table write into a file system in memory, so that they compare programs and
+All tables but the second write into a file system in memory, so that they compare programs and
 not the moods of a disk. The disk of this machine stalls for seconds when it has taken some GiB:
-times of the table in between scatter widely."""
-
-
-@cache
-def _block() -> NDArray[np.float32]:
-    return np.random.default_rng(0).random((_ROWS, _COLUMNS), dtype=np.float32)
-
-
-def _part(block_info: Any = None) -> NDArray[np.float32]:
-    return _block()[: block_info[None]["chunk-shape"][0]]
-
-
-def _values(rows: int) -> xr.Dataset:
-    _block()
-    full, rest = divmod(rows, _ROWS)
-    chunks = ((_ROWS,) * full + ((rest,) if rest else ()), (_COLUMNS,))
-    meta = np.empty((0, 0), np.float32)
-    array = da.map_blocks(_part, chunks=chunks, dtype=np.float32, meta=meta)
-    return xr.Dataset({"tensor": (("x", "y"), array)})
-
-
-@cache
-def _bits_block(columns: int) -> NDArray[np.bool_]:
-    return np.random.default_rng(0).random(((31 << 20) // columns, columns)) < 0.5
-
-
-def _bits(size: int) -> xr.DataArray:
-    order = int(size**0.5) // 512 * 512
-    block = _bits_block(order)
-    full, rest = divmod(order, len(block))
-    chunks = ((len(block),) * full + ((rest,) if rest else ()), (order,))
-
-    def part(block_info: Any = None) -> NDArray[np.bool_]:
-        return block[: block_info[None]["chunk-shape"][0]]
-
-    array = da.map_blocks(part, chunks=chunks, dtype=bool, meta=np.empty((0, 0), bool))
-    return xr.DataArray(array, dims=("row", "col"), name="tensor")
-
-
-def _by_hand(parts: Callable[[int], NDArray[np.uint8]], count: int, size: int, path: Path) -> None:
-    """Parts of one length, but the last, each written in its place."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    os.posix_fallocate(descriptor, 0, size)
-    step = -(-size // count)
-
-    def write(number: int) -> None:
-        raw = parts(number)[: size - number * step]
-        position = 0
-        while position < raw.size:
-            position += os.pwrite(descriptor, raw[position:].data, number * step + position)
-        os.posix_fadvise(descriptor, number * step, raw.size, os.POSIX_FADV_DONTNEED)
-
-    with ThreadPoolExecutor(CORES) as threads:
-        list(threads.map(write, range(count)))
-    os.fsync(descriptor)
-    os.close(descriptor)
-
-
-def _floats_by_hand(size: int, path: Path) -> None:
-    raw = _block().reshape(-1).view(np.uint8)
-    whole = size // raw.size * raw.size
-    _by_hand(lambda _: raw, whole // raw.size, whole, path)
-
-
-def _bits_by_hand(size: int, path: Path) -> None:
-    block = _bits_block(int(size**0.5) // 512 * 512)
-
-    def packed(_: int) -> NDArray[np.uint8]:
-        return np.packbits(block, axis=1, bitorder="little").reshape(-1)
-
-    count = block.shape[1] // len(block)
-    _by_hand(packed, count, count * block.size // 8, path)
+times of that table scatter widely."""
 
 
 def _to_tensorfmt(data: Any, path: Path) -> None:
@@ -177,22 +102,22 @@ def _in_memory(folder: Path) -> Path:
 def _floats(folder: Path, formats: Sequence[str], end: str) -> Iterator[Case]:
     size = _size(folder)
     place = folder if end else _in_memory(folder)
-    rows = size // (4 * _COLUMNS)
+    rows = size // (4 * written.COLUMNS)
     timed = partial(_timed, place)
-    by_hand = timed(".raw", lambda _, path: _floats_by_hand(size, path))
-    yield Case(_LIMIT + end, by_hand, "limit", setup=_block, times_itself=True)
+    by_hand = timed(".raw", lambda _, path: written.floats_by_hand(size, path))
+    yield Case(_LIMIT + end, by_hand, "limit", setup=written.block, times_itself=True)
     for name in formats:
         # The first dimension of a TENS file is the fastest, so that this is the same order; Vespa
         # sorts dimensions by their names.
         dims = ("y", "x") if name == "TENS" else ("x", "y")
-        setup = partial(lambda dims: _values(rows).transpose(*dims), dims)
+        setup = partial(lambda dims: written.floats(rows).transpose(*dims), dims)
         run = timed(_FORMATS[name], _to_tensorfmt)
         yield Case(f"tensorfmt, {name}{end}", run, "ours", setup=setup, times_itself=True)
     for name, (suffix, write) in _PEERS.items():
         for synced in (False, True) if end else (False,):
             run = timed(suffix, write, synced=synced)
             title = name + end + _SYNCED * synced
-            yield Case(title, run, setup=partial(_values, rows), times_itself=True)
+            yield Case(title, run, setup=partial(written.floats, rows), times_itself=True)
 
 
 _FORMATS = {"MAG": ".mag", "TENS": ".tens", "PyCauset": ".pycauset", "Vespa": ".tbf"}
@@ -206,11 +131,21 @@ _PEERS: dict[str, tuple[str, Callable[..., None]]] = {
 def _packed(folder: Path) -> Iterator[Case]:
     size = _size(folder)
     place = _in_memory(folder)
-    by_hand = _timed(place, ".raw", lambda _, path: _bits_by_hand(size, path))
-    setup = partial(_bits, size)
+    by_hand = _timed(place, ".raw", lambda _, path: written.bits_by_hand(size, path))
+    setup = partial(written.bits, size)
     yield Case(_BITS_LIMIT, by_hand, "limit", setup=setup, times_itself=True)
     run = _timed(place, ".pycauset", _to_tensorfmt)
     yield Case(_BITS, run, "ours", setup=setup, times_itself=True)
+
+
+def _labelled(folder: Path) -> Iterator[Case]:
+    rows = _size(folder) // 4 // (4 * written.BLOCK)
+    place = _in_memory(folder)
+    by_hand = _timed(place, ".raw", lambda _, path: written.labelled_by_hand(rows, path))
+    yield Case(_LIMIT + _LABELS, by_hand, "limit", setup=written.block, times_itself=True)
+    run = _timed(place, ".tbf", _to_tensorfmt)
+    setup = partial(written.labelled, rows)
+    yield Case(f"tensorfmt, Vespa{_LABELS}", run, "ours", setup=setup, times_itself=True)
 
 
 def _tables(folder: Path) -> Sequence[Table]:
@@ -230,6 +165,12 @@ def _tables(folder: Path) -> Sequence[Table]:
             "Write 2 GiB of bool from dask as bits",
             "256 MiB in the file, packed by `np.packbits` by hand.",
             tuple(_packed(folder)),
+        ),
+        Table(
+            "Write 10^6 blocks with labels",
+            "512 MiB of float32 from dask, 128 behind each label of 16 letters. The limit knows of "
+            "no labels; each must be encoded, and be unlike all others.",
+            tuple(_labelled(folder)),
         ),
     )
 
