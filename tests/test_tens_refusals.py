@@ -280,3 +280,13 @@ def test_a_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> N
 def test_stored_pairs_of_a_dense_file_do_not_exist() -> None:
     with pytest.raises(ValueError, match="stores every element"):
         load(GOOD["0.9"], sparse="stored")
+
+
+@pytest.mark.parametrize("dtype", ["<f8", "<c16", "<f4", "<i2", "u1"])
+@pytest.mark.parametrize("before", [(), (tf.symmetry("x", ""),)])
+def test_a_scalar_that_was_cut_off_is_no_letters_of_a_chunk(dtype: str, before) -> None:
+    content = tf.version_1_0(np.array(3, dtype), *before)
+    load(content)
+    for length in range(len(content) - 8):  # the last 8 are the value, and padding
+        with pytest.raises(TensorFormatError):
+            load(content[:length])

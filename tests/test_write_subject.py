@@ -46,6 +46,11 @@ NOT_WRITTEN = {
     "labels alone": (
         xr.Dataset(coords={"x": [1, 2]}).x, ValueError, "'x' labels a dimension and is no coordin"
     ),
+    "a dimension's name": (
+        xr.DataArray(np.ones((2, 3)), dims=("x", "y"), name="y"),
+        ValueError,
+        "'y' labels a dimension and is no coordinate, but would open as one; rename it",
+    ),
     "an array": (np.ones(3), TypeError, "a ndarray cannot be written; pass an xarray Dataset"),
     "a variable": (xr.Variable("x", [1]), TypeError, "a Variable cannot be written"),
     "objects": (of(np.array([None, 1]), "x"), ValueError, "'a' is object, and MAG holds only flo"),

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import Bits, Layout, Mirrored, OnlyRow, Triangle
+from xr_tensorfmt.layouts import Bits, Layout, Triangle
 from xr_tensorfmt.layouts.rows import Rows
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.validation.finding import Finding
+from xr_tensorfmt.validation.stored import stored_part
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -30,16 +31,16 @@ def check_row_padding(source: Source, layout: Layout) -> Iterator[Finding]:
     Finding
         A warning at the first row whose padding is not zero.
     """
-    if isinstance(layout, OnlyRow):
-        layout = layout.inner
-    if isinstance(layout, Mirrored):
-        layout = layout.upper
-    if isinstance(layout, Bits | Triangle):
-        yield from _check_rows(source, layout.rows)
+    stored = stored_part(layout)
+    if isinstance(stored, Bits | Triangle):
+        yield from _check_rows(source, stored.rows)
 
 
 def _check_rows(source: Source, rows: Rows) -> Iterator[Finding]:
     count, columns = rows.shape
+    begin, stop = rows.starts(np.array([0, count]))
+    if begin == stop:  # however many rows a header may claim
+        return
     for first in range(0, count, _ROWS_AT_ONCE):
         numbers = np.arange(first, min(first + _ROWS_AT_ONCE, count))
         used = np.maximum(columns - rows.firsts(numbers), 0) * rows.bits

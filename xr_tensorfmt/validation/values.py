@@ -16,6 +16,7 @@ from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.validation.finding import Finding, finding_of
+from xr_tensorfmt.validation.stored import stored_part
 
 CHUNK_BYTES = 16 << 20
 """Most bytes of values that are looked at together."""
@@ -40,17 +41,14 @@ def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]
         At most 20 for each of them.
     """
     for tensor in tensors:
-        if isinstance(tensor.layout, Labels) or _is_of_pairs(tensor.layout):
+        layout = stored_part(tensor.layout)
+        if layout is None or isinstance(layout, Labels | Pairs):
             continue
-        if isinstance(tensor.layout, Dense) and isinstance(tensor.layout.element, Boolean):
-            found = _check_truth(source, tensor, tensor.layout)
+        if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
+            found = _check_truth(source, tensor.name, layout)
         else:
-            found = _check_readable(source, tensor)
+            found = _check_readable(source, tensor.name, layout)
         yield from islice(found, MOST_OF_ONE)
-
-
-def _is_of_pairs(layout: Layout) -> bool:
-    return isinstance(getattr(layout, "inner", layout), Pairs)
 
 
 def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
@@ -68,6 +66,8 @@ def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
     Selection
     """
     shape = layout.shape
+    if 0 in shape:
+        return
     steps = layout.chunk_shape(target)
     starts = [range(0, length, max(1, step)) for length, step in zip(shape, steps, strict=True)]
     for begins in product(*starts):
@@ -102,17 +102,17 @@ def attempt(read: Callable[[], Iterable[Finding]], within: str) -> Iterator[Find
         yield finding_of(error, within)
 
 
-def _check_readable(source: Source, tensor: Tensor) -> Iterator[Finding]:
-    for selection in chunks(tensor.layout):
+def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Finding]:
+    for selection in chunks(layout):
 
         def read(selection: Selection = selection) -> Iterable[Finding]:
-            tensor.layout.read(source, selection)
+            layout.read(source, selection)
             return ()
 
-        yield from attempt(read, shortened(repr(tensor.name)))
+        yield from attempt(read, shortened(repr(name)))
 
 
-def _check_truth(source: Source, tensor: Tensor, layout: Dense) -> Iterator[Finding]:
+def _check_truth(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
     """Bytes of truth values, which are 0 and 1."""
     stored = replace(layout, element=Plain(np.dtype(np.uint8)))
     for selection in chunks(stored):
@@ -123,7 +123,7 @@ def _check_truth(source: Source, tensor: Tensor, layout: Dense) -> Iterator[Find
             yield Finding(
                 source.name,
                 layout.offset + int(index),
-                f"the values of {tensor.name!r}",
+                f"the values of {name!r}",
                 f"{np.count_nonzero(wrong)} bytes that are neither 0 nor 1, which are read as "
                 "True; write the file anew if that is what they mean",
                 "warning",

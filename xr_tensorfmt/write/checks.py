@@ -67,7 +67,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         raise ValueError(
             f"{path}: {name!r} of shape {variable.shape} fits no computer; write a part"
         )
-    if variable.dims == (name,) and not labels:
+    if name in variable.dims and not labels:
         raise ValueError(
             f"{path}: {name!r} labels a dimension and is no coordinate, but would open as one; "
             "rename it, or make it one by set_coords"

@@ -18,6 +18,7 @@ from xr_tensorfmt.formats.tens.variable_chunks import (
     DENSE_DATA,
     SYMMETRY,
     first_chunk,
+    has_magic,
     variable_chunks,
 )
 from xr_tensorfmt.layouts.pairtable import INDEX_BYTES
@@ -147,7 +148,7 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
     storage = Storage(*element_of(header, reader.source.name), header.stop)
     remaining = reader.source.size - header.stop
     fits_raw = not header.is_index_value and remaining == header.total * storage.element_bytes
-    if fits_raw and first_chunk(reader, header.stop) is None:
+    if fits_raw and _begins_at_once(reader, header.stop):
         return _without_chunk(reader, storage)
     symmetries: list[Symmetry] = []
     skipped: list[str] = []
@@ -180,6 +181,12 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
         "the file is cut off or damaged",
         offset=end,
     )
+
+
+def _begins_at_once(reader: HeaderReader, offset: int) -> bool:
+    """Whether there are values where a chunk should be, and not a chunk that was cut off."""
+    known = (DENSE_DATA, SYMMETRY, NOTE)
+    return first_chunk(reader, offset) is None and not has_magic(reader, offset, known)
 
 
 def _unpacked(reader: HeaderReader, symmetries: list[Symmetry]) -> tuple[Symmetry, ...]:

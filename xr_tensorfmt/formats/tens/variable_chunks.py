@@ -5,7 +5,7 @@ Each variable chunk begins with 8 characters and its size in 8 bytes, which coun
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xr_tensorfmt.errors import TensorFormatError
@@ -110,6 +110,26 @@ def first_chunk(reader: HeaderReader, offset: int) -> VariableChunk | None:
     if chunk is None or chunk.magic == DENSE_DATA or _has_valid_size(reader, chunk):
         return chunk
     return None
+
+
+def has_magic(reader: HeaderReader, offset: int, magics: Iterable[bytes]) -> bool:
+    """Whether a chunk begins at a byte, however little the file has of it.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    offset : int
+        Where the chunk may begin.
+    magics : iterable of bytes
+        Those of the chunks that are known.
+
+    Returns
+    -------
+    bool
+    """
+    found = reader.bytes_at(offset, min(8, reader.source.size - offset), "a chunk's magic")
+    return bool(found) and any(magic.startswith(found) for magic in magics)
 
 
 def _chunk_at(reader: HeaderReader, offset: int) -> VariableChunk | None:
