@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES
 from xr_tensorfmt import to_file
-from xr_tensorfmt.cli import main
+from xr_tensorfmt.cli import main, opening
 from xr_tensorfmt.cli.attributes import fits
 from xr_tensorfmt.cli.converting import keywords
 from xr_tensorfmt.cli.opening import open_any
@@ -554,6 +555,8 @@ def test_a_bar_is_shown_if_wanted() -> None:
 
 def test_keywords_of_writers_are_of_the_types_that_they_list() -> None:
     assert dict(keywords("mag", {"version": "1"})) == {"version": 1}
+    assert dict(keywords("pycauset", {"seed": "7"})) == {"seed": 7}
+    assert dict(keywords("pycauset", {"seed": "-7"})) == {"seed": "-7"}
 
 
 def test_a_file_may_be_converted_onto_itself() -> None:
@@ -671,7 +674,7 @@ def test_groups_are_not_left_out(store: str) -> None:
     below = xr.Dataset({"b": ("y", np.ones(2, "f4"))})
     tree = xr.DataTree.from_dict({"/": xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "/g": below})
     tree.to_netcdf(store) if store == "t.nc" else tree.to_zarr(store, consolidated=False)
-    assert "has variables in the groups /g" in failed("convert", store, "t.mag")
+    assert "has contents in the groups /g" in failed("convert", store, "t.mag")
 
 
 def test_no_name_steers_the_terminal() -> None:
@@ -707,3 +710,43 @@ def test_parts_to_drop_add_up() -> None:
     drop = ["--drop", "name,dims", "--drop", "coords"]
     done("convert", "a.tens", "b.tens", "-o", "version=0.9", *drop)
     assert opened("b.tens").tensor.dims == ("a",)
+
+
+def test_groups_are_not_left_out_where_netcdf4_alone_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    netcdf4 = pytest.importorskip("netCDF4")
+    monkeypatch.setattr(opening, "find_spec", lambda package: package != "h5netcdf" or None)
+    with netcdf4.Dataset("g.nc", "w") as root:
+        root.createGroup("notes").remark = "attributes alone"
+    assert "has contents in the groups /notes" in failed("convert", "g.nc", "t.mag")
+    xr.Dataset({"v": ("x", np.arange(3, dtype="f4"))}).to_netcdf("plain.nc")
+    done("convert", "plain.nc", "t.mag")
+    assert opened("t.mag").v.values.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("store", ["i.nc", "i.zarr"])
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_integers_do_not_become_others_beside_missing_values(store: str, dtype: str) -> None:
+    def save_integers(largest: int) -> None:
+        ds = xr.Dataset({"v": ("x", np.array([1, 99, largest], dtype))})
+        ds.v.encoding["_FillValue"] = np.array(99, dtype)[()]
+        if store == "i.zarr":
+            ds.to_zarr(store, mode="w", consolidated=False)
+        else:
+            ds.to_netcdf(store)
+
+    save_integers(2**53 + 1)
+    message = failed("convert", store, "t.tens")
+    assert f"{store}: 'v' has integers from 2**53 on beside missing values" in message
+    assert "mask_and_scale=False" in message
+    assert not Path("t.tens").exists()
+    save_integers(2**53 - 1)
+    done("convert", store, "t.tens")
+    np.testing.assert_array_equal(opened("t.tens").v.values, [1, np.nan, 2**53 - 1])
+
+
+def test_a_pipe_is_no_netcdf_file() -> None:
+    os.mkfifo("p.nc")
+    message = failed("convert", "p.nc", "t.mag")
+    assert "p.nc is no ordinary file, as a netCDF file is; copy it into one" in message

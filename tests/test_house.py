@@ -19,6 +19,7 @@ ABOVE = {
     "backend.py",
     "cli/converting.py",
     "cli/foreign.py",
+    "cli/integers.py",
     "cli/opening.py",
     "counting.py",
     "daskreads.py",

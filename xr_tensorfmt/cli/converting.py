@@ -201,7 +201,8 @@ def keywords(kind: str, options: Mapping[str, str]) -> Iterable[tuple[str, Any]]
     key : str
         A keyword of the writer.
     value : object
-        One of those that the keyword allows, if it lists them; else true or false, or the text.
+        One of those that the keyword allows, if it lists them; else a whole number where it takes
+        such, true or false, or the text.
 
     Raises
     ------
@@ -224,7 +225,8 @@ def keywords(kind: str, options: Mapping[str, str]) -> Iterable[tuple[str, Any]]
         if allowed and not matching:
             listed = ", ".join(map(str, allowed))
             raise ValueError(f"--option {key}={text}: to_{kind} knows {listed}")
-        yield key, matching[0] if matching else _SWITCHES.get(text, text)
+        number = int in get_args(hints[key]) and text.isdecimal()
+        yield key, matching[0] if matching else int(text) if number else _SWITCHES.get(text, text)
 
 
 def _literals(hint: Any) -> Iterable[Any]:

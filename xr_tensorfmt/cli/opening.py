@@ -11,6 +11,7 @@ import dask.config
 import xarray as xr
 
 from xr_tensorfmt.chunks import TARGET
+from xr_tensorfmt.cli.integers import checked_integers
 from xr_tensorfmt.cli.kinds import NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
@@ -43,25 +44,28 @@ def open_any(
         require("zarr", file)
         reach = None if storage_options is None else dict(storage_options)
         _refuse_groups(file, xr.open_groups(file, engine="zarr", storage_options=reach))
-        return xr.open_dataset(file, engine="zarr", chunks={}, storage_options=reach)
+        ds = xr.open_dataset(file, engine="zarr", chunks={}, storage_options=reach)
+        return checked_integers(ds, file)
     if kind == NETCDF:
         engine = _netcdf_engine(file)
         if engine is not None:
             _refuse_groups(file, xr.open_groups(file, engine=engine))
         # A variable of netCDF that has no chunks would be a single one.
         with dask.config.set({"array.chunk-size": TARGET}):
-            return xr.open_dataset(file, engine=engine, chunks="auto")
+            return checked_integers(xr.open_dataset(file, engine=engine, chunks="auto"), file)
     return open_tensors(file, kind, storage_options, **options)
 
 
 def _refuse_groups(file: str, groups: Mapping[str, xr.Dataset]) -> None:
     """Refuse to lose what is in groups, as only the first one becomes a tensor file."""
-    filled = [path for path, each in groups.items() if path != "/" and each.variables]
+    filled = [
+        path for path, each in groups.items() if path != "/" and (each.variables or each.attrs)
+    ]
     for each in groups.values():
         each.close()
     if filled:
         raise ValueError(
-            f"{file} has variables in the groups {shortened(', '.join(filled))}, and only those of "
+            f"{file} has contents in the groups {shortened(', '.join(filled))}, and only those of "
             "the first group are converted; open the group in xarray and write it from there"
         )
 
@@ -81,13 +85,20 @@ def open_tensors(
 
 
 def _netcdf_engine(file: str) -> str | None:
-    """h5netcdf where it can read a file, as it alone knows complex numbers; else xarray decides."""
-    if find_spec("h5netcdf") is None:
-        return None
+    """The package for a file that may have groups; for others xarray decides.
+
+    h5netcdf comes first, as it alone knows complex numbers.
+    """
     if is_url(file):
-        return "h5netcdf"
-    with open(os.path.expanduser(file), "rb") as content:
-        return "h5netcdf" if content.read(len(_HDF5)) == _HDF5 else None
+        return "h5netcdf" if find_spec("h5netcdf") else None
+    path = os.path.expanduser(file)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{file} is no ordinary file, as a netCDF file is; copy it into one")
+    with open(path, "rb") as content:
+        if content.read(len(_HDF5)) != _HDF5:
+            return None
+    packages = {"h5netcdf": "h5netcdf", "netcdf4": "netCDF4"}
+    return next((engine for engine, package in packages.items() if find_spec(package)), None)
 
 
 def require(package: str, file: str) -> None:
