@@ -643,7 +643,7 @@ def test_messages_speak_of_options_not_of_keywords(message: str, words: str) -> 
         (np.arange(3), True, True),
         (np.ones((2, 2)), False, True),
         (np.float32(1), True, True),
-        (b"raw", True, False),
+        (b"raw", False, False),
         (1j, False, False),
         ({1: 2}, False, False),
     ],

@@ -8,12 +8,34 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.cli.kinds import NETCDF
+from xr_tensorfmt.cli.naming import is_netcdf_name
 
 _INT64 = np.iinfo(np.int64)
+_FLOATS = (np.float32, np.float64)
+
+# The C library keeps these for itself, or takes them for something else.
+_RESERVED = {
+    "CLASS",
+    "DIMENSION_LIST",
+    "NAME",
+    "REFERENCE_LIST",
+    "_ARRAY_DIMENSIONS",
+    "_Codecs",
+    "_FillValue",
+    "_Format",
+    "_IsNetcdf4",
+    "_NCProperties",
+    "_Netcdf4Coordinates",
+    "_Netcdf4Dimid",
+    "_SuperblockVersion",
+    "_nc3_strict",
+    "least_significant_digit",
+}
+_RESERVED_BEGINNINGS = ("_nczarr", "_NCZARR", "_Quantize")
 
 
 def fits(kind: str, name: Any, value: Any) -> bool:
-    """Whether a format has a place for an attribute.
+    """Whether a format has a place for an attribute, and gives it back as it is.
 
     Parameters
     ----------
@@ -29,22 +51,52 @@ def fits(kind: str, name: Any, value: Any) -> bool:
     if not isinstance(name, str):
         return False
     if kind == NETCDF:
-        return bool(name) and "/" not in name and _fits_netcdf(value)
-    return _fits_json(value)
+        reserved = name in _RESERVED or name.startswith(_RESERVED_BEGINNINGS)
+        return is_netcdf_name(name) and not reserved and _fits_netcdf(value)
+    # xarray hides these in zarr, as netCDF and zarr of version 2 have them.
+    hidden = name == "_ARRAY_DIMENSIONS" or name.lower().startswith("_nc")
+    return not hidden and _fits_json(value)
 
 
 def _fits_netcdf(value: Any) -> bool:
-    """Texts, numbers, and lists of one of them."""
-    if isinstance(value, str | bytes):
-        return True
-    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
-        return True
-    if isinstance(value, list | tuple) and not all(map(_is_number, value)):
+    """Texts, numbers, and lists of several of one of them; a list of one becomes what is in it."""
+    if isinstance(value, str):
+        return is_netcdf_text(value)
+    if isinstance(value, list | tuple):
+        if len(value) < 2:
+            return False
+        if all(isinstance(each, str) for each in value):
+            return all(map(is_netcdf_text, value))
+        return all(map(_is_number, value)) and _is_exact(np.asarray(value), value)
+    if isinstance(value, np.ndarray):
+        return value.ndim < 2 and (value.ndim == 0 or value.size > 1) and _holds_numbers(value)
+    return _is_number(value)
+
+
+def is_netcdf_text(text: str) -> bool:
+    """Whether netCDF can hold a text, which ends there at the first NUL.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    bool
+    """
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _is_exact(array: np.ndarray[Any, Any], values: Any) -> bool:
+    """Whether an array has the very numbers of a list, which may mix integers with others."""
+    if not _holds_numbers(array):
         return False
-    if not isinstance(value, list | tuple | np.ndarray) and not _is_number(value):
-        return False
-    array = np.asarray(value)
-    return array.ndim < 2 and array.size > 0 and array.dtype.kind in "iuf"
+    return all(a == b or (a != a and b != b) for a, b in zip(array.tolist(), values, strict=True))
+
+
+def _holds_numbers(array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind in "iu" or array.dtype in _FLOATS
 
 
 def _is_number(value: Any) -> bool:
@@ -52,7 +104,7 @@ def _is_number(value: Any) -> bool:
         return False
     if isinstance(value, int):
         return bool(_INT64.min <= value <= _INT64.max)
-    return isinstance(value, float | np.integer | np.floating)
+    return isinstance(value, float | np.integer | np.float32)
 
 
 def _fits_json(value: Any) -> bool:

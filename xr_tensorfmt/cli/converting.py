@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import xarray as xr
 from dask.diagnostics.progress import ProgressBar
 
-from xr_tensorfmt.cli.foreign import write_foreign
+from xr_tensorfmt.cli.apart import check_apart
+from xr_tensorfmt.cli.foreign import Foreign
 from xr_tensorfmt.cli.kinds import FOREIGN, KINDS, NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.cli.opening import open_any, reduced
 from xr_tensorfmt.cli.options import reaching
@@ -83,6 +84,8 @@ class Conversion:
             Whether to show a bar.
         """
         kind = self.to or _kind_to_write(self.target)
+        from_store = (self.from_ or foreign_kind(self.source)) == ZARR
+        check_apart(self.source, self.target, from_store=from_store, to_store=kind == ZARR)
         with self._opened() as opened:
             ds = reduced(
                 opened, self.source, variable=self.variable, dims=self.dims, name=self.name
@@ -140,15 +143,9 @@ class Conversion:
     def _write_foreign(self, ds: xr.Dataset, kind: str, dtypes: Mapping[str, str]) -> None:
         if self.options:
             raise ValueError(f"--option is for tensor files, and {self.target} is {kind}")
-        write_foreign(
-            ds,
-            self.target,
-            kind,
-            overwrite=self.overwrite,
-            drop=self.drop,
-            dtypes=dtypes,
-            storage_options=reaching(self.target, self.storage_options),
-        )
+        reach = reaching(self.target, self.storage_options)
+        file = Foreign(self.target, kind, self.source, self.overwrite, reach)
+        file.write(ds, drop=self.drop, dtypes=dtypes)
         self._note_dtypes(ds, dtypes)
 
     def _note_dtypes(self, ds: xr.Dataset, dtypes: Mapping[str, str]) -> None:

@@ -1,188 +1,110 @@
-"""Writing zarr stores and netCDF files: what they can hold, and a name when they are complete."""
+"""Writing zarr stores and netCDF files."""
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.cli.attributes import fits
-from xr_tensorfmt.cli.kinds import NETCDF, ZARR
+from xr_tensorfmt.cli.ending import threads_that_end
+from xr_tensorfmt.cli.fitting import converted, fitting
+from xr_tensorfmt.cli.folder import ROOTS, no_store, write_folder
+from xr_tensorfmt.cli.kinds import NETCDF
+from xr_tensorfmt.cli.netcdf import write_netcdf
 from xr_tensorfmt.cli.opening import require
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.write.absent import check_absent
-from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.draft import Piece, draft_for
-from xr_tensorfmt.write.targets import beside
-
-_TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
-_ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
+from xr_tensorfmt.cli.troubles import said_of
+from xr_tensorfmt.sources.locate import Place
+from xr_tensorfmt.write.absent import exists_already
+from xr_tensorfmt.write.destination import destination
 
 
-def write_foreign(
-    ds: xr.Dataset,
-    path: str,
-    kind: str,
-    *,
-    overwrite: bool,
-    drop: Collection[str],
-    dtypes: Mapping[str, str],
-    storage_options: dict[str, Any] | None,
-) -> None:
-    """Write a Dataset in chunks to zarr or netCDF.
+@dataclass(frozen=True)
+class Foreign:
+    """A zarr store or a netCDF file that is to be written.
 
     Parameters
     ----------
-    ds : Dataset
-        What to write.
     path : str
-        Where to.
+        Where to; a path or a URL.
     kind : {"zarr", "netcdf"}
         As what.
+    source : str
+        What it is made of, for errors.
     overwrite : bool
         Whether it may take the place of what is there.
-    drop : collection of str
-        What may be left out: of its words only attrs means something here.
-    dtypes : mapping of str to str
-        What variables are rounded to.
-    storage_options : dict or None
+    storage_options : mapping or None
         How to reach a URL.
-
-    Raises
-    ------
-    ValueError, OSError
-        Something cannot be held, or the system refuses.
     """
-    ds = _fitting(_converted(ds, path, kind, dtypes), path, kind, drop).drop_encoding()
-    if kind == NETCDF:
-        _write_netcdf(ds, path, overwrite)
-    elif is_url(path):
-        require("zarr", path)
-        ds.to_zarr(path, mode="w" if overwrite else "w-", storage_options=storage_options)
-    else:
-        require("zarr", path)
-        _in_place(path, overwrite, partial(ds.to_zarr, mode="w-"))
 
+    path: str
+    kind: str
+    source: str
+    overwrite: bool
+    storage_options: Mapping[str, Any] | None
 
-def _converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) -> xr.Dataset:
-    """Round to the dtypes that are wanted; integers never become others."""
-    for name, dtype in dtypes.items():
-        element = Plain(_dtype(dtype, path, kind))
-        apply = Conversion(name, element, exact=False).apply
-        values = ds[name].chunk().data.map_blocks(apply, dtype=element.dtype)
-        ds = ds.assign({name: (ds[name].dims, values, ds[name].attrs)})
-    return ds
+    def write(self, ds: xr.Dataset, *, drop: Collection[str], dtypes: Mapping[str, str]) -> None:
+        """Write a Dataset in chunks.
 
+        Parameters
+        ----------
+        ds : Dataset
+            What to write.
+        drop : collection of str
+            What may be left out: of its words only attrs means something here.
+        dtypes : mapping of str to str
+            What variables are rounded to.
 
-def _dtype(name: str, path: str, kind: str) -> np.dtype[Any]:
-    """A dtype of numpy's own, whatever other packages have added to them."""
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.kind not in "biufc":
-        raise ValueError(f"{path}: {_TITLES[kind]} holds no {name}; give a dtype of numpy")
-    return dtype
+        Raises
+        ------
+        ValueError, OSError
+            Something cannot be held, or the system refuses.
+        """
+        place = destination(self.path, self.storage_options, None)
+        with said_of(self.path, self.source, "nothing is written"):
+            ds = converted(ds, self.path, self.kind, dtypes)
+            ds = fitting(ds, self.path, self.kind, drop).drop_encoding()
+        with threads_that_end():
+            if isinstance(place, Place):
+                self._write_behind_url(ds, place)
+            else:
+                self._write_here(ds, os.path.abspath(os.path.expanduser(place)))
 
+    def _write_here(self, ds: xr.Dataset, path: str) -> None:
+        if self.kind == NETCDF:
+            write_netcdf(ds, path, self.source, overwrite=self.overwrite)
+            return
+        require("zarr", self.path)
+        # -0.0 equals the fill value, and zarr leaves out chunks of nothing else.
+        write = partial(ds.to_zarr, mode="w-", write_empty_chunks=True)
+        write_folder(path, self.source, write, overwrite=self.overwrite)
 
-def _fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.Dataset:
-    """The same without the attributes that must be left out, if that is allowed."""
-    ds = ds.copy()
-    ds.attrs = _kept(ds.attrs, "the Dataset", path, kind, drop)
-    for name, variable in ds.variables.items():
-        _check_variable(name, variable.dtype, path, kind)
-        variable.attrs = _kept(variable.attrs, repr(name), path, kind, drop)
-    return ds
+    def _write_behind_url(self, ds: xr.Dataset, place: Place) -> None:
+        if self.kind == NETCDF:
+            raise ValueError(
+                f"{self.path}: netCDF is written to local paths alone; convert to zarr there"
+            )
+        require("zarr", self.path)
+        with said_of(self.path, self.source, "nothing is written"):
+            self._check_free(place)
+        with said_of(self.path, self.source, "what is there now is in part; remove it"):
+            ds.to_zarr(
+                self.path,
+                mode="w" if self.overwrite else "w-",
+                storage_options=None
+                if self.storage_options is None
+                else dict(self.storage_options),
+                write_empty_chunks=True,
+            )
 
-
-def _check_variable(name: Any, dtype: np.dtype[Any], path: str, kind: str) -> None:
-    if not _can_be_named(name):
-        # zarr would make groups of some, which no one reads back.
-        raise ValueError(
-            f"{path}: {name!r} cannot be the name of a variable of {_TITLES[kind]}; convert to "
-            "MAG, or choose it by --variable and rename it by --name"
-        )
-    if kind == NETCDF and dtype == np.float16:
-        raise ValueError(
-            f"{path}: {name!r} is float16, which netCDF lacks; convert to zarr, or pass "
-            f"--dtype '{name}=float32'"
-        )
-
-
-def _can_be_named(name: Any) -> bool:
-    """Whether a name can be that of one file in a folder, and of no group."""
-    reserved = name in (".", "..", "zarr.json") or str(name).startswith((".z", "__"))
-    return bool(name) and not reserved and not {"/", "\\", "\0"} & set(name)
-
-
-def _kept(
-    attrs: Mapping[Any, Any], owner: str, path: str, kind: str, drop: Collection[str]
-) -> dict[Any, Any]:
-    kept = {name: value for name, value in attrs.items() if fits(kind, name, value)}
-    lost = next((name for name in attrs if name not in kept), None)
-    if lost is not None and "attrs" not in drop:
-        value = attrs[lost]
-        elsewhere = "convert to zarr, or " if kind == NETCDF and fits(ZARR, lost, value) else ""
-        raise ValueError(
-            f"{path}: {_TITLES[kind]} has no place for the attribute {lost!r} of {owner}, which is "
-            f"{shortened(repr(value), 60)}; {elsewhere}pass --drop attrs to leave such out"
-        )
-    return kept
-
-
-def _write_netcdf(ds: xr.Dataset, path: str, overwrite: bool) -> None:
-    if is_url(path):
-        raise ValueError(f"{path}: netCDF is written to local paths alone; convert to zarr there")
-    is_complex = any(each.dtype.kind == "c" for each in ds.variables.values())
-    engine: Literal["netcdf4", "h5netcdf"] = "netcdf4"
-    if is_complex or not find_spec("netCDF4"):
-        require("h5netcdf", path)
-        engine = "h5netcdf"
-    draft = draft_for(os.path.abspath(path), 0, replace=overwrite)
-    try:
-        ds.to_netcdf(draft.path, engine=engine)
-        draft.finish([Piece(0, b"")])
-    except BaseException:
-        draft.discard()
-        raise
-
-
-def _in_place(path: str, overwrite: bool, write: Callable[[str], object]) -> None:
-    """Write a folder under another name beside its own, which it takes when it is complete."""
-    target = os.path.realpath(os.path.abspath(path))
-    folder = os.path.dirname(target)
-    if not overwrite:
-        check_absent(target)
-    elif os.path.lexists(target) and not _is_store(target):
-        raise FileExistsError(f"{path} is there and no zarr store, so that it is not replaced")
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
-    draft = beside(target)
-    try:
-        write(draft)
-        _publish(draft, target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _is_store(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, root)) for root in _ROOTS)
-
-
-def _publish(draft: str, target: str) -> None:
-    """A folder cannot take the place of another at once: for a moment there is none."""
-    if not os.path.lexists(target):
-        os.rename(draft, target)
-        return
-    old = f"{draft}.old"
-    os.rename(target, old)
-    os.rename(draft, target)
-    shutil.rmtree(old)
+    def _check_free(self, place: Place) -> None:
+        place.fs.invalidate_cache()
+        if not place.fs.exists(place.path):
+            return
+        if not self.overwrite:
+            raise exists_already(self.path)
+        if not any(place.fs.exists(f"{place.path.rstrip('/')}/{root}") for root in ROOTS):
+            raise no_store(self.path)

@@ -149,3 +149,20 @@ def is_numeric(dtype: Any) -> bool:
     if not isinstance(dtype, np.dtype):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))
+
+
+def is_convertible(dtype: Any, other: np.dtype[Any]) -> bool:
+    """Whether values can become those of another dtype, without losing a part of each.
+
+    Parameters
+    ----------
+    dtype : dtype
+        As of `is_numeric`.
+    other : dtype
+        That of an element.
+
+    Returns
+    -------
+    bool
+    """
+    return is_numeric(dtype) and (dtype.kind != "c" or other.kind == "c")

@@ -12,7 +12,12 @@ from xr_tensorfmt.elements import Element, StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
 from xr_tensorfmt.write.checks import check_encoding, check_name, check_variable
-from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.write.conversion import (
+    Conversion,
+    dtype_name,
+    is_convertible,
+    is_numeric,
+)
 
 Part = Literal["name", "dims", "coords", "attrs"]
 """What a user can give leave to lose."""
@@ -122,9 +127,7 @@ class Subject:
         element = elements.get(wanted)
         if element is None:
             raise self._no_such_dtype(name, variable, wanted, elements)
-        if not is_numeric(variable.dtype) or (
-            variable.dtype.kind == "c" and element.dtype.kind != "c"
-        ):
+        if not is_convertible(variable.dtype, element.dtype):
             raise self._no_such_dtype(name, variable, variable.dtype.name, elements)
         return Conversion(name, element, exact)
 

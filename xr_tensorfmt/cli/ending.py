@@ -1,0 +1,36 @@
+"""Computing so that no thread of a computation outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import dask.config
+import dask.threaded
+from dask.system import CPU_COUNT
+
+
+def threads_that_end() -> AbstractContextManager[Any]:
+    """Let dask compute in threads that have ended when it returns or raises.
+
+    Its own threads go on after an error: they would write chunks into a file or a folder that is
+    closed and removed by then, and so make it anew.
+
+    Returns
+    -------
+    context manager
+    """
+    context: AbstractContextManager[Any] = dask.config.set(scheduler=_get)
+    return context
+
+
+def _get(graph: Mapping[Any, Any], keys: Any, **options: Any) -> Any:
+    count = options.pop("num_workers", None) or dask.config.get("num_workers", None) or CPU_COUNT
+    options.pop("pool", None)
+    pool = ThreadPoolExecutor(count)
+    try:
+        return dask.threaded.get(graph, keys, pool=pool, **options)
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,55 @@
+"""What goes wrong in the libraries that write zarr and netCDF, said of the file that is written."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xr_tensorfmt.errors import TensorFormatError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def said_of(path: str, source: str, outcome: str, *, draft: str = "") -> Iterator[None]:
+    """Let errors begin with the file, and end with what has become of it.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    source : str
+        What it is made of.
+    outcome : str
+        What is there now.
+    draft : str
+        What the libraries call it.
+
+    Yields
+    ------
+    None
+    """
+    try:
+        yield
+    except TensorFormatError:
+        raise  # they are of another file, and say so
+    except Exception as error:
+        text = _text(error, draft)
+        if text.startswith(path) or getattr(error, "filename", None) == path:
+            raise
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"{path}: {text}, while it was made of {source}; {outcome}") from error
+
+
+def _text(error: Exception, draft: str) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+        if error.filename and not (draft and str(error.filename).startswith(draft)):
+            text = f"{error.filename}: {text}"
+    elif not text or isinstance(error, KeyError | NotImplementedError):
+        text = f"{type(error).__name__} {text}".rstrip()
+    full = getattr(error, "errno", None) in _FULL or "HDF error" in text
+    hint = " (the disk may be full)" if full else ""
+    return (text.replace(draft, "it") if draft else text).rstrip(".;") + hint
