@@ -21,7 +21,6 @@ _RESERVED = {
     "REFERENCE_LIST",
     "_ARRAY_DIMENSIONS",
     "_Codecs",
-    "_FillValue",
     "_Format",
     "_IsNetcdf4",
     "_NCProperties",
@@ -52,7 +51,9 @@ def fits(kind: str, name: Any, value: Any) -> bool:
         return False
     if kind == NETCDF:
         reserved = name in _RESERVED or name.startswith(_RESERVED_BEGINNINGS)
-        return is_netcdf_name(name) and not reserved and _fits_netcdf(value)
+        numeric = name in ("_FillValue", "missing_value")  # texts would become bytes
+        plain = is_netcdf_name(name) and not reserved and not (numeric and isinstance(value, str))
+        return plain and _fits_netcdf(value)
     # xarray hides these in zarr, as netCDF and zarr of version 2 have them.
     hidden = name == "_ARRAY_DIMENSIONS" or name.lower().startswith("_nc")
     return not hidden and _fits_json(value)

@@ -18,6 +18,7 @@ from xr_tensorfmt.cli.foreign import Foreign
 from xr_tensorfmt.cli.kinds import FOREIGN, KINDS, NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.cli.opening import open_any, reduced
 from xr_tensorfmt.cli.options import reaching
+from xr_tensorfmt.cli.troubles import said_of
 from xr_tensorfmt.elements import StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.write.anyformat import SUFFIXES, WRITERS, to_file
@@ -123,16 +124,18 @@ class Conversion:
         return found
 
     def _write(self, ds: xr.Dataset, kind: Any, dtypes: Mapping[str, str]) -> None:
-        to_file(
-            ds,
-            self.target,
-            kind,
-            mode="w" if self.overwrite else "x",
-            encoding={name: {"dtype": dtype} for name, dtype in dtypes.items()},
-            drop=self.drop,
-            storage_options=reaching(self.target, self.storage_options),
-            **{**self._as_pairs(ds, kind), **dict(keywords(kind, self.options))},
-        )
+        options = {**self._as_pairs(ds, kind), **dict(keywords(kind, self.options))}
+        with said_of(self.target, self.source, "what was there before is unchanged"):
+            to_file(
+                ds,
+                self.target,
+                kind,
+                mode="w" if self.overwrite else "x",
+                encoding={name: {"dtype": dtype} for name, dtype in dtypes.items()},
+                drop=self.drop,
+                storage_options=reaching(self.target, self.storage_options),
+                **options,
+            )
 
     def _as_pairs(self, ds: xr.Dataset, kind: Any) -> dict[str, Any]:
         """Pairs of index and value stay such, unless options say what becomes of them."""

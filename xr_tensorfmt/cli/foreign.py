@@ -71,7 +71,7 @@ class Foreign:
             if isinstance(place, Place):
                 self._write_behind_url(ds, place)
             else:
-                self._write_here(ds, os.path.abspath(os.path.expanduser(place)))
+                self._write_here(ds, os.path.expanduser(place))
 
     def _write_here(self, ds: xr.Dataset, path: str) -> None:
         if self.kind == NETCDF:
@@ -90,7 +90,7 @@ class Foreign:
         require("zarr", self.path)
         with said_of(self.path, self.source, "nothing is written"):
             self._check_free(place)
-        with said_of(self.path, self.source, "what is there now is in part; remove it"):
+        with said_of(self.path, self.source, "what is there now may be in part"):
             ds.to_zarr(
                 self.path,
                 mode="w" if self.overwrite else "w-",

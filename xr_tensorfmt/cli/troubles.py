@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def said_of(path: str, source: str, outcome: str, *, draft: str = "") -> Iterator[None]:
-    """Let errors begin with the file, and end with what has become of it.
+    """Let errors begin with the file, and end with what has become of it, unless they name a file.
 
     Parameters
     ----------
@@ -36,10 +37,11 @@ def said_of(path: str, source: str, outcome: str, *, draft: str = "") -> Iterato
         raise  # they are of another file, and say so
     except Exception as error:
         text = _text(error, draft)
-        if text.startswith(path) or getattr(error, "filename", None) == path:
+        named = (os.path.basename(each.rstrip("/")) for each in (path, source))
+        if outcome in text or any(each in text for each in named):
             raise
         kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"{path}: {text}, while it was made of {source}; {outcome}") from error
+        raise kind(f"{path} (from {source}): {text}; {outcome}") from error
 
 
 def _text(error: Exception, draft: str) -> str:
