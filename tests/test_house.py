@@ -25,6 +25,7 @@ ABOVE = {
     "cli/netcdf.py",
     "cli/integers.py",
     "cli/opening.py",
+    "cli/rounding.py",
     "counting.py",
     "daskreads.py",
     "dataset.py",

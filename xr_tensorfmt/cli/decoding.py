@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xr_tensorfmt.cli.kinds import NETCDF
+
 Entry = tuple[Hashable | None, Hashable, Any]
 """Which variable, or None for the Dataset; the name of an attribute, and its value."""
 
 
-def misread(ds: xr.Dataset) -> Iterator[Entry]:
+def misread(ds: xr.Dataset, kind: str) -> Iterator[Entry]:
     """Find attributes that change what is read back, or are not among the attributes then.
 
     xarray itself is asked, with a single element of each variable: ``scale_factor`` is such an
@@ -25,6 +27,8 @@ def misread(ds: xr.Dataset) -> Iterator[Entry]:
     ----------
     ds : Dataset
         What is to be written.
+    kind : {"zarr", "netcdf"}
+        As what.
 
     Yields
     ------
@@ -34,14 +38,14 @@ def misread(ds: xr.Dataset) -> Iterator[Entry]:
     entries = [*_entries(None, ds.attrs)]
     for name, variable in ds.variables.items():
         entries += _entries(name, variable.attrs)
-    whole = _Skeleton(ds)
+    whole = _Skeleton(ds, kind)
     if not entries or whole.keeps(entries):
         return
     kept: list[Entry] = []
     # A look at one variable alone takes less time, and finds nearly all.
     for owner, own in groupby(entries, lambda entry: entry[0]):
         alone: list[Entry] = []
-        yield from _Skeleton(ds, () if owner is None else (owner,)).lost(alone, list(own))
+        yield from _Skeleton(ds, kind, () if owner is None else (owner,)).lost(alone, list(own))
         kept += alone
     yield from whole.lost([], kept)
 
@@ -54,7 +58,8 @@ def _entries(owner: Hashable | None, attrs: Any) -> Iterator[Entry]:
 class _Skeleton:
     """A Dataset of one element per variable."""
 
-    def __init__(self, ds: xr.Dataset, names: Sequence[Hashable] | None = None) -> None:
+    def __init__(self, ds: xr.Dataset, kind: str, names: Sequence[Hashable] | None = None) -> None:
+        self._kind = kind
         bones = {
             name: (each.dims, _element(each))
             for name, each in ds.variables.items()
@@ -63,7 +68,7 @@ class _Skeleton:
         coords = {name: bone for name, bone in bones.items() if name in ds.coords}
         plain = {name: bone for name, bone in bones.items() if name not in coords}
         self._bare = xr.Dataset(plain, coords)
-        self._dtypes = _dtypes(_read_back(self._bare))
+        self._dtypes = _dtypes(_read_back(self._bare, kind))
 
     def keeps(self, entries: Sequence[Entry]) -> bool:
         """Whether attributes, and the dtypes beside them, are read as they are written."""
@@ -75,14 +80,14 @@ class _Skeleton:
         for name, variable in ds.variables.items():
             variable.attrs = wanted.get(name, {})
         try:
-            back = _read_back(ds)
+            back = _read_back(ds, self._kind)
         except Exception:  # noqa: BLE001  # whatever xarray raises, no one could open the file
             return False
         return (
             _dtypes(back) == self._dtypes
             and set(back.coords) == set(ds.coords)
-            and _same(back.attrs, ds.attrs)
-            and all(_same(back[name].attrs, ds[name].attrs) for name in ds.variables)
+            and _same(back.attrs, wanted.get(None, {}))
+            and all(_same(each.attrs, wanted.get(k, {})) for k, each in back.variables.items())
         )
 
     def lost(self, base: list[Entry], entries: Sequence[Entry]) -> Iterator[Entry]:
@@ -104,11 +109,15 @@ def _element(variable: xr.Variable) -> Any:
     return np.zeros(shape, variable.dtype)
 
 
-def _read_back(ds: xr.Dataset) -> xr.Dataset:
+def _read_back(ds: xr.Dataset, kind: str) -> xr.Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         variables, attrs = xr.conventions.encode_dataset_coordinates(ds)
-        variables, attrs = xr.conventions.cf_encoder(variables, attrs)
+        if kind == NETCDF:
+            variables, attrs = xr.conventions.cf_encoder(variables, attrs)
+        else:
+            encode = xr.conventions.encode_cf_variable
+            variables = {name: encode(each, name=name) for name, each in variables.items()}
         return xr.decode_cf(xr.Dataset(variables, attrs=attrs))
 
 

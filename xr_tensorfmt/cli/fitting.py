@@ -1,8 +1,8 @@
-"""What zarr and netCDF can hold of a Dataset: dtypes, names, labels and attributes."""
+"""What zarr and netCDF can hold of a Dataset: names, labels and attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable
 from functools import partial
 from typing import Any
 
@@ -11,46 +11,11 @@ import xarray as xr
 
 from xr_tensorfmt.cli.attributes import fits, is_netcdf_text
 from xr_tensorfmt.cli.decoding import Entry, misread
-from xr_tensorfmt.cli.kinds import NETCDF, ZARR
+from xr_tensorfmt.cli.kinds import NETCDF, TITLES, ZARR
 from xr_tensorfmt.cli.naming import can_be_named, is_netcdf_name
-from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.cli.rounding import mapped
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.write.checks import check_name, check_variable
-from xr_tensorfmt.write.conversion import Conversion, is_convertible
-
-_TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
-
-
-def converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) -> xr.Dataset:
-    """Round to the dtypes that are wanted; integers never become others.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What is to be written.
-    path : str
-        Where to, for errors.
-    kind : {"zarr", "netcdf"}
-        As what.
-    dtypes : mapping of str to str
-        What variables are rounded to.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        There is no such dtype, or values cannot become of it.
-    """
-    for name, wanted in dtypes.items():
-        dtype = _dtype(wanted, path, kind)
-        _check_convertible(name, ds[name].dtype, dtype, path)
-        apply = Conversion(name, Plain(dtype), exact=False).apply
-        values = _mapped(ds[name].variable, apply, dtype)
-        ds = ds.assign({name: (ds[name].dims, values, ds[name].attrs)})
-    return ds
 
 
 def fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.Dataset:
@@ -87,42 +52,10 @@ def fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.D
         for attr, value in tuple(attrs.items()):
             if not fits(kind, attr, value):
                 left_out(attrs, (owner, attr, value))
-    for entry in misread(ds):
+    for entry in misread(ds, kind):
         attrs = ds.attrs if entry[0] is None else ds.variables[entry[0]].attrs
         left_out(attrs, entry, "xarray would take it for a part of how values are encoded; ")
     return _with_checked_labels(ds, path) if kind == NETCDF else ds
-
-
-def _mapped(variable: xr.Variable, apply: Callable[[Any], Any], dtype: np.dtype[Any]) -> Any:
-    """Values of which a function has made others: those of an index now, others when computed."""
-    if variable.chunks is None:
-        return apply(variable.values)
-    return variable.data.map_blocks(apply, dtype=dtype)
-
-
-def _dtype(name: str, path: str, kind: str) -> np.dtype[Any]:
-    """A dtype of numpy's own, whatever other packages have added to them."""
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.kind not in "biufc":
-        raise ValueError(f"{path}: {_TITLES[kind]} holds no {name}; give a dtype of numpy")
-    return dtype
-
-
-def _check_convertible(name: str, dtype: Any, wanted: np.dtype[Any], path: str) -> None:
-    if is_convertible(dtype, wanted):
-        return
-    if getattr(dtype, "kind", "") == "c":
-        raise ValueError(
-            f"{path}: {name!r} is {dtype}, and {wanted} has no place for imaginary parts; make the "
-            "real and the imaginary part variables of their own, or choose a complex dtype"
-        )
-    raise ValueError(
-        f"{path}: {name!r} is {dtype}, which holds no numbers that could become {wanted}; leave "
-        "out --dtype for it"
-    )
 
 
 def _check_dim(name: Hashable, path: str, kind: str) -> None:
@@ -142,7 +75,7 @@ def _check_variable(
     if not can_be_named(kind, name):
         # zarr would make groups of some, which no one reads back.
         raise ValueError(
-            f"{path}: {shortened(repr(name))} cannot be the name of a variable of {_TITLES[kind]}; "
+            f"{path}: {shortened(repr(name))} cannot be the name of a variable of {TITLES[kind]}; "
             "convert to MAG, or choose it by --variable and rename it by --name"
         )
     if name in ds.coords and name not in ds.dims and len(str(name).split()) > 1:
@@ -167,7 +100,7 @@ def _leave_out(
     whose = "the Dataset" if owner is None else repr(owner)
     elsewhere = "convert to zarr, or " if not why and fits(ZARR, attr, value) else ""
     raise ValueError(
-        f"{path}: {_TITLES[kind]} has no place for the attribute {shortened(repr(attr))} of "
+        f"{path}: {TITLES[kind]} has no place for the attribute {shortened(repr(attr))} of "
         f"{whose}, which is {shortened(repr(value), 60)}; {why}{elsewhere}pass --drop attrs to "
         "leave such out"
     )
@@ -180,7 +113,7 @@ def _with_checked_labels(ds: xr.Dataset, path: str) -> xr.Dataset:
         if not isinstance(each.dtype, np.dtype) or each.dtype.kind in "OUT"
     }
     for name, each in texts.items():
-        checked = _mapped(each, partial(_check_labels, name=name, path=path), each.dtype)
+        checked = mapped(each, partial(_check_labels, name=name, path=path), each.dtype)
         if each.chunks is not None:
             ds = ds.assign({name: (each.dims, checked, each.attrs)})
     return ds

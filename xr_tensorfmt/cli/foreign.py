@@ -11,11 +11,12 @@ from typing import Any
 import xarray as xr
 
 from xr_tensorfmt.cli.ending import threads_that_end
-from xr_tensorfmt.cli.fitting import converted, fitting
+from xr_tensorfmt.cli.fitting import fitting
 from xr_tensorfmt.cli.folder import ROOTS, no_store, write_folder
 from xr_tensorfmt.cli.kinds import NETCDF
 from xr_tensorfmt.cli.netcdf import write_netcdf
 from xr_tensorfmt.cli.opening import require
+from xr_tensorfmt.cli.rounding import converted
 from xr_tensorfmt.cli.troubles import said_of
 from xr_tensorfmt.sources.locate import Place
 from xr_tensorfmt.write.absent import exists_already

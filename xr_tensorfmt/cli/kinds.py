@@ -9,6 +9,9 @@ from xr_tensorfmt.cli.options import FAMILIES
 ZARR, NETCDF = "zarr", "netcdf"
 KINDS = (*FAMILIES, ZARR, NETCDF)
 
+TITLES = {ZARR: "zarr", NETCDF: "netCDF"}
+"""What their makers call them."""
+
 FOREIGN = {
     ".zarr": ZARR,
     ".nc": NETCDF,
