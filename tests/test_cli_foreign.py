@@ -153,15 +153,16 @@ def test_a_folder_behind_a_url_that_is_no_store_is_never_replaced(memory: Any) -
 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something when a store is written and has not its name yet."""
-    to_zarr = xr.Dataset.to_zarr
+    """Do something when all is written and has not its name yet."""
+    for name in ("to_zarr", "to_netcdf"):
+        write = getattr(xr.Dataset, name)
 
-    def writing(ds: xr.Dataset, *arguments: Any, **keywords: Any) -> Any:
-        result = to_zarr(ds, *arguments, **keywords)  # type: ignore[call-overload]
-        act()
-        return result
+        def writing(*arguments: Any, write: Any = write, **keywords: Any) -> Any:
+            result = write(*arguments, **keywords)
+            act()
+            return result
 
-    monkeypatch.setattr(xr.Dataset, "to_zarr", writing)
+        monkeypatch.setattr(xr.Dataset, name, writing)
 
 
 @pytest.mark.parametrize("filled", [False, True])
@@ -235,7 +236,7 @@ def test_the_mode_of_what_is_replaced_stays_and_is_no_more_open_until_then(
     between(monkeypatch, look)
     done("convert", "a.mag", to, "--overwrite")
     assert stat.S_IMODE(os.stat(to).st_mode) == mode
-    assert seen == ([mode | 0o700] if to == "b.zarr" else [])
+    assert seen == [mode | (0o700 if to == "b.zarr" else 0o600)]
     os.chmod(to, 0o700)
 
 
@@ -301,6 +302,19 @@ def test_errors_of_the_system_begin_with_the_file(to: str, monkeypatch: pytest.M
     )
     xr.testing.assert_identical(opened(to), dataset())
     assert not debris()
+
+
+def test_of_what_hdf5_says_the_cause_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError(
+            "Can't decrement id ref count (file write failed: time = Sat, filename = 'x', file "
+            "descriptor = 3, errno = 28, error message = 'No space left on device', buf = 0x7f)"
+        )
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", full)
+    assert failed("convert", save(), "b.nc") == (
+        "Error: b.nc (from a.mag): No space left on device; what was there before is unchanged\n"
+    )
 
 
 @pytest.mark.parametrize("to", ["b.zarr", "b.nc", "b.mag"])

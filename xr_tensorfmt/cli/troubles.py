@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,11 +38,15 @@ def said_of(path: str, source: str, outcome: str, *, draft: str = "") -> Iterato
         raise  # they are of another file, and say so
     except Exception as error:
         text = _text(error, draft)
-        named = (os.path.basename(each.rstrip("/")) for each in (path, source))
-        if outcome in text or any(each in text for each in named):
+        if outcome in text or text.startswith((*_names(path), *_names(source))):
             raise
         kind = OSError if isinstance(error, OSError) else ValueError
         raise kind(f"{path} (from {source}): {text}; {outcome}") from error
+
+
+def _names(file: str) -> tuple[str, ...]:
+    plain = os.path.expanduser(file)
+    return file, plain, os.path.abspath(plain), os.path.realpath(plain)
 
 
 def _text(error: Exception, draft: str) -> str:
@@ -52,6 +57,8 @@ def _text(error: Exception, draft: str) -> str:
             text = f"{error.filename}: {text}"
     elif not text or isinstance(error, KeyError | NotImplementedError):
         text = f"{type(error).__name__} {text}".rstrip()
+    by_hdf5 = re.search(r"error message = '([^']+)'", text)  # among much about its own affairs
+    text = by_hdf5[1] if by_hdf5 else text
     full = getattr(error, "errno", None) in _FULL or "HDF error" in text
     hint = " (the disk may be full)" if full else ""
     return (text.replace(draft, "it") if draft else text).rstrip(".;") + hint

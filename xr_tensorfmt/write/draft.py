@@ -189,7 +189,8 @@ class Draft:
         except OSError as error:
             if error.errno is None or error.filename == self.target:
                 raise
-            reason = f"{error.strerror}, while writing the {self.size} bytes of it; {_HINT}"
+            what = f"the {self.size} bytes of it" if self.size else "it"
+            reason = f"{error.strerror}, while writing {what}; {_HINT}"
             raise OSError(error.errno, reason, self.target) from error
 
 
