@@ -137,6 +137,8 @@ def test_the_module_is_the_command() -> None:
         (["convert", "a", "b", "--drop", "values"], "not of name, dims, coords, attrs"),
         (["convert", "a", "b", "--dims", "a,,b"], "list of different names"),
         (["convert", "a", "b", "--to", "csv"], "'csv' is not one of"),
+        (["convert", "a", "b", "-o", "seed=1", "-o", "seed=2"], "'seed' is both 1 and 2"),
+        (["convert", "a", "b", "--dtype", "i4", "--dtype", "f4"], "both i4 and f4 are asked for"),
         (["explain", "a", "--select", "x=1.5"], "none of 3, 0:10, 0:10:2 and 1,5,7"),
     ],
 )
