@@ -467,6 +467,7 @@ def test_one_variable_under_other_names() -> None:
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "float16"], "say --dtype NAME=float16"),
         (["--dtype", "z=float16"], "--dtype names 'z', which is none of"),
+        (["-v", "w", "--dtype", "f2", "--dtype", "w=f4"], "--dtype asks for 'w' as f2 and as f4"),
         (["--dtype", "w=csv"], "'w' is csv, and MAG holds only float32"),
         (["--option", "version=2"], "to_mag knows 300, 1"),
         (["--option", "revision=2"], "the keywords of to_mag are version"),
@@ -505,6 +506,11 @@ def test_what_becomes_of_bfloat16_is_said() -> None:
     result = run("convert", "a.mag", "b.zarr")
     assert "w: bfloat16 in a.mag, float32 in b.zarr; on the way back --dtype" in result.stderr
     assert not run("convert", "a.mag", "c.zarr", "--quiet").stderr
+    for target in ("b.tens", "b.pycauset"):
+        options = ("convert", "a.mag", target, "-v", "w", "--drop", "attrs")
+        assert f"w: bfloat16 in a.mag, float32 in {target};" in run(*options).stderr
+    for options in (("d.mag",), ("e.mag", "--dtype", "w=float16"), ("e.zarr", "--dtype", "w=f2")):
+        assert not run("convert", "a.mag", *options).stderr
     done("convert", "b.zarr", "c.mag", "--dtype", "w=bfloat16")
     xr.testing.assert_identical(opened("c.mag"), opened("a.mag"))
     assert opened("c.mag").w.encoding["dtype"] == "bfloat16"

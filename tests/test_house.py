@@ -18,6 +18,7 @@ ABOVE = {
     "accessor.py",
     "backend.py",
     "cli/converting.py",
+    "cli/dtypenotes.py",
     "cli/foreign.py",
     "cli/integers.py",
     "cli/opening.py",
