@@ -758,3 +758,14 @@ def test_a_pipe_is_no_netcdf_file() -> None:
     os.mkfifo("p.nc")
     message = failed("convert", "p.nc", "t.mag")
     assert "p.nc is no ordinary file, as a netCDF file is; copy it into one" in message
+
+
+def test_errors_of_other_packages_name_the_file_that_they_could_not_open() -> None:
+    Path("junk.nc").write_bytes(b"junk")
+    message = failed("convert", "junk.nc", "t.mag")
+    assert "Error: junk.nc is no netCDF file, as it begins with b'junk'; say by --from" in message
+    Path("cut.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
+    message = failed("convert", "cut.nc", "t.mag")
+    assert message.startswith("Error: ")
+    assert "cut.nc" in message
+    assert "\n" not in message.strip()

@@ -14,6 +14,7 @@ import xarray as xr
 from dask.diagnostics.progress import ProgressBar
 
 from xr_tensorfmt.cli.dtypenotes import lost_dtypes, unchanged
+from xr_tensorfmt.cli.failing import one_line
 from xr_tensorfmt.cli.foreign import write_foreign
 from xr_tensorfmt.cli.kinds import FOREIGN, KINDS, NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.cli.opening import open_any, open_tensors, reduced
@@ -94,13 +95,14 @@ class Conversion:
                     self._write(ds, kind, dtypes)
 
     def _opened(self) -> xr.Dataset:
-        return open_any(
-            self.source,
-            self.from_,
-            reaching(self.source, self.storage_options),
-            sparse=self.sparse,
-            verify=self.verify,
-        )
+        with one_line(self.source):
+            return open_any(
+                self.source,
+                self.from_,
+                reaching(self.source, self.storage_options),
+                sparse=self.sparse,
+                verify=self.verify,
+            )
 
     def _dtypes_of(self, ds: xr.Dataset) -> dict[str, str]:
         if None in self.dtypes and len(ds.data_vars) != 1:
