@@ -140,11 +140,18 @@ def updated(container: bytes, facts: dict[str, Any], name: str = "B", generation
 
 
 def zipped(facts: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
-    """Local entries of a zip, stored, without the directory that follows."""
+    """A zip of entries that are stored."""
     text = facts if isinstance(facts, bytes) else json.dumps(facts).encode()
-    return b"".join(
-        entry(name, raw) for name, raw in (("metadata.json", text), ("data.bin", payload), *more)
-    )
+    content, directory = b"", b""
+    entries = (("metadata.json", text), ("data.bin", payload), *more)
+    for name, raw in entries:
+        local = entry(name, raw)
+        # The same fields as before the entry, and where that is.
+        directory += b"PK\1\2" + struct.pack("<H", 20) + local[4:30] + bytes(10)
+        directory += struct.pack("<I", len(content)) + name.encode()
+        content += local
+    counts = len(entries), len(entries), len(directory), len(content), 0
+    return content + directory + b"PK\5\6" + bytes(4) + struct.pack("<HHIIH", *counts)
 
 
 def entry(name: str, raw: bytes, *, method: int = 0, flags: int = 0) -> bytes:

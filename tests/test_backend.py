@@ -12,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests.recording import HollowSource, RecordingSource
-from xr_tensorfmt import TensorFormatBackend, TensorFormatError
+from xr_tensorfmt import TensorFormatBackend, TensorFormatError, formats
 from xr_tensorfmt.sources import open_source
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
@@ -147,6 +148,25 @@ def test_guessing_never_raises(thing) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert TensorFormatBackend().guess_can_open(thing) is False
+
+
+def test_guessing_looks_again_at_a_file_that_was_just_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "vertex.bin"
+    path.write_bytes(tf.version_0_9(np.ones((2, 3))))
+    real = formats.recognised
+    asked = []
+
+    def replaced_once(source: Any) -> bool:
+        asked.append(source)
+        if len(asked) == 1:
+            path.write_bytes(tf.version_0_9(np.ones((4, 3))))
+        return real(source)
+
+    monkeypatch.setattr(formats, "recognised", replaced_once)
+    assert TensorFormatBackend().guess_can_open(path)
+    assert len(asked) == 2
 
 
 def test_guessing_never_touches_the_network(monkeypatch) -> None:

@@ -137,6 +137,8 @@ def test_the_module_is_the_command() -> None:
         (["convert", "a", "b", "--drop", "values"], "not of name, dims, coords, attrs"),
         (["convert", "a", "b", "--dims", "a,,b"], "list of different names"),
         (["convert", "a", "b", "--to", "csv"], "'csv' is not one of"),
+        (["convert", "a", "b", "-o", "seed=1", "-o", "seed=2"], "'seed' is both 1 and 2"),
+        (["convert", "a", "b", "--dtype", "i4", "--dtype", "f4"], "both i4 and f4 are asked for"),
         (["explain", "a", "--select", "x=1.5"], "none of 3, 0:10, 0:10:2 and 1,5,7"),
     ],
 )
@@ -465,6 +467,7 @@ def test_one_variable_under_other_names() -> None:
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "float16"], "say --dtype NAME=float16"),
         (["--dtype", "z=float16"], "--dtype names 'z', which is none of"),
+        (["-v", "w", "--dtype", "f2", "--dtype", "w=f4"], "--dtype asks for 'w' as f2 and as f4"),
         (["--dtype", "w=csv"], "'w' is csv, and MAG holds only float32"),
         (["--option", "version=2"], "to_mag knows 300, 1"),
         (["--option", "revision=2"], "the keywords of to_mag are version"),
@@ -503,6 +506,11 @@ def test_what_becomes_of_bfloat16_is_said() -> None:
     result = run("convert", "a.mag", "b.zarr")
     assert "w: bfloat16 in a.mag, float32 in b.zarr; on the way back --dtype" in result.stderr
     assert not run("convert", "a.mag", "c.zarr", "--quiet").stderr
+    for target in ("b.tens", "b.pycauset"):
+        options = ("convert", "a.mag", target, "-v", "w", "--drop", "attrs")
+        assert f"w: bfloat16 in a.mag, float32 in {target};" in run(*options).stderr
+    for options in (("d.mag",), ("e.mag", "--dtype", "w=float16"), ("e.zarr", "--dtype", "w=f2")):
+        assert not run("convert", "a.mag", *options).stderr
     done("convert", "b.zarr", "c.mag", "--dtype", "w=bfloat16")
     xr.testing.assert_identical(opened("c.mag"), opened("a.mag"))
     assert opened("c.mag").w.encoding["dtype"] == "bfloat16"
@@ -750,3 +758,14 @@ def test_a_pipe_is_no_netcdf_file() -> None:
     os.mkfifo("p.nc")
     message = failed("convert", "p.nc", "t.mag")
     assert "p.nc is no ordinary file, as a netCDF file is; copy it into one" in message
+
+
+def test_errors_of_other_packages_name_the_file_that_they_could_not_open() -> None:
+    Path("junk.nc").write_bytes(b"junk")
+    message = failed("convert", "junk.nc", "t.mag")
+    assert "Error: junk.nc is no netCDF file, as it begins with b'junk'; say by --from" in message
+    Path("cut.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
+    message = failed("convert", "cut.nc", "t.mag")
+    assert message.startswith("Error: ")
+    assert "cut.nc" in message
+    assert "\n" not in message.strip()

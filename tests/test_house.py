@@ -19,6 +19,7 @@ ABOVE = {
     "backend.py",
     "cli/converting.py",
     "cli/decoding.py",
+    "cli/dtypenotes.py",
     "cli/ending.py",
     "cli/fitting.py",
     "cli/foreign.py",

@@ -494,6 +494,18 @@ def test_checksums_of_archives() -> None:
     assert places(content.replace(b'"rows": 3', b'"rows": 2')) == [("error", 0)]
 
 
+def test_an_archive_whose_directory_was_cut_off() -> None:
+    keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
+    content = pf.zipped(keys, VALUES.tobytes())
+    commented = content[:-2] + b"\5\0hello"
+    assert validate(commented) == []
+    data = content.index(VALUES.tobytes()) + VALUES.nbytes
+    for length in range(data, len(content)):
+        assert places(content[:length]) == [("error", length)]
+    for length in range(len(content), len(commented)):
+        assert places(commented[:length]) == [("error", length)]
+
+
 @pytest.mark.parametrize(
     ("content", "place"),
     [

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -605,3 +606,19 @@ def test_halves_that_are_no_mirror_images_become_no_object(memory: Any) -> None:
     with pytest.raises(ValueError, match="200, 3"):
         to_file(data, "memory://bucket/file.pycauset", matrix_type="SYMMETRIC")
     assert not memory.find("bucket")
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any, spooled: bool
+) -> None:
+    if spooled:
+        monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        task = to_mag(dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
+    with ThreadPoolExecutor(4) as threads:
+        computed = [threads.submit(task.compute, scheduler="synchronous") for _ in range(8)]
+    assert [each.result() for each in computed] == [None] * 8
+    xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset())
+    assert memory.find("bucket") == ["/bucket/x.mag"]
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 
 import dask.config
@@ -13,7 +14,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
 from xr_tensorfmt import formats, groups
 from xr_tensorfmt.collector import paused_collector
-from xr_tensorfmt.errors import TensorFormatWarning, frames_to_the_user
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, frames_to_the_user
 from xr_tensorfmt.lazyarray import DistinctVariable, held, lazy_array
 from xr_tensorfmt.request import Request
 from xr_tensorfmt.sources import LocalFile, Source, find_source, is_remote, open_source
@@ -85,13 +86,22 @@ def recognised(file: Any) -> bool:
     """
     if is_remote(file):
         return False
-    if isinstance(file, str | os.PathLike | bytes | bytearray | memoryview):
-        return formats.recognised(open_source(file, "read"))
+    if isinstance(file, str | os.PathLike):
+        return _recognised_at(file)
+    if isinstance(file, bytes | bytearray | memoryview):
+        return formats.recognised(open_source(file))
     position = file.tell()
     try:
         return formats.recognised(open_source(file))
     finally:
         file.seek(position)
+
+
+def _recognised_at(path: str | os.PathLike[str]) -> bool:
+    """Look again where a writer has just put another file in its place."""
+    with suppress(SourceChangedError):
+        return formats.recognised(open_source(path, "read"))
+    return formats.recognised(open_source(path, "read"))
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:

@@ -16,15 +16,17 @@ _PARTS = ("name", "dims", "coords", "attrs")
 
 
 def _dtypes(
-    context: click.Context,  # noqa: ARG001  # click calls it so
-    option: click.Parameter,  # noqa: ARG001
-    values: Iterable[str],
+    context: click.Context, option: click.Parameter, values: Iterable[str]
 ) -> dict[str | None, str]:
     """``NAME=DTYPE``, or the dtype alone; names may have equals signs themselves."""
     found: dict[str | None, str] = {}
     for value in values:
         name, sign, dtype = value.rpartition("=")
-        found[name if sign else None] = dtype
+        key = name if sign else None
+        if found.setdefault(key, dtype) != dtype:
+            raise click.BadParameter(
+                f"both {found[key]} and {dtype} are asked for", context, option
+            )
     return found
 
 

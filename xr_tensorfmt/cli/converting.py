@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -14,17 +14,17 @@ import xarray as xr
 from dask.diagnostics.progress import ProgressBar
 
 from xr_tensorfmt.cli.apart import check_apart
+from xr_tensorfmt.cli.dtypenotes import lost_dtypes, unchanged
+from xr_tensorfmt.cli.failing import one_line
 from xr_tensorfmt.cli.foreign import Foreign
 from xr_tensorfmt.cli.kinds import FOREIGN, KINDS, NETCDF, ZARR, foreign_kind
-from xr_tensorfmt.cli.opening import open_any, reduced
+from xr_tensorfmt.cli.opening import open_any, open_tensors, reduced
 from xr_tensorfmt.cli.options import reaching
 from xr_tensorfmt.cli.troubles import said_of
-from xr_tensorfmt.elements import StoredDtype
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.write.anyformat import SUFFIXES, WRITERS, to_file
 from xr_tensorfmt.write.subject import Part
 
-_BIT = "bit"
 _SWITCHES = {"true": True, "false": False}
 
 
@@ -99,13 +99,14 @@ class Conversion:
                     self._write(ds, kind, dtypes)
 
     def _opened(self) -> xr.Dataset:
-        return open_any(
-            self.source,
-            self.from_,
-            reaching(self.source, self.storage_options),
-            sparse=self.sparse,
-            verify=self.verify,
-        )
+        with one_line(self.source):
+            return open_any(
+                self.source,
+                self.from_,
+                reaching(self.source, self.storage_options),
+                sparse=self.sparse,
+                verify=self.verify,
+            )
 
     def _dtypes_of(self, ds: xr.Dataset) -> dict[str, str]:
         if None in self.dtypes and len(ds.data_vars) != 1:
@@ -113,10 +114,11 @@ class Conversion:
                 f"{self.source}: --dtype {self.dtypes[None]} is for a sole variable, and there are "
                 f"{len(ds.data_vars)}; say --dtype NAME={self.dtypes[None]}"
             )
-        found = {
-            next(map(str, ds.data_vars)) if name is None else name: dtype
-            for name, dtype in self.dtypes.items()
-        }
+        found: dict[str, str] = {}
+        for wanted, dtype in self.dtypes.items():
+            name = next(map(str, ds.data_vars)) if wanted is None else wanted
+            if found.setdefault(name, dtype) != dtype:
+                raise ValueError(f"--dtype asks for {name!r} as {found[name]} and as {dtype}")
         unknown = next((name for name in found if name not in ds.variables), None)
         if unknown is not None:
             names = shortened(", ".join(map(repr, ds.variables)))
@@ -136,6 +138,10 @@ class Conversion:
                 storage_options=reaching(self.target, self.storage_options),
                 **options,
             )
+        with suppress(OSError, ValueError):  # of a place that may only be written to
+            written = open_tensors(self.target, kind, reaching(self.target, self.storage_options))
+            settled = {*dtypes, *unchanged(ds, written)}
+            self.notes.extend(lost_dtypes(ds, settled, self.source, self.target))
 
     def _as_pairs(self, ds: xr.Dataset, kind: Any) -> dict[str, Any]:
         """Pairs of index and value stay such, unless options say what becomes of them."""
@@ -149,24 +155,7 @@ class Conversion:
         reach = reaching(self.target, self.storage_options)
         file = Foreign(self.target, kind, self.source, self.overwrite, reach)
         file.write(ds, drop=self.drop, dtypes=dtypes)
-        self._note_dtypes(ds, dtypes)
-
-    def _note_dtypes(self, ds: xr.Dataset, dtypes: Mapping[str, str]) -> None:
-        """Say which dtypes the result does not know of."""
-        by_name: dict[tuple[str, str], list[str]] = {}
-        for name, each in ds.variables.items():
-            stored = each.encoding.get("dtype")
-            known = (_BIT, dtypes.get(str(name)))
-            if not isinstance(stored, StoredDtype) or stored.name in known:
-                continue
-            by_name.setdefault((stored.name, each.dtype.name), []).append(str(name))
-        for (stored_name, dtype), variables in by_name.items():
-            names = shortened(", ".join(variables), 80)
-            self.notes.append(
-                f"{names}: {stored_name} in {self.source}, {dtype} in {self.target}; on the way "
-                f"back --dtype '{variables[0]}={stored_name}' makes it that again, where the "
-                "format has it"
-            )
+        self.notes.extend(lost_dtypes(ds, dtypes, self.source, self.target))
 
 
 def _kind_to_write(file: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from xr_tensorfmt.cli.kinds import NETCDF
 
 _LONGEST = {"zarr": 255, "netcdf": 256}
+_PREFIX = "_nc4_non_coord_"  # libraries of netCDF take it off when they read
 _WIDE = "\x80-\ud7ff\ue000-\U0010ffff"
 _NETCDF = re.compile(f"[A-Za-z0-9_{_WIDE}]([ -.0-~{_WIDE}]*[!-.0-~{_WIDE}])?")
 
@@ -29,7 +30,7 @@ def can_be_named(kind: str, name: Any) -> bool:
     """
     if not isinstance(name, str) or not name or {"/", "\\", "\0"} & set(name):
         return False
-    if name in (".", "..", "zarr.json") or name.startswith((".z", "__")):
+    if name in (".", "..", "zarr.json") or name.startswith((".z", "__", _PREFIX)):
         return False
     return is_netcdf_name(name) if kind == NETCDF else _is_short(kind, name)
 

@@ -16,7 +16,9 @@ from xr_tensorfmt.cli.kinds import NETCDF, ZARR, foreign_kind
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+_CLASSIC, _HDF5 = b"CDF", b"\x89HDF\r\n\x1a\n"
+# HDF5 lets something else stand before its own first byte.
+_STARTS = (0, 512, 1024, _LAST_START := 2048)
 
 
 def open_any(
@@ -95,8 +97,14 @@ def _netcdf_engine(file: str) -> str | None:
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{file} is no ordinary file, as a netCDF file is; copy it into one")
     with open(path, "rb") as content:
-        if content.read(len(_HDF5)) != _HDF5:
-            return None
+        head = content.read(_LAST_START + len(_HDF5))
+    if not any(head.startswith(_HDF5, start) for start in _STARTS):
+        if not head.startswith(_CLASSIC):
+            raise ValueError(
+                f"{file} is no netCDF file, as it begins with {head[:8]!r}; "
+                "say by --from what it is"
+            )
+        return None
     packages = {"h5netcdf": "h5netcdf", "netcdf4": "netCDF4"}
     return next((engine for engine, package in packages.items() if find_spec(package)), None)
 

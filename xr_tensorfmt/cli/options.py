@@ -15,12 +15,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def pairs(context: click.Context, option: click.Parameter, values: Iterable[str]) -> dict[str, str]:
     """Values of the form ``KEY=VALUE``, as a mapping; a callback of click."""
-    found = {}
+    found: dict[str, str] = {}
     for value in values:
         key, sign, text = value.partition("=")
         if not (sign and key):
             raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE", context, option)
-        found[key] = text
+        if found.setdefault(key, text) != text:
+            raise click.BadParameter(f"{key!r} is both {found[key]} and {text}", context, option)
     return found
 
 

@@ -26,6 +26,8 @@ from xr_tensorfmt.validation.gaps import Gap, check_gaps, trailing
 from xr_tensorfmt.validation.rowpadding import check_row_padding
 
 _PIECE = 16 << 20
+_END, _END_MAGIC = 22, b"PK\5\6"
+_LONGEST_END = _END + 0xFFFF
 # The payload of versions 1 and 2 takes so many bytes even where nothing is stored.
 _LEAST = 8
 
@@ -112,6 +114,21 @@ def _check_archive(reader: HeaderReader) -> Iterator[Finding]:
                 f"the checksum of the entry {entry.name!r}",
                 f"{entry.checksum:#010x}, expected {found:#010x}; fetch the file again",
             )
+    if not _has_directory(source):
+        yield Finding(
+            source.name,
+            source.size,
+            "the directory of the zip",
+            "cut off, so that no zip program opens the file; the values are complete: fetch the "
+            "file again, or write it anew",
+        )
+
+
+def _has_directory(source: Source) -> bool:
+    """Whether a zip has its end, which says where its directory is, and how long a comment."""
+    tail = source.read(Extents.single(max(0, source.size - _LONGEST_END), source.size)).tobytes()
+    end = tail[tail.rfind(_END_MAGIC) :] if _END_MAGIC in tail else b""
+    return len(end) >= _END and len(end) >= _END + int.from_bytes(end[_END - 2 : _END], "little")
 
 
 def _check_claims(source: Source, layout: Layout, facts: Mapping[str, Any]) -> Iterator[Finding]:
