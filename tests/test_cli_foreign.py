@@ -516,7 +516,9 @@ def test_what_netcdf_would_change_is_left_out_if_that_is_allowed() -> None:
     assert list(opened("b.nc").attrs) == list(opened("b.nc").v.attrs) == ["kept"]
 
 
-@pytest.mark.parametrize("name", ["e\u0301", " v", "v ", "w" * 300, "é" * 200, "\x01"])
+@pytest.mark.parametrize(
+    "name", ["e\u0301", " v", "v ", "w" * 300, "é" * 200, "\x01", "_nc4_non_coord_x"]
+)
 def test_variables_that_netcdf_would_call_otherwise_are_refused(name: str) -> None:
     save("a.mag", small(name=name))
     message = failed("convert", "a.mag", "b.nc")

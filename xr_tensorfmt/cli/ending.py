@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import dask.config
@@ -22,6 +22,9 @@ def threads_that_end() -> AbstractContextManager[Any]:
     -------
     context manager
     """
+    chosen = dask.config.get("scheduler", None)
+    if chosen not in (None, "threads", "threading"):
+        return nullcontext()  # the user's own choice, which may be no threads at all
     context: AbstractContextManager[Any] = dask.config.set(scheduler=_get)
     return context
 

@@ -30,9 +30,11 @@ def can_be_named(kind: str, name: Any) -> bool:
     """
     if not isinstance(name, str) or not name or {"/", "\\", "\0"} & set(name):
         return False
-    if name in (".", "..", "zarr.json") or name.startswith((".z", "__", _PREFIX)):
+    if name in (".", "..", "zarr.json") or name.startswith((".z", "__")):
         return False
-    return is_netcdf_name(name) if kind == NETCDF else _is_short(kind, name)
+    if kind == NETCDF:
+        return is_netcdf_name(name) and not name.startswith(_PREFIX)
+    return _is_short(kind, name)
 
 
 def is_netcdf_name(name: str) -> bool:
