@@ -115,6 +115,7 @@ def test_nothing_is_written_into_the_store_that_is_read(target: str, kind: str) 
     ("source", "target"),
     [
         ("simplecache::s3://b/x.zarr", "s3://b/x.zarr"),
+        ("x.zarr", "simplecache::x.zarr"),
         ("https://host/x.zarr", "https://host/x.zarr/"),
         ("s3://b/x.zarr/in", "s3://b/x.zarr"),
         ("s3://b/x.zarr", "s3a://b/x.zarr/out"),

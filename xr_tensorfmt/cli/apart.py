@@ -28,8 +28,9 @@ def check_apart(source: str, target: str, *, from_store: bool, to_store: bool) -
     if not (from_store or to_store):
         return
     read, written = _spot(source), _spot(target)
-    if to_store and read == written and not read.is_local:
-        # In a folder the new store lies beside the old one, which stays until all is read.
+    # A folder is written beside the old one, which stays until all is read; but not by a chain.
+    in_place = not written.is_local or "::" in target
+    if to_store and read == written and in_place:
         raise ValueError(
             f"{target} is the input itself, and would be deleted before it is read; write to "
             "another URL, and move that here"
