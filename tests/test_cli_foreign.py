@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import time
 import warnings
@@ -212,6 +213,55 @@ def test_a_store_that_cannot_be_replaced_gets_its_name_back(
     assert not debris()
 
 
+def test_where_a_store_is_that_gets_no_name_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    save()
+    done("convert", "a.mag", "b.zarr")
+    rename, count = os.rename, iter(range(9))
+
+    def failing(old: str, new: str) -> None:
+        if next(count) > 0:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), old, None, new)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", failing)
+    message = failed("convert", "a.mag", "b.zarr", "--overwrite")
+    (old,) = debris()
+    assert message.startswith("Error: b.zarr: neither the new store nor the old one could get")
+    assert message.endswith(f"{old}, rename it\n")
+    xr.testing.assert_identical(xr.load_dataset(old, engine="zarr"), dataset())
+
+
+def test_an_old_store_that_cannot_be_removed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    save()
+    done("convert", "a.mag", "b.zarr")
+    save("new.mag", dataset() + 1)
+    rmtree = shutil.rmtree
+
+    def failing(folder: str, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), folder)
+        rmtree(folder, ignore_errors=True)
+
+    monkeypatch.setattr(shutil, "rmtree", failing)
+    message = failed("convert", "new.mag", "b.zarr", "--overwrite")
+    (old,) = debris()
+    assert message.startswith("Error: b.zarr is complete, but what it replaced could not be")
+    assert message.endswith(f"{old}\n")
+    xr.testing.assert_equal(opened("b.zarr"), dataset() + 1)
+
+
+def test_no_empty_folder_stays_where_a_new_store_gets_no_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(old: str, new: str) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), old, None, new)
+
+    save()
+    monkeypatch.setattr(os, "rename", failing)
+    assert failed("convert", "a.mag", "b.zarr").startswith("Error: b.zarr (from a.mag): ")
+    assert os.listdir() == ["a.mag"]
+
+
 def test_a_store_of_the_longest_name_is_replaced() -> None:
     name = f"{'a' * 250}.zarr"
     save()
@@ -285,6 +335,17 @@ def test_no_thread_writes_on_after_a_failure(to: str, monkeypatch: pytest.Monkey
     assert len(late) == count
     assert all(late)  # what is unfinished was still there
     assert os.listdir() == ["a.zarr"]
+
+
+@BOTH
+def test_a_scheduler_that_the_user_has_chosen_is_kept(
+    to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    between(monkeypatch, lambda: seen.append(dask.config.get("scheduler")))
+    with dask.config.set(scheduler="synchronous"):
+        done("convert", save(), to)
+    assert seen == ["synchronous"]
 
 
 @BOTH
