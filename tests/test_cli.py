@@ -769,3 +769,21 @@ def test_errors_of_other_packages_name_the_file_that_they_could_not_open() -> No
     assert message.startswith("Error: ")
     assert "cut.nc" in message
     assert "\n" not in message.strip()
+
+
+@pytest.mark.parametrize("format", ["NETCDF3_64BIT", "NETCDF4"])
+def test_texts_beside_numbers_do_not_keep_netcdf_from_being_cut(format: Any) -> None:
+    values = np.arange(5000, dtype="i4").reshape(100, 50)
+    ds = xr.Dataset(
+        {"t": ("x", [f"text {i}" for i in range(100)]), "v": (("x", "y"), values)},
+        {"x": [f"label {i}" for i in range(100)], "z": ("x", np.arange(100.0))},
+    )
+    ds.to_netcdf("t.nc", format=format)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "TARGET", 4000)
+        found = open_any("t.nc", None, None)
+    assert found.v.data.npartitions > 3
+    xr.testing.assert_identical(found.load(), ds)
+    assert list(found.variables) == list(xr.open_dataset("t.nc").variables)
+    done("convert", "t.nc", "t.mag", "-v", "v")
+    xr.testing.assert_identical(opened("t.mag").load(), ds[["v"]])

@@ -123,6 +123,12 @@ def test_importing_the_entry_point_imports_no_heavy_package() -> None:
     assert house == {f"xr_tensorfmt.{name}" for name in light}
 
 
+def test_nothing_large_lies_about() -> None:
+    files = [each for each in (PACKAGE.parent, PACKAGE.parent / "tests", PACKAGE.parent / "docs")]
+    large = [each for folder in files for each in folder.iterdir() if each.is_file()]
+    assert not [each.name for each in large if each.stat().st_size > 200_000]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=identifier)
 def test_modules_stay_one_idea_long(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 250

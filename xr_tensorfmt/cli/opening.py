@@ -52,10 +52,22 @@ def open_any(
         engine = _netcdf_engine(file)
         if engine is not None:
             _refuse_groups(file, xr.open_groups(file, engine=engine))
-        # A variable of netCDF that has no chunks would be a single one.
-        with dask.config.set({"array.chunk-size": TARGET}):
-            return checked_integers(xr.open_dataset(file, engine=engine, chunks="auto"), file)
+        return checked_integers(_in_chunks(file, engine), file)
     return open_tensors(file, kind, storage_options, **options)
+
+
+def _in_chunks(file: str, engine: str | None) -> xr.Dataset:
+    """Cut what netCDF has in one piece; texts stay as they are, as dask cannot tell their size."""
+    whole = xr.open_dataset(file, engine=engine)
+    texts = [str(name) for name, each in whole.variables.items() if each.dtype == object]
+    with dask.config.set({"array.chunk-size": TARGET}):
+        cut = xr.open_dataset(file, engine=engine, chunks="auto", drop_variables=texts)
+    if not texts:
+        whole.close()
+        return cut
+    labels = {name: each.variable for name, each in cut.coords.items() if name not in cut.indexes}
+    values = {name: each.variable for name, each in cut.data_vars.items()}
+    return whole.assign_coords(labels).assign(values)
 
 
 def _refuse_groups(file: str, groups: Mapping[str, xr.Dataset]) -> None:
