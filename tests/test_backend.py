@@ -142,7 +142,9 @@ def test_files_of_others_are_not_taken(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "thing", ["/no/such/file", "/", 42, None, object(), io.StringIO("TENS"), xr.Dataset()], ids=repr
+    "thing",
+    ["/no/such/file", "/", 42, None, object(), io.StringIO("TENS"), xr.Dataset()],
+    ids=lambda thing: type(thing).__name__,
 )
 def test_guessing_never_raises(thing) -> None:
     with warnings.catch_warnings():
