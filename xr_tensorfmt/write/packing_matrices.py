@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 
 import numpy as np
 
@@ -21,7 +22,16 @@ from xr_tensorfmt.layouts import (
 from xr_tensorfmt.layouts.rows import Pieces, Rows
 from xr_tensorfmt.narrow import Boolean
 from xr_tensorfmt.selection import Selection, entry_indices
-from xr_tensorfmt.write.packing import BATCH, WHOLE, Packed, element_of, pack, raw_bytes, units
+from xr_tensorfmt.write.packing import (
+    BATCH,
+    WHOLE,
+    Packed,
+    bytes_each,
+    element_of,
+    pack,
+    raw_bytes,
+    units,
+)
 from xr_tensorfmt.write.unstored import check_unstored, on_diagonal
 
 _BITS_BATCH = 32 << 20
@@ -110,6 +120,13 @@ def _(layout: Diagonal, selection: Selection, values: Array) -> Iterator[Packed]
 def _(layout: Layout, selection: Selection, values: Array) -> Iterator[Packed]:
     check_unstored(layout, selection, values)
     return iter(())
+
+
+@bytes_each.register(Bits)
+@bytes_each.register(Triangle)
+def _(layout: Bits | Triangle) -> float:
+    begin, stop = layout.rows.starts(np.array([0, layout.shape[0]])).tolist()
+    return float((stop - begin) / prod(layout.shape))
 
 
 @units.register

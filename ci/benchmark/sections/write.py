@@ -37,7 +37,9 @@ afterwards. zarr and netCDF write without compression.
 
 All tables but the second write into a file system in memory, so that they compare programs and
 not the moods of a disk. The disk of this machine stalls for seconds when it has taken some GiB:
-times of that table scatter widely."""
+times of that table scatter widely. In memory most of the time goes to the system, which makes pages
+for the file: by hand it takes 0.85 s to reserve them and write, 0.83 s to write alone, and 0.84 s
+through a mapping, so that no program can be much ahead of another."""
 
 
 def _to_tensorfmt(data: Any, path: Path) -> None:
