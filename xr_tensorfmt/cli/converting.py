@@ -138,6 +138,8 @@ class Conversion:
                 storage_options=reaching(self.target, self.storage_options),
                 **options,
             )
+        if not any(lost_dtypes(ds, dtypes, self.source, self.target)):
+            return
         with suppress(OSError, ValueError):  # of a place that may only be written to
             written = open_tensors(self.target, kind, reaching(self.target, self.storage_options))
             settled = {*dtypes, *unchanged(ds, written)}

@@ -51,10 +51,6 @@ class ExistingFile:
             )
         write_batches(self.target, batches)
 
-    def begin(self) -> ExistingFile:
-        """Nothing is to be made; the file is there."""
-        return self
-
     def sync(self) -> None:
         """Wait until the disk has all of it."""
         with opened(self.target) as descriptor:

@@ -22,7 +22,7 @@ from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.write.blocks import BlockGrid, cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.draft import Draft
-from xr_tensorfmt.write.tasks import writing
+from xr_tensorfmt.write.tasks import itself, writing
 from xr_tensorfmt.write.unstored import refusal
 
 
@@ -84,14 +84,10 @@ def check_mirrored(placed: Iterable[Placed], draft: Draft) -> None:
     ValueError
         One of them has halves that are not mirror images of each other.
     """
-    comparison = writing(cut_all(placed, MirrorCheck), partial(_itself, draft), _nothing)
+    comparison = writing(cut_all(placed, MirrorCheck), partial(itself, draft), _nothing)
     # Below a thread of its own, dask would take more threads than there are processors.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
     comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
-
-
-def _itself(draft: Draft) -> Draft:
-    return draft
 
 
 def _nothing(draft: Draft) -> None:

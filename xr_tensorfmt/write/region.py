@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
@@ -22,7 +23,7 @@ from xr_tensorfmt.write.conversion import dtype_name
 from xr_tensorfmt.write.existing import ExistingFile, SharedFile
 from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.tasks import writing
+from xr_tensorfmt.write.tasks import itself, writing
 
 Region = Mapping[Any, slice]
 
@@ -64,7 +65,7 @@ def write_region(
         _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
     ]
-    tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
+    tasks = writing(cut_all(placed), partial(itself, target), ExistingFile.sync)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

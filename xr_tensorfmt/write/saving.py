@@ -15,7 +15,7 @@ from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
 from xr_tensorfmt.write.mirrors import check_mirrored
-from xr_tensorfmt.write.tasks import writing
+from xr_tensorfmt.write.tasks import itself, writing
 
 
 def save(
@@ -55,7 +55,7 @@ def save(
         return _tasks(blueprint, draft.begin_another)
     with unchanged(path, draft.discard):
         # Not by a task, which could still run after another has failed, and leave its file behind.
-        begun = partial(_begun, draft.begin())
+        begun = partial(itself, draft.begin())
         _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
     return None
 
@@ -118,10 +118,6 @@ def _look_and_write(survey: Survey, write: Callable[[Blueprint], Delayed | None]
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
     finish = partial(_finish, blueprint.pieces, blueprint.mirrored)
     return writing(cut_all(blueprint.placed), begin, finish)
-
-
-def _begun(draft: Draft) -> Draft:
-    return draft
 
 
 def _finish(pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft) -> None:

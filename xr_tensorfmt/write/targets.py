@@ -8,7 +8,7 @@ from errno import EINVAL, ELOOP
 
 from xr_tensorfmt.write.absent import check_absent
 
-SUFFIX = ".part"
+_SUFFIX = ".part"
 """End of the name of an unfinished file."""
 
 _LONGEST_NAME = 255
@@ -53,6 +53,11 @@ def target_of(path: str, *, replace: bool) -> str:
     return target
 
 
+def unfinished() -> str:
+    """The end of a name of its own for what is unfinished, another one with each call."""
+    return f".{uuid.uuid4().hex[:8]}{_SUFFIX}"
+
+
 def beside(target: str) -> str:
     """A name of its own for what lies unfinished beside the file that it is to become.
 
@@ -67,6 +72,6 @@ def beside(target: str) -> str:
         Another one with each call.
     """
     folder, name = os.path.split(target)
-    end = f".{uuid.uuid4().hex[:8]}{SUFFIX}"
+    end = unfinished()
     short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
     return os.path.join(folder, f".{short}{end}")

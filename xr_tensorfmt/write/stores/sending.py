@@ -28,7 +28,7 @@ from xr_tensorfmt.write.stores.spool import Spool
 from xr_tensorfmt.write.stores.store import check_place, upload_to
 from xr_tensorfmt.write.stores.stream import Stream
 from xr_tensorfmt.write.stores.upload import Upload
-from xr_tensorfmt.write.targets import SUFFIX
+from xr_tensorfmt.write.targets import unfinished
 from xr_tensorfmt.write.tasks import writing
 
 LEAST_ROOM = 64 << 20
@@ -141,7 +141,7 @@ class Parcel:
         return Stream(self.contents, self._upload(), room, self.folder)
 
     def _spool(self) -> Spool:
-        path = f"{self._stem}-{uuid.uuid4().hex[:8]}{SUFFIX}"
+        path = f"{self._stem}{unfinished()}"
         return Spool(Draft(self.place.url, path, self.contents.size, self.replace))
 
     @property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 from fsspec.implementations.cached import CachingFileSystem
 
 from xr_tensorfmt.sources.locate import Place
@@ -16,7 +14,7 @@ from xr_tensorfmt.write.stores.upload import (
     part_size,
     refuse_existing,
 )
-from xr_tensorfmt.write.targets import SUFFIX
+from xr_tensorfmt.write.targets import unfinished
 
 # Of these fsspec's files appear when they are closed, and never if they are not.
 _APPEARING_AT_ONCE = {"gs", "gcs", "abfs", "abfss", "az"}
@@ -75,6 +73,6 @@ def upload_to(place: Place, size: int, *, replace: bool) -> Upload:
     if hasattr(fs, "call_s3"):
         return Multipart(url, fs, path, size, part, replace=replace)
     folder, slash, name = path.rpartition("/")
-    aside = f"{folder}{slash}.{name}.{uuid.uuid4().hex[:8]}{SUFFIX}"
+    aside = f"{folder}{slash}.{name}{unfinished()}"
     where = path if protocols & _APPEARING_AT_ONCE else aside
     return StreamedFile(url, fs, where, path, part, replace=replace)
