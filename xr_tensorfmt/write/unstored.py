@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Bits, Diagonal, Layout, Mirrored, Ones, Triangle, UnitVector
-from xr_tensorfmt.layouts.rows import Rows
+from xr_tensorfmt.layouts.rows import Rows, TriangleRows
 from xr_tensorfmt.selection import MOST_RUNS, Selection, entry_indices
 from xr_tensorfmt.write.packing import within
 
@@ -101,7 +101,9 @@ def _check_below(rows: Rows, layout: Layout, selection: Selection, values: Array
     below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
     if values[:, block].any() or np.logical_and(values[:, corner], below).any():
         wrong = values.astype(np.bool_) & (np.arange(columns.size) < cuts[:, np.newaxis])
-        _refuse_first(wrong, "a strict upper triangle has 0", layout, selection, values)
+        complete = isinstance(rows, TriangleRows) and rows.diagonal
+        shown = f"{'an' if complete else 'a strict'} upper triangle has 0"
+        _refuse_first(wrong, shown, layout, selection, values)
 
 
 def _refuse_first(
