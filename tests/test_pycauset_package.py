@@ -260,3 +260,35 @@ def test_the_package_leaves_our_note_where_it_is(tmp_path: Path) -> None:
     found = xr.open_dataarray(tmp_path / "t.pycauset").load()
     xr.testing.assert_identical(found, data)
     assert found.encoding["tensorfmt"]["generation"] == 2
+
+
+TRACE = """
+import sys
+import numpy as np
+import pycauset as pc
+
+if sys.argv[1] == "save":
+    matrix = pc.matrix(np.diag([1.0, 2.0, 39.0]))
+    matrix.trace()
+    pc.save(matrix, "t.pycauset")
+else:
+    np.save("trace.npy", pc.load("t.pycauset").trace())
+"""
+
+
+def test_a_result_that_the_package_has_kept_never_becomes_wrong(tmp_path: Path) -> None:
+    def trace(what: str) -> None:
+        command = [sys.executable, "-c", TRACE, what]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert run.returncode == 0, run.stderr[-2000:]
+
+    trace("save")
+    path = tmp_path / "t.pycauset"
+    data = xr.open_dataset(path, engine="tensorfmt").load().tensor
+    assert data.attrs["cached_trace"] == 42
+    data[0, 0] = 359
+    with pytest.raises(ValueError, match="has the kept results 'trace', which region= would leave"):
+        to_pycauset(data[:1], path, region={"row": slice(0, 1)})
+    to_pycauset(data, path)
+    trace("load")
+    assert np.load(tmp_path / "trace.npy") == 400

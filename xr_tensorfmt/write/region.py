@@ -57,6 +57,11 @@ def write_region(
     source = SharedFile.at(subject.path)
     target = ExistingFile.at(source.path)
     container = parse(source, OpenOptions(), form)
+    if container.derived:
+        raise ValueError(
+            f"{subject.path} has {' and '.join(container.derived)}, which region= would leave "
+            "wrong; write the whole of the file anew"
+        )
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
     _check_names(subject, tensors, region)
     _check_coordinates(subject, source, tensors, region)

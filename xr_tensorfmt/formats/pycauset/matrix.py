@@ -88,6 +88,8 @@ class Matrix:
         What else it says about itself.
     note : object
         What our writers have noted of the Dataset; None where they have not.
+    derived : tuple of str
+        What the file keeps that depends on the values: a checksum, results, properties.
     """
 
     generation: str
@@ -108,6 +110,7 @@ class Matrix:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     note: Any = None
+    derived: tuple[str, ...] = ()
 
     @property
     def is_vector(self) -> bool:
