@@ -105,8 +105,7 @@ def _recognised_at(path: str | os.PathLike[str]) -> bool:
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
-    places = request.storage_options, request.fs, request.index_cache
-    source, head = find_source(file, request.io, *places)
+    source, head = find_source(file, request.io, request.storage_options, request.fs)
     container = formats.parse(source, request.options, request.format, head)
     for message in container.warnings:
         warnings.warn(message, TensorFormatWarning, stacklevel=frames_to_the_user())
