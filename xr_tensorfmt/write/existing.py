@@ -15,8 +15,9 @@ from xr_tensorfmt.write.placing import opened, write_batches
 class SharedFile(LocalFile):
     """A file whose header stays as it is while others write values into it."""
 
-    def _is_unchanged(self, status: os.stat_result) -> bool:
-        return status.st_size == self.size
+    def _check(self, status: os.stat_result) -> None:
+        if status.st_size != self.size:
+            super()._check(status)
 
 
 @dataclass(frozen=True)
