@@ -20,7 +20,7 @@ from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source
+from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source, windows
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
 
@@ -110,6 +110,55 @@ def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -
     arrays = [source.read(Extents.single(0, 1 << 20)) for _ in range(60)]
     assert len(os.listdir("/proc/self/fd")) - before <= 20
     assert all(array.tobytes() == CONTENT for array in arrays)
+
+
+def written_over(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(len(CONTENT)))
+
+
+@pytest.mark.parametrize("advice", [windows._POPULATE_WRITE, 9999])  # of today, of no system
+def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advice: int) -> None:
+    monkeypatch.setattr(windows, "_POPULATE_WRITE", advice)
+    monkeypatch.setattr(windows, "LARGEST_WINDOW", 3 * mmap.PAGESIZE)  # done in steps
+    source = LocalFile.at(path)
+    whole = source.read(Extents.single(0, 1 << 20))
+    part = source.read(Extents.single(10_000, 900_000))
+    part[0] = 7
+    windows.detach(path.stat())
+    written_over(path)
+    assert whole.tobytes() == CONTENT
+    assert part.tobytes() == b"\7" + CONTENT[10_001:900_000]
+    assert windows.is_detached(path.stat())
+
+
+def test_a_file_that_was_detached_is_not_mapped(path: Path) -> None:
+    before = LocalFile.at(path)
+    windows.detach(path.stat())
+    after = LocalFile.at(path)
+    assert before.mapped
+    assert not after.mapped
+    for source in (before, after):
+        read = source.read(Extents.single(0, 1 << 20))
+        assert owner(read) is None
+        assert read.tobytes() == CONTENT
+        assert source.window(0, 1 << 20) is None
+
+
+def test_windows_of_another_file_stay_attached(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(CONTENT)
+    windows.detach(other.stat())
+    assert isinstance(owner(LocalFile.at(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked for it")
+def test_a_window_over_a_file_that_was_cut_cannot_be_detached(path: Path) -> None:
+    whole = LocalFile.at(path).read(Extents.single(0, 1 << 20))
+    os.truncate(path, 0)
+    with pytest.raises(OSError, match="Bad address"):
+        windows.detach(path.stat())
+    assert whole.size == 1 << 20
 
 
 def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:

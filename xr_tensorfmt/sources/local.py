@@ -18,7 +18,7 @@ from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
 from xr_tensorfmt.sources.parts import Part, merged_parts
-from xr_tensorfmt.sources.windows import LARGEST_WINDOW, map_window
+from xr_tensorfmt.sources.windows import LARGEST_WINDOW, is_detached, map_window
 
 # Below this, a copy is quicker than a mapping and its page faults.
 _SMALLEST_WINDOW = 64 << 10
@@ -95,7 +95,7 @@ class LocalFile(Source):
             status.st_ctime_ns,
             status.st_ino if recent else None,
             platform.node(),
-            mapped,
+            mapped and not is_detached(status),
         )
 
     @property
