@@ -14,10 +14,9 @@ import numpy as np
 from fsspec import AbstractFileSystem
 
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Bytes, Extents, Integers
+from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
 from xr_tensorfmt.sources.fetch import Answer, changed, fetch
-from xr_tensorfmt.sources.keeping import kept
 from xr_tensorfmt.sources.parts import Part, even_parts
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, READS, REQUESTS
 from xr_tensorfmt.sources.version import Version
@@ -55,8 +54,6 @@ class RemoteFile(Source):
         Bytes of the object when it was opened.
     version : Version
         Its version then.
-    index_cache : str
-        Folder for what a pass over the whole object finds out; empty for none.
     """
 
     url: str
@@ -64,7 +61,6 @@ class RemoteFile(Source):
     path: str
     size: int
     version: Version
-    index_cache: str = ""
 
     distant = True
     read_ahead = 1 << 20
@@ -85,15 +81,7 @@ class RemoteFile(Source):
         info = self.fs.info(place)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "it is a folder", url)
-        return RemoteFile(
-            url, self.fs, place, int(info["size"]), Version.of(info), self.index_cache
-        )
-
-    def kept(self, question: str, compute: Callable[[], Integers]) -> Integers:
-        """Keep it in the folder, if there is one and the store tells contents apart."""
-        if not self.index_cache or self.version == Version():
-            return compute()
-        return kept(self.index_cache, f"{self.url} {self.size} {self.version} {question}", compute)
+        return RemoteFile(url, self.fs, place, int(info["size"]), Version.of(info))
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 16 reads at the same time."""
