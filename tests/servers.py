@@ -80,6 +80,7 @@ class HttpStore:
         self.options: dict[str, Any] = {}
         self.conditions = True
         self.etags = True
+        self.modified = ""
         handler = type("BoundHandler", (Handler,), {"store": self})
         self.server = _Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -144,7 +145,8 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(206, content[start:stop], headers={**span, **self.version(content)})
 
     def version(self, content: bytes) -> dict[str, str]:
-        return {"ETag": self.store.etag_of(content)} if self.store.etags else {}
+        etag = {"ETag": self.store.etag_of(content)} if self.store.etags else {}
+        return etag | ({"Last-Modified": self.store.modified} if self.store.modified else {})
 
     def answer(
         self,
@@ -173,12 +175,15 @@ class S3Store:
         inner = DomainDispatcherApplication(create_backend_app)
         self.log = Log()
         self.refused: Callable[[dict], bool] = lambda environ: False
+        self.ranges = True
 
         def application(environ: dict, start_response: Any) -> Any:
             with self.log.request(environ["REQUEST_METHOD"], environ.get("HTTP_RANGE")):
                 if self.refused(environ):
                     start_response("403 Forbidden", [("Content-Type", "application/xml")])
                     return [b"<Error><Code>AccessDenied</Code><Message>not you</Message></Error>"]
+                if not self.ranges:
+                    environ.pop("HTTP_RANGE", None)
                 return inner(environ, start_response)
 
         self.server = make_server("127.0.0.1", 0, application, True, request_handler=_Silent)

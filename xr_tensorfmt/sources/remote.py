@@ -16,7 +16,7 @@ from fsspec import AbstractFileSystem
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Bytes, Extents, Integers
 from xr_tensorfmt.sources.base import Fill, Source
-from xr_tensorfmt.sources.fetch import Answer, changed, fetch
+from xr_tensorfmt.sources.fetch import Answer, Asked, changed, fetch
 from xr_tensorfmt.sources.keeping import kept
 from xr_tensorfmt.sources.parts import Part, even_parts
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, READS, REQUESTS
@@ -130,7 +130,8 @@ class RemoteFile(Source):
 
     def _fetch(self, fs: AbstractFileSystem, start: int, stop: int) -> bytes:
         with _noted(self.url, start, stop):
-            data = fetch(fs, self.path, start, stop, self.version).data
+            asked = Asked(self.url, self.path, start, stop, self.version, self.size)
+            data = fetch(fs, asked).data
         if len(data) != stop - start:
             raise TensorFormatError(
                 self.url,
@@ -176,7 +177,7 @@ def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile
     fs = of_this_process(fs)
     fs.invalidate_cache(path)  # a listing from before may tell of an older version
     asked = REQUESTS.submit(fs.info, path)
-    fetched = REQUESTS.submit(fetch, fs, path, 0, HEAD_BYTES)
+    fetched = REQUESTS.submit(fetch, fs, Asked(url, path, 0, HEAD_BYTES))
     with _noted(url, 0, HEAD_BYTES):
         info = _info(url, asked.result, fetched.result)
         if info["size"] == 0:
@@ -185,6 +186,8 @@ def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile
     source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info))
     if source.version.differs(answer.version):
         raise changed(url, answer.version, source.version)
+    if answer.size is not None and answer.size != source.size:
+        raise changed(url, f"{answer.size} bytes", f"{source.size} bytes")
     if len(answer.data) != min(source.size, HEAD_BYTES):
         raise changed(url, f"{len(answer.data)} first bytes", f"{source.size} bytes in all")
     return source, answer.data
