@@ -20,6 +20,7 @@ from fsspec import AbstractFileSystem
 from fsspec.asyn import sync
 
 from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.sources.storeerrors import ask_store
 from xr_tensorfmt.sources.version import Version
 
 _NOTHING_KNOWN = Version()
@@ -140,10 +141,18 @@ def fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
     SourceChangedError
         The object is there in another version.
     OSError
-        The server sent something else than the range.
-    Exception
-        Whatever the file system raises.
+        The store fails, or refuses, or sent something else than the range.
     """
+    context = f", while bytes {asked.start} to {asked.stop - 1} were fetched"
+    answer = ask_store(
+        _fetch, fs, asked, url=asked.url, path=asked.path, options=fs, context=context
+    )
+    if asked.version.differs(answer.version):
+        raise changed(asked.url, answer.version, asked.version)
+    return answer
+
+
+def _fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
     path, start, stop = asked.path, asked.start, asked.stop
     if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
         answer: Answer = sync(fs.loop, _fetch_http, fs, asked)
@@ -154,8 +163,6 @@ def fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
             answer = Answer(fs.cat_file(path, start=start, end=stop))
     else:
         answer = Answer(fs.cat_file(path, start=start, end=stop))
-    if asked.version.differs(answer.version):
-        raise changed(asked.url, answer.version, asked.version)
     return answer
 
 
@@ -186,8 +193,6 @@ async def _fetch_http(fs: Any, asked: Asked) -> Answer:
     session = await fs.set_session()
     async with session.get(fs.encode_url(asked.path), headers=headers, **options) as response:
         asked.check_status(response.status)
-        if response.status == 404:
-            raise FileNotFoundError(asked.url)
         response.raise_for_status()
         content_range = response.headers.get("Content-Range", "")
         size = asked.check_range(response.status, content_range, response.content_length)
