@@ -259,6 +259,7 @@ def test_a_store_whose_own_words_hold_secrets() -> None:
     MemoryFileSystem().pipe_file("/talk", tf.version_0_9(np.zeros(40)))
     with pytest.raises(OSError, match=r"RuntimeError: GET .*\*\*\*.* failed") as caught:
         xr.open_dataset("/talk", engine="tensorfmt", fs=fs)
+    fs.rm("/talk")
     assert_silent(caught.value)
 
 
