@@ -14,6 +14,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ class Slow(Upload):
     """Keeps what it is sent, and takes its time."""
 
     def __init__(self, delay: float = 0.0, fails_at: int | None = None) -> None:
-        super().__init__(URL)
+        super().__init__(URL, MemoryFileSystem(), "/x.mag")
         self.sent = bytearray()
         self.delay, self.fails_at = delay, fails_at
         self.finished = self.discarded = 0
