@@ -235,6 +235,28 @@ def test_a_stream_that_is_given_up_takes_nothing_more(tmp_path: Path) -> None:
     assert (upload.finished, upload.discarded) == (0, 1)
 
 
+def test_whoever_gives_an_upload_up_returns_when_that_is_done(tmp_path: Path) -> None:
+    begun, go = Event(), Event()
+
+    class Waiting(Slow):
+        def discard(self) -> None:
+            begun.set()
+            go.wait()
+            super().discard()
+
+    upload = Waiting()
+    stream = Stream(whole(4, 1000)[0], upload, 2000, str(tmp_path))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(stream.discard)
+        begun.wait()
+        second = pool.submit(stream.discard)
+        early, _ = wait([second], timeout=0.5)
+        go.set()
+        wait([first, second])
+    assert not early
+    assert upload.discarded == 1
+
+
 def test_a_stream_that_is_forgotten_gives_the_upload_up(tmp_path: Path) -> None:
     contents, batches, _ = whole(4, 1000)
     upload = Slow()
