@@ -14,6 +14,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ class Slow(Upload):
     """Keeps what it is sent, and takes its time."""
 
     def __init__(self, delay: float = 0.0, fails_at: int | None = None) -> None:
-        super().__init__(URL)
+        super().__init__(URL, MemoryFileSystem(), "/x.mag")
         self.sent = bytearray()
         self.delay, self.fails_at = delay, fails_at
         self.finished = self.discarded = 0
@@ -232,6 +233,28 @@ def test_a_stream_that_is_given_up_takes_nothing_more(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="the upload was given up"):
         stream.write(iter(batches[1]))
     assert (upload.finished, upload.discarded) == (0, 1)
+
+
+def test_whoever_gives_an_upload_up_returns_when_that_is_done(tmp_path: Path) -> None:
+    begun, go = Event(), Event()
+
+    class Waiting(Slow):
+        def discard(self) -> None:
+            begun.set()
+            go.wait()
+            super().discard()
+
+    upload = Waiting()
+    stream = Stream(whole(4, 1000)[0], upload, 2000, str(tmp_path))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(stream.discard)
+        begun.wait()
+        second = pool.submit(stream.discard)
+        early, _ = wait([second], timeout=0.5)
+        go.set()
+        wait([first, second])
+    assert not early
+    assert upload.discarded == 1
 
 
 def test_a_stream_that_is_forgotten_gives_the_upload_up(tmp_path: Path) -> None:

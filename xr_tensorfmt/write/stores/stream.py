@@ -7,7 +7,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from threading import Condition
+from threading import Condition, Lock
 from typing import NoReturn
 
 import numpy as np
@@ -59,6 +59,7 @@ class Stream:
         self._failure: BaseException | None = None
         self._changed = Condition()
         self._give_up = weakref.finalize(self, upload.discard)
+        self._giving_up = Lock()
 
     @property
     def target(self) -> str:
@@ -208,4 +209,5 @@ class Stream:
             self._changed.notify_all()
             while self._sending:
                 self._changed.wait()
-        self._give_up()
+        with self._giving_up:  # so that no thread returns while another one still gives it up
+            self._give_up()
