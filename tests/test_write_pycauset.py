@@ -22,9 +22,8 @@ from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
 from xr_tensorfmt.jsonvalues import array_to_json
-from xr_tensorfmt.layouts import Scattered
-from xr_tensorfmt.write import packing_matrices
-from xr_tensorfmt.write.packing import element_of
+from xr_tensorfmt.layouts import Scattered, triangle
+from xr_tensorfmt.layouts import bits as bits_layout
 
 RNG = np.random.default_rng(3)
 DTYPES = {
@@ -221,9 +220,9 @@ def test_any_dataset_comes_back(
         sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
         given_data = data.chunk(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("BATCH", "_BITS_BATCH"):
-            most = draws.draw(st.sampled_from([1, 60, getattr(packing_matrices, limit)]))
-            patch.setattr(packing_matrices, limit, most)
+        for module, limit in ((triangle, "BATCH"), (bits_layout, "_BITS_BATCH")):
+            most = draws.draw(st.sampled_from([1, 60, getattr(module, limit)]))
+            patch.setattr(module, limit, most)
         to_pycauset(given_data, path, matrix_type=kind)
     xr.testing.assert_identical(opened(path).load(), data)
     if kind is not None:
@@ -622,8 +621,8 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
 
 def test_layouts_that_are_only_read_say_so() -> None:
     layout = Scattered.__new__(Scattered)
-    with pytest.raises(TypeError, match="values that lie as Scattered does are only read"):
-        element_of(layout)
+    with pytest.raises(TypeError, match="values in the layout Scattered can only be read"):
+        layout.stored_element()
 
 
 # Parts of files.
@@ -673,9 +672,21 @@ def metadata_length(path: Path) -> int:
     ("kind", "region", "message"),
     [
         ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write all of th"),
-        ("SYMMETRIC", {"row": slice(0, 8)}, "lie as Mirrored does are only read; write the whole"),
-        ("DIAGONAL", {"row": slice(0, 8)}, "lie as Diagonal does are only read; write the whole"),
-        ("IDENTITY", {"row": slice(0, 8)}, "lie as Diagonal does are only read; write the whole"),
+        (
+            "SYMMETRIC",
+            {"row": slice(0, 8)},
+            "in the layout Mirrored can only be read; write the whole",
+        ),
+        (
+            "DIAGONAL",
+            {"row": slice(0, 8)},
+            "in the layout Diagonal can only be read; write the whole",
+        ),
+        (
+            "IDENTITY",
+            {"row": slice(0, 8)},
+            "in the layout Diagonal can only be read; write the whole",
+        ),
     ],
 )
 def test_parts_that_have_no_bytes_of_their_own_are_refused(

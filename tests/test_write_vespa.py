@@ -371,7 +371,7 @@ def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
         entries = tuple(slice(i, stop, 1) for i, stop in zip(key, (4, 2, 3), strict=True))
         selection = Selection(layout.shape, entries)
         written = np.zeros(layout.table.stop, bool)
-        for extents, data in packing_blocks.pack(layout, selection, values[entries]):
+        for extents, data in layout.encode(selection, values[entries]):
             assert extents.nbytes == data.size
             for start, length in zip(extents.starts, extents.lengths, strict=True):
                 assert not written[start : start + length].any()

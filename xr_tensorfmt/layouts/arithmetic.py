@@ -59,6 +59,11 @@ class Elementwise(Layout):
             max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
         )
 
+    @property
+    def stored(self) -> Layout | None:
+        """That of the inner layout."""
+        return self.inner.stored
+
 
 @dataclass(frozen=True)
 class Scaled(Elementwise):

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.elements import Array, ElementError
+from xr_tensorfmt.elements import Array, Element, ElementError
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Extents, Integers
+from xr_tensorfmt.extents import Bytes, Extents, Integers
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources.base import Source
 
 Read = tuple[Source, Extents]
 """Byte ranges of a source that are read at once."""
+
+Encoded = tuple[Extents, Bytes]
+"""Byte ranges of a file and the bytes that belong there: the ranges one after the other."""
+
+BATCH = 1 << 20
+"""Bytes that are encoded at a time, so that they stay in the cache."""
+
+WHOLE = 0
+"""A write unit of an axis that can only be written as a whole."""
 
 
 class Layout(ABC):
@@ -116,6 +126,88 @@ class Layout(ABC):
     @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Shape of chunks that read well: one range of bytes each, at most `target` bytes."""
+
+    @property
+    def stored(self) -> Layout | None:
+        """The layout whose bytes these values come from; None where no byte is stored."""
+        return self
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Turn values into the bytes that are stored for them, a batch at a time.
+
+        Parameters
+        ----------
+        selection : Selection
+            The elements: slices of step 1 whose ends are multiples of `write_units`.
+        values : ndarray of `dtype`
+            The values, of the selection's shape.
+
+        Yields
+        ------
+        tuple of (Extents, ndarray of uint8)
+            Some byte ranges and their bytes; together those of the whole selection.
+
+        Raises
+        ------
+        TypeError
+            Tensors of this layout can only be read.
+        ValueError
+            The layout does not store one of the values.
+        """
+        raise self._only_read()
+
+    def stored_element(self) -> Element:
+        """What one element is in the file; TypeError where the layout can only be read."""
+        raise self._only_read()
+
+    def _only_read(self) -> TypeError:
+        return TypeError(f"values in the layout {type(self).__name__} can only be read")
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """For each axis how many elements fill whole bytes, or `WHOLE`.
+
+        A part that is written begins and ends at multiples of these, or with the axis.
+        """
+        return (1,) * len(self.shape)
+
+    @property
+    def bytes_per_element(self) -> float:
+        """Bytes that are stored for each element; less than one for bits."""
+        return self.extents(Selection.everything(self.shape)).nbytes / prod(self.shape)
+
+    def checked_places(self, source: Source) -> Layout:
+        """The layout after its places in a file are verified, before bytes are overwritten.
+
+        Raises
+        ------
+        TensorFormatError
+            The bytes are not where the layout says.
+        """
+        return self
+
+    @property
+    def is_compared_after_writing(self) -> bool:
+        """Whether `compare` must see all values again once they are written."""
+        return False
+
+    def compare(self, source: Source, selection: Selection, values: Array) -> None:
+        """Compare values with what a written file gives back; ValueError where they differ."""
+        raise NotImplementedError
+
+
+def within(part: Selection, whole: Selection) -> tuple[slice, ...]:
+    """Where a part of a selection is in the values of the whole; both are slices of step 1."""
+    return tuple(
+        slice(inner.start - outer.start, inner.stop - outer.start)
+        for inner, outer in zip(part.entries, whole.entries, strict=True)
+        if isinstance(inner, slice) and isinstance(outer, slice)
+    )
+
+
+def raw_bytes(stored: Array) -> Bytes:
+    """Look at contiguous elements as bytes."""
+    return stored.reshape(-1).view(np.uint8)
 
 
 def values_of(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.elements import Array
+from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Bytes, Extents, Integers, gather_uniform
-from xr_tensorfmt.layouts.packed import Packed
+from xr_tensorfmt.layouts.base import WHOLE, Encoded
+from xr_tensorfmt.layouts.packed import Packed, assembled, row_batches
 from xr_tensorfmt.layouts.rows import Pieces
+from xr_tensorfmt.narrow import Boolean
+from xr_tensorfmt.selection import Selection, entry_indices
 from xr_tensorfmt.sources.base import Source
 
 Words = NDArray[np.uint64]
+
+# Bits that are packed at a time: each value is read once, so that no cache would help.
+_BITS_BATCH = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,41 @@ class Bits(Packed):
             raw = _read_bytes(source, places)
             values[stored] = (raw >> (distance & 7).astype(np.uint8)) & 1
         return values
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Pack rows of one stride at once, rows of a triangle one by one."""
+        ends_row = entry_indices(selection.entries[1])[-1:] + 1 == self.shape[1]
+        for part, pieces in row_batches(self, self.rows, selection, values, _BITS_BATCH):
+            if not self.rows.stride:
+                yield pieces.extents, assembled(part, pieces, _packed)
+                continue
+            packed = np.packbits(part, axis=1, bitorder="little")
+            # Pieces are made for reading: they reach to the end of a row, or a byte too far.
+            if ends_row:
+                packed = _widened(packed, int(pieces.stops[0] - pieces.starts[0]))
+            yield Extents.joined(pieces.starts, pieces.starts + packed.shape[1]), packed.reshape(-1)
+
+    def stored_element(self) -> Element:
+        """A truth value."""
+        return Boolean()
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Eight columns, where every row begins with the same column."""
+        return (1, 8) if self.rows.stride else (1, WHOLE)
+
+
+def _packed(values: Array) -> Array:
+    return np.packbits(values, bitorder="little")
+
+
+def _widened(packed: Bytes, length: int) -> Bytes:
+    """Rows with zeros at their ends."""
+    if packed.shape[1] == length:
+        return packed
+    rows = np.zeros((len(packed), length), dtype=np.uint8)
+    rows[:, : packed.shape[1]] = packed
+    return rows
 
 
 def _read_bytes(source: Source, places: Integers) -> Bytes:

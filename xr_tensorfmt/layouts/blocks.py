@@ -12,7 +12,7 @@ import numpy as np
 from xr_tensorfmt.chunks import contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Bytes, Extents, Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import BATCH, Encoded, Layout, raw_bytes
 from xr_tensorfmt.layouts.blockscan import LARGE_BLOCK
 from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular
 from xr_tensorfmt.layouts.dense import Dense
@@ -146,6 +146,32 @@ class Blocks(Layout):
         raw = source.read(Extents.uniform(self.cells_at(number) + within * item, item))
         picked: Array = self.element.decode(raw.view(self.element.stored))[inverse]
         return picked
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The cells alone, as labels are not changed."""
+        if not selection.size:
+            return
+        inner, item = self.inner(selection), self.element.stored.itemsize
+        offsets = self.cells_at(selection.entries[0])
+        if inner.size * item > BATCH:
+            for offset, block in zip(offsets.tolist(), values, strict=True):
+                yield from Dense(self.lengths, self.element, offset).encode(inner, block)
+            return
+        runs, count = inner.runs(), BATCH // (inner.size * item)
+        for first in range(0, offsets.size, count):
+            starts = offsets[first : first + count, np.newaxis] + runs.starts * item
+            cells = raw_bytes(self.element.encode(values[first : first + count]))
+            yield Extents.uniform(starts.ravel(), runs.length * item), cells
+
+    def stored_element(self) -> Element:
+        """The cell."""
+        return self.element
+
+    def checked_places(self, source: Source) -> Layout:
+        """Places that were assumed to be regular are looked at one by one."""
+        if self.table.count and isinstance(self.table.places, Regular):
+            self.table.refute(source)
+        return self
 
 
 @dataclass(frozen=True, eq=False)

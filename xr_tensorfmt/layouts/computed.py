@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +11,31 @@ import numpy as np
 from xr_tensorfmt.chunks import contiguous_chunk
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import Encoded, Layout
+from xr_tensorfmt.layouts.partial import PartlyStored, on_diagonal, refuse_first
 from xr_tensorfmt.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.sources.base import Source
 
 
+class Computed(PartlyStored):
+    """Values of which none is stored."""
+
+    @property
+    def stored(self) -> Layout | None:
+        """Nothing."""
+        return None
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """No bytes, if the values are those that are implied."""
+        self.check_implied(selection, values)
+        return iter(())
+
+    def check_implied(self, selection: Selection, values: Array) -> None:
+        """Anything goes."""
+
+
 @dataclass(frozen=True)
-class Ones(Layout):
+class Ones(Computed):
     """Nothing but ones.
 
     Parameters
@@ -55,7 +74,7 @@ class Ones(Layout):
 
 
 @dataclass(frozen=True)
-class Diagonal(Layout):
+class Diagonal(PartlyStored):
     """A matrix that is zero but on its diagonal.
 
     Parameters
@@ -110,9 +129,30 @@ class Diagonal(Layout):
             filled[on] = self.values.read_points(source, (points[0][on],))
         return filled
 
+    @property
+    def stored(self) -> Layout | None:
+        """That of the diagonal."""
+        return self.values.stored
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The diagonal."""
+        self.check_implied(selection, values)
+        part, places = on_diagonal(selection)
+        if places[0].size:
+            yield from self.values.encode(Selection(self.values.shape, (part,)), values[places])
+
+    def check_implied(self, selection: Selection, values: Array) -> None:
+        """There are zeros beside the diagonal, and ones on that of an identity matrix."""
+        wrong, (_, places) = values != 0, on_diagonal(selection)
+        of_ones = isinstance(self.values, Ones)
+        wrong[places] = values[places] != 1 if of_ones else False
+        implied = "an identity matrix has 1 on its diagonal and 0 beside it"
+        implied = implied if of_ones else "a diagonal matrix has 0"
+        refuse_first(wrong, implied, self, selection, values)
+
 
 @dataclass(frozen=True)
-class UnitVector(Layout):
+class UnitVector(Computed):
     """A vector that is zero but for a one.
 
     Parameters
@@ -153,3 +193,9 @@ class UnitVector(Layout):
         """Zeros and the one, without reading."""
         values: Array = (points[-1] == self.active).astype(self.dtype)
         return values
+
+    def check_implied(self, selection: Selection, values: Array) -> None:
+        """There are zeros but for a one."""
+        expected = entry_indices(selection.entries[-1]) == self.active
+        implied = f"a unit vector has 1 at {self.active}, 0 elsewhere"
+        refuse_first(values != expected, implied, self, selection, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,9 @@ import numpy as np
 from xr_tensorfmt.chunks import PAGE, contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout, values_of
+from xr_tensorfmt.layouts.base import BATCH, Encoded, Layout, raw_bytes, values_of, within
 from xr_tensorfmt.selection import MOST_RUNS, Runs, Selection, row_major_strides
-from xr_tensorfmt.sources.base import Source
-from xr_tensorfmt.sources.windows import LARGEST_WINDOW
+from xr_tensorfmt.sources.base import LARGEST_WINDOW, Source
 
 
 @dataclass(frozen=True)
@@ -151,3 +150,22 @@ class Dense(Layout):
             return self._offset_of(selection.index_of(position))
 
         return values_of(convert, raw, source.name, offset_of)
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The values themselves where they have the byte order of the file, else in batches."""
+        if not selection.size:
+            return
+        if self.element.is_native and values.flags.c_contiguous:
+            yield self.extents(selection), raw_bytes(values)
+            return
+        elements = max(1, BATCH // self._item)
+        runs = selection.run_count
+        per_batch = max(1, elements * runs // selection.size) if runs > 1 else MOST_RUNS
+        span = elements if runs == 1 else selection.span
+        for batch in selection.batches(runs=per_batch, span=span):
+            part = values[within(batch, selection)]
+            yield self.extents(batch), raw_bytes(self.element.encode(part))
+
+    def stored_element(self) -> Element:
+        """The element."""
+        return self.element

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from xr_tensorfmt.chunks import PAGE, row_chunk
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Bytes, Extents, Integers
-from xr_tensorfmt.layouts.base import Layout
+from xr_tensorfmt.layouts.base import raw_bytes
+from xr_tensorfmt.layouts.partial import PartlyStored, check_triangle
 from xr_tensorfmt.layouts.rows import Pieces, Rows
 from xr_tensorfmt.selection import MOST_RUNS, Selection, entry_indices
-from xr_tensorfmt.sources.base import Source
-from xr_tensorfmt.sources.windows import LARGEST_WINDOW
+from xr_tensorfmt.sources.base import LARGEST_WINDOW, Source
 
 # Bytes of packed rows that are unpacked at a time, so that they and their values stay in the cache.
 _BLOCK = 128 << 10
@@ -26,7 +27,7 @@ _FEW = 64
 
 
 @dataclass(frozen=True)
-class Packed(Layout):
+class Packed(PartlyStored):
     """A matrix of rows that are cut short, padded, or both.
 
     Parameters
@@ -113,6 +114,43 @@ class Packed(Layout):
                 here = positions[block.start - batch.start : block.stop - batch.start]
                 self.fill(blank[block], window, here, pieces[block])
         return blank
+
+    @property
+    def bytes_per_element(self) -> float:
+        """A mean over all rows."""
+        begin, stop = self.rows.starts(np.array([0, self.shape[0]])).tolist()
+        return float((stop - begin) / prod(self.shape))
+
+    def check_implied(self, selection: Selection, values: Array) -> None:
+        """Below a triangle there are zeros."""
+        if not self.rows.stride:
+            check_triangle(self.rows, self, selection, values)
+
+
+def row_batches(
+    layout: PartlyStored, rows: Rows, selection: Selection, values: Array, most: int
+) -> Iterator[tuple[Array, Pieces]]:
+    """Some rows at a time, of at most so many values, and the places of those that store any."""
+    indices, columns = map(entry_indices, selection.entries)
+    step = max(1, most // max(1, columns.size))
+    for begin in range(0, indices.size if columns.size else 0, step):
+        part, some = values[begin : begin + step], indices[begin : begin + step]
+        entries = (slice(int(some[0]), int(some[-1]) + 1, 1), selection.entries[1])
+        layout.check_implied(Selection(selection.extent, entries), part)
+        pieces = rows.pieces(some, int(columns[0]), int(columns[-1]) + 1)
+        if len(pieces):
+            yield part[: len(pieces)], pieces
+
+
+def assembled(values: Array, pieces: Pieces, encode: Callable[[Array], Array]) -> Bytes:
+    """What is stored of some rows of a triangle, one after the other, each padded with zeros."""
+    lengths = pieces.stops - pieces.starts
+    places = (np.cumsum(lengths) - lengths).tolist()
+    filled = np.zeros(int(lengths.sum()), dtype=np.uint8)
+    for row, place, lead in zip(values, places, pieces.lead.tolist(), strict=True):
+        stored = raw_bytes(encode(row[lead:]))
+        filled[place : place + stored.size] = stored
+    return filled
 
 
 def batches(pieces: Pieces) -> Iterator[slice]:

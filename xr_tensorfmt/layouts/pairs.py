@@ -13,7 +13,7 @@ from xr_tensorfmt.chunks import contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout, values_of
+from xr_tensorfmt.layouts.base import WHOLE, Layout, values_of
 from xr_tensorfmt.layouts.filling import Filling
 from xr_tensorfmt.layouts.orbits import Operation
 from xr_tensorfmt.layouts.pairtable import INDEX_BYTES, BlockIndex, PairTable, within
@@ -112,6 +112,16 @@ class Pairs(Layout):
         component = points[rank] if self.components > 1 else 0
         picked: Array = values[inverse, component]
         return picked
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """A value goes with all of its components."""
+        return (1,) * len(self.lengths) + (WHOLE,) * (self.components > 1)
+
+    @property
+    def bytes_per_element(self) -> float:
+        """As if no element were zero."""
+        return self.table.stride / self.components
 
     @property
     def prefers_points(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from xr_tensorfmt.chunks import contiguous_chunk
 from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Bytes, Extents, Integers, gather_uniform
-from xr_tensorfmt.layouts.base import Layout
-from xr_tensorfmt.layouts.packed import Packed
+from xr_tensorfmt.layouts.base import BATCH, Encoded, Layout
+from xr_tensorfmt.layouts.packed import Packed, assembled, row_batches
+from xr_tensorfmt.layouts.partial import PartlyStored, not_stored, on_diagonal, refuse_first
 from xr_tensorfmt.layouts.rows import Pieces, TriangleRows
-from xr_tensorfmt.selection import Selection, entry_indices
+from xr_tensorfmt.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.sources.base import Source
 
 # From so many bytes on, one copy a row is as fast as a gather by numpy.
@@ -75,9 +77,19 @@ class Triangle(Packed):
             values[stored] = self.element.decode(raw)[inverse]
         return values
 
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Row by row."""
+        most = BATCH // values.itemsize
+        for part, pieces in row_batches(self, self.rows, selection, values, most):
+            yield pieces.extents, assembled(part, pieces, self.element.encode)
+
+    def stored_element(self) -> Element:
+        """The element."""
+        return self.element
+
 
 @dataclass(frozen=True)
-class Mirrored(Layout):
+class Mirrored(PartlyStored):
     """A square matrix whose lower triangle is its upper one, mirrored.
 
     Parameters
@@ -136,3 +148,44 @@ class Mirrored(Layout):
         if self.sign < 0:
             np.negative(values, out=values, where=rows > columns)
         return values
+
+    @property
+    def stored(self) -> Layout | None:
+        """The upper triangle."""
+        return self.upper
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The upper triangle, row by row."""
+        most, element = BATCH // values.itemsize, self.upper.element
+        for part, pieces in row_batches(self, self.upper.rows, selection, values, most):
+            yield pieces.extents, assembled(part, pieces, element.encode)
+
+    def check_implied(self, selection: Selection, values: Array) -> None:
+        """An antisymmetric matrix has zeros on its diagonal; `compare` looks at what is below."""
+        if self.sign < 0:
+            wrong, (_, places) = np.zeros(values.shape, dtype=np.bool_), on_diagonal(selection)
+            wrong[places] = values[places] != 0
+            refuse_first(wrong, "an antisymmetric matrix has 0", self, selection, values)
+
+    @property
+    def is_compared_after_writing(self) -> bool:
+        """The mirror image of a value may be in any other chunk."""
+        return True
+
+    def compare(self, source: Source, selection: Selection, values: Array) -> None:
+        """Refuse values below the diagonal that are not the mirror images of those above it."""
+        rows, columns = map(entry_indices, selection.entries)
+        # Only columns before the last row have a part below the diagonal.
+        columns = columns[: np.searchsorted(columns, rows[-1])]
+        if not columns.size:
+            return
+        below = values[:, : columns.size]
+        mirror = Selection(selection.extent, (entry_of(columns), selection.entries[0]))
+        image = self.sign * self.upper.read(source, mirror).T
+        wrong = (image != below) & ((image == image) | (below == below))
+        wrong &= columns < rows[:, np.newaxis]
+        if wrong.any():
+            row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            index = int(rows[row]), int(columns[column])
+            implied = f"that at {index[::-1]} makes it {image[row, column]}"
+            raise not_stored(index, below[row, column], implied, self)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.elements import Array
+from xr_tensorfmt.elements import Array, Element
 from xr_tensorfmt.extents import Extents, Integers
-from xr_tensorfmt.layouts.base import Layout, Read
+from xr_tensorfmt.layouts.base import Encoded, Layout, Read
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources.base import Source
 
@@ -81,6 +81,21 @@ class Transposed(Layout):
         inner = self.inner.chunk_shape(target)
         return tuple(inner[axis] for axis in self.axes)
 
+    @property
+    def stored(self) -> Layout | None:
+        """That of the inner layout."""
+        return self.inner.stored
+
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Those of the inner layout, reordered."""
+        units = self.inner.write_units
+        return tuple(units[axis] for axis in self.axes)
+
 
 @dataclass(frozen=True)
 class OnlyRow(Layout):
@@ -123,6 +138,24 @@ class OnlyRow(Layout):
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout."""
         return self.inner.chunk_shape(target)[1:]
+
+    @property
+    def stored(self) -> Layout | None:
+        """That of the inner layout."""
+        return self.inner.stored
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Encode the row."""
+        return self.inner.encode(self._inward(selection), values[np.newaxis])
+
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Those of the columns."""
+        return self.inner.write_units[1:]
 
 
 def transposed(layout: Layout, axes: Sequence[int]) -> Layout:

@@ -15,6 +15,12 @@ from xr_tensorfmt.sources.parts import Part, merged_parts
 Fill = Callable[[int, memoryview], int]
 """Fill a buffer with the bytes from an offset on; returns how many there were."""
 
+LARGEST_WINDOW = 64 << 20
+"""Bytes of the windows that values are copied out of.
+
+The pages of a window that were touched count as memory of the process while it is there.
+"""
+
 # A request costs about as much as moving this many bytes, so that smaller gaps are read over.
 _GAP = 16 << 10
 # Merged requests span about this much, which bounds the memory that they take.

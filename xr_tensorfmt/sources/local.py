@@ -14,9 +14,9 @@ import numpy as np
 from xr_tensorfmt.chunks import PAGE
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.sources.base import Fill, Source
+from xr_tensorfmt.sources.base import LARGEST_WINDOW, Fill, Source
 from xr_tensorfmt.sources.parts import Part, merged_parts
-from xr_tensorfmt.sources.windows import LARGEST_WINDOW, map_window
+from xr_tensorfmt.sources.windows import map_window
 
 # Below this, a copy is quicker than a mapping and its page faults.
 _SMALLEST_WINDOW = 64 << 10

@@ -11,12 +11,6 @@ import numpy as np
 
 from xr_tensorfmt.extents import Bytes
 
-LARGEST_WINDOW = 64 << 20
-"""Bytes of the windows that values are copied out of.
-
-The pages of a window that were touched count as memory of the process while it is there.
-"""
-
 # Until Python 3.13 every mapping holds a file descriptor; most of those are left to others.
 _SHARE_OF_DESCRIPTORS = 4
 _with_descriptor: WeakSet[mmap.mmap] = WeakSet()

@@ -11,7 +11,6 @@ from xr_tensorfmt.layouts import Bits, Layout, Triangle
 from xr_tensorfmt.layouts.rows import Rows
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.validation.finding import Finding
-from xr_tensorfmt.validation.stored import stored_part
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -31,7 +30,7 @@ def check_row_padding(source: Source, layout: Layout) -> Iterator[Finding]:
     Finding
         A warning at the first row whose padding is not zero.
     """
-    stored = stored_part(layout)
+    stored = layout.stored
     if isinstance(stored, Bits | Triangle):
         yield from _check_rows(source, stored.rows)
 

@@ -16,7 +16,6 @@ from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Source
 from xr_tensorfmt.tensor import Tensor
 from xr_tensorfmt.validation.finding import Finding, finding_of
-from xr_tensorfmt.validation.stored import stored_part
 
 CHUNK_BYTES = 16 << 20
 """Most bytes of values that are looked at together."""
@@ -41,7 +40,7 @@ def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]
         At most 20 for each of them.
     """
     for tensor in tensors:
-        layout = stored_part(tensor.layout)
+        layout = tensor.layout.stored
         if layout is None or isinstance(layout, Labels | Pairs):
             continue
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):

@@ -15,13 +15,13 @@ from xarray import Variable
 from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts import Dense, Layout
+from xr_tensorfmt.layouts.base import Encoded
 from xr_tensorfmt.layouts.view import Transposed
 from xr_tensorfmt.lazyarray import unchunked, unread
 from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.grid import Chunks, cut_evenly, tile, writable_chunks
-from xr_tensorfmt.write.packing import Packed, bytes_each, pack, units
 
 
 class Writable(Protocol):
@@ -35,7 +35,7 @@ class Writable(Protocol):
     def identity(self) -> Hashable:
         """What tells it from what was begun for the same target at another time."""
 
-    def write(self, batches: Iterator[Packed]) -> None:
+    def write(self, batches: Iterator[Encoded]) -> None:
         """Put bytes into their places."""
 
 
@@ -113,7 +113,7 @@ class BlockGrid:
         """
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
-        file.write(pack(self.layout, selection, converted))
+        file.write(self.layout.encode(selection, converted))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
@@ -161,7 +161,7 @@ def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
     block = across[1] if across else layout.chunk_shape(TARGET)
     chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
     item = variable.dtype.itemsize
-    chunks = writable_chunks(chunks, units(layout), bytes_each(layout), item)
+    chunks = writable_chunks(chunks, layout.write_units, layout.bytes_per_element, item)
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xarray import Variable
 
-from xr_tensorfmt.layouts import Layout, Mirrored
+from xr_tensorfmt.layouts import Layout
 from xr_tensorfmt.write.conversion import Conversion
 from xr_tensorfmt.write.draft import Piece
 
@@ -53,9 +53,9 @@ class Blueprint:
     placed: tuple[Placed, ...]
 
     @property
-    def mirrored(self) -> tuple[Placed, ...]:
-        """The variables of which one half is stored, so that the other must be compared."""
-        return tuple(each for each in self.placed if isinstance(each.layout, Mirrored))
+    def compared(self) -> tuple[Placed, ...]:
+        """The variables that must be compared with the file once it is written."""
+        return tuple(each for each in self.placed if each.layout.is_compared_after_writing)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from math import isqrt, prod
 
 from xr_tensorfmt.chunks import TARGET
-from xr_tensorfmt.write.packing import WHOLE
+from xr_tensorfmt.layouts.base import WHOLE
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along each axis."""

@@ -17,13 +17,12 @@ from xr_tensorfmt.extents import (
     gather_uniform,
     scatter_uniform,
 )
-from xr_tensorfmt.layouts import Blocks, Dense, Layout
-from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular
+from xr_tensorfmt.layouts import Blocks
+from xr_tensorfmt.layouts.base import BATCH, Encoded, raw_bytes
+from xr_tensorfmt.layouts.blocktable import BlockTable, Listed
 from xr_tensorfmt.layouts.labelled import BlockForm
 from xr_tensorfmt.layouts.texts import alike
 from xr_tensorfmt.selection import Selection, entry_part
-from xr_tensorfmt.sources import Source
-from xr_tensorfmt.write.packing import BATCH, Packed, element_of, pack, raw_bytes, settled
 from xr_tensorfmt.write.vespa.labels import TextBytes
 
 
@@ -70,6 +69,21 @@ class LabelledBlocks(Blocks):
         cells = np.arange(first, first + starts.size) * self.table.form.cell_bytes
         return starts - self.table.offset - cells
 
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Labels and cells: small blocks as one range each, large ones in pieces."""
+        inner = self.inner(selection)
+        is_whole = inner.shape == self.lengths
+        if is_whole and self.table.form.cell_bytes < LONG_PIECE:
+            count = max(1, BATCH // self.table.mean_bytes)
+            for first in range(0, len(values), count):
+                entry = entry_part(selection.entries[0], first, count)
+                assert isinstance(entry, slice)
+                yield _joined(self, entry, values[first : first + count])
+            return
+        if len(values) and begins_blocks(inner):
+            yield _heads(self, selection)
+        yield from super().encode(selection, values)
+
 
 def labelled_blocks(
     offset: int, lengths: tuple[int, ...], element: Element, labels: int, heads: TextBytes
@@ -105,40 +119,7 @@ def begins_blocks(inner: Selection) -> bool:
     return all(isinstance(entry, slice) and entry.start == 0 for entry in inner.entries)
 
 
-@pack.register
-def _cells(layout: Blocks, selection: Selection, values: Array) -> Iterator[Packed]:
-    if not selection.size:
-        return
-    inner, item = layout.inner(selection), layout.element.stored.itemsize
-    offsets = layout.cells_at(selection.entries[0])
-    if inner.size * item > BATCH:
-        for offset, block in zip(offsets.tolist(), values, strict=True):
-            yield from pack(Dense(layout.lengths, layout.element, offset), inner, block)
-        return
-    runs, count = inner.runs(), BATCH // (inner.size * item)
-    for first in range(0, offsets.size, count):
-        starts = offsets[first : first + count, np.newaxis] + runs.starts * item
-        cells = raw_bytes(layout.element.encode(values[first : first + count]))
-        yield Extents.uniform(starts.ravel(), runs.length * item), cells
-
-
-@pack.register
-def _(layout: LabelledBlocks, selection: Selection, values: Array) -> Iterator[Packed]:
-    inner = layout.inner(selection)
-    is_whole = inner.shape == layout.lengths
-    if is_whole and layout.table.form.cell_bytes < LONG_PIECE:
-        count = max(1, BATCH // layout.table.mean_bytes)
-        for first in range(0, len(values), count):
-            entry = entry_part(selection.entries[0], first, count)
-            assert isinstance(entry, slice)
-            yield _joined(layout, entry, values[first : first + count])
-        return
-    if len(values) and begins_blocks(inner):
-        yield _heads(layout, selection)
-    yield from _cells(layout, selection, values)
-
-
-def _heads(layout: LabelledBlocks, selection: Selection) -> Packed:
+def _heads(layout: LabelledBlocks, selection: Selection) -> Encoded:
     entry = selection.entries[0]
     assert isinstance(entry, slice)
     starts = layout.table.places.starts(entry)
@@ -147,7 +128,7 @@ def _heads(layout: LabelledBlocks, selection: Selection) -> Packed:
     return Extents(starts, lengths), layout.heads[first : first + int(lengths.sum())]
 
 
-def _joined(layout: LabelledBlocks, entry: slice, values: Array) -> Packed:
+def _joined(layout: LabelledBlocks, entry: slice, values: Array) -> Encoded:
     """Whole blocks as the one range that they are in the file."""
     starts, cells = layout.table.places.starts(entry), layout.cells_at(entry)
     cell_bytes = layout.table.form.cell_bytes
@@ -160,15 +141,3 @@ def _joined(layout: LabelledBlocks, entry: slice, values: Array) -> Packed:
         scatter_uniform(joined, starts[part] - begin, pieces, length)
     scatter_uniform(joined, cells - begin, raw_bytes(layout.element.encode(values)), cell_bytes)
     return Extents.single(begin, end), joined
-
-
-@element_of.register
-def _(layout: Blocks) -> Element:
-    return layout.element
-
-
-@settled.register
-def _(layout: Blocks, source: Source) -> Layout:
-    if layout.table.count and isinstance(layout.table.places, Regular):
-        layout.table.refute(source)
-    return layout

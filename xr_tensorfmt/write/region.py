@@ -13,6 +13,7 @@ from xarray import Variable
 
 from xr_tensorfmt.elements import Element
 from xr_tensorfmt.formats import OpenOptions, parse
+from xr_tensorfmt.layouts.base import WHOLE
 from xr_tensorfmt.reads import sources
 from xr_tensorfmt.selection import Selection
 from xr_tensorfmt.sources import Source
@@ -21,7 +22,6 @@ from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import dtype_name
 from xr_tensorfmt.write.existing import ExistingFile, SharedFile
-from xr_tensorfmt.write.packing import WHOLE, element_of, settled, units
 from xr_tensorfmt.write.subject import Subject
 from xr_tensorfmt.write.tasks import itself, writing
 
@@ -125,7 +125,7 @@ def _check_apart(subject: Subject, path: str) -> None:
 
 
 def _settled(tensor: Tensor, source: Source) -> Tensor:
-    return replace(tensor, layout=settled(tensor.layout, source))
+    return replace(tensor, layout=tensor.layout.checked_places(source))
 
 
 def _part(
@@ -141,7 +141,7 @@ def _part(
     sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
     origin = tuple(_begin(*each, region) for each in sizes)
     try:
-        element = element_of(tensor.layout)
+        element = tensor.layout.stored_element()
     except TypeError as error:
         raise ValueError(
             f"{subject.path}: {name!r} cannot be written in part: {error}; write the whole file"
@@ -169,7 +169,7 @@ def _check_dtype(subject: Subject, name: str, element: Element) -> None:
 def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[int, ...]) -> None:
     """Refuse a part that begins or ends within a byte."""
     lengths = tensor.layout.shape
-    for axis, unit in enumerate(units(tensor.layout)):
+    for axis, unit in enumerate(tensor.layout.write_units):
         begin, end = origin[axis], origin[axis] + variable.shape[axis]
         whole = end == lengths[axis]
         if unit == WHOLE and (begin or not whole):

@@ -13,8 +13,8 @@ from dask.highlevelgraph import HighLevelGraph
 
 from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
+from xr_tensorfmt.write.comparing import compare_written
 from xr_tensorfmt.write.draft import Draft, Piece, draft_for
-from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.tasks import itself, writing
 
 
@@ -116,11 +116,11 @@ def _look_and_write(survey: Survey, write: Callable[[Blueprint], Delayed | None]
 
 
 def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
-    finish = partial(_finish, blueprint.pieces, blueprint.mirrored)
+    finish = partial(_finish, blueprint.pieces, blueprint.compared)
     return writing(cut_all(blueprint.placed), begin, finish)
 
 
-def _finish(pieces: Sequence[Piece], mirrored: Sequence[Placed], draft: Draft) -> None:
-    if mirrored:
-        check_mirrored(mirrored, draft)
+def _finish(pieces: Sequence[Piece], compared: Sequence[Placed], draft: Draft) -> None:
+    if compared:
+        compare_written(compared, draft)
     draft.finish(pieces)

@@ -21,11 +21,11 @@ from xr_tensorfmt.formats.pycauset.matrix import VECTORS, Matrix
 from xr_tensorfmt.formats.pycauset.slots import HEADER_BYTES
 from xr_tensorfmt.formats.pycauset.storage import sized_layout
 from xr_tensorfmt.lazyarray import held
-from xr_tensorfmt.write import packing_matrices  # noqa: F401  # it makes these layouts known
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.job import Job, SaveOptions
 from xr_tensorfmt.write.notes import encoded, one_tensor
 from xr_tensorfmt.write.pycauset.container import container, metadata_of, version_2
+from xr_tensorfmt.write.pycauset.holding import holds
 from xr_tensorfmt.write.pycauset.kinds import (
     MatrixType,
     Version,
@@ -34,7 +34,6 @@ from xr_tensorfmt.write.pycauset.kinds import (
     program,
 )
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.unstored import holds
 
 MOST_SEED = 2**64 - 1
 

@@ -20,8 +20,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from xr_tensorfmt.sources.locate import Place
 from xr_tensorfmt.write.blocks import cut_all
 from xr_tensorfmt.write.blueprint import Blueprint, Placed, Survey
+from xr_tensorfmt.write.comparing import compare_written
 from xr_tensorfmt.write.draft import Draft, Piece
-from xr_tensorfmt.write.mirrors import check_mirrored
 from xr_tensorfmt.write.saving import after_survey, unchanged
 from xr_tensorfmt.write.stores.segments import Contents, arranged
 from xr_tensorfmt.write.stores.spool import Spool
@@ -56,7 +56,7 @@ class Parcel:
         The process that has planned it.
     replace : bool
         Whether it may take the place of another.
-    mirrored : tuple of Placed
+    compared : tuple of Placed
         Variables of which one half is stored, and the other compared with it.
     """
 
@@ -66,7 +66,7 @@ class Parcel:
     unique: str
     process: int
     replace: bool
-    mirrored: tuple[Placed, ...] = ()
+    compared: tuple[Placed, ...] = ()
 
     def begin(self) -> Stream | Spool:
         """Begin to send it, where all of its chunks will come in this process.
@@ -82,7 +82,7 @@ class Parcel:
         OSError
             The store, or the disk, refuses.
         """
-        if not (self.mirrored or self._elsewhere()):
+        if not (self.compared or self._elsewhere()):
             stream = self._stream()
             _RUNNING[self.unique] = stream
             return stream
@@ -106,8 +106,8 @@ class Parcel:
         if isinstance(begun, Stream):
             begun.finish()
             return
-        if self.mirrored:
-            check_mirrored(self.mirrored, begun.draft)
+        if self.compared:
+            compare_written(self.compared, begun.draft)
         begun.send(pieces, self._upload())
 
     def discard(self) -> bool:
@@ -186,7 +186,7 @@ def send(
     folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     unique = uuid.uuid4().hex[:8]
     parcel = Parcel(
-        place, contents, os.path.abspath(folder), unique, os.getpid(), replace, blueprint.mirrored
+        place, contents, os.path.abspath(folder), unique, os.getpid(), replace, blueprint.compared
     )
     finish = partial(parcel.finish, blueprint.pieces)
     tasks = writing(cuts, parcel.begin, finish, in_turn=True)

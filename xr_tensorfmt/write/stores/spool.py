@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from xr_tensorfmt.layouts.base import Encoded
 from xr_tensorfmt.write.draft import Draft, Piece
-from xr_tensorfmt.write.packing import Packed
 from xr_tensorfmt.write.placing import opened, write_at
 from xr_tensorfmt.write.stores.upload import Upload
 from xr_tensorfmt.write.stores.waiting import read_blocks
@@ -42,7 +42,7 @@ class Spool:
         self.draft.begin()
         return self
 
-    def write(self, batches: Iterator[Packed]) -> None:
+    def write(self, batches: Iterator[Encoded]) -> None:
         """Put bytes into their places; as `Draft.write`."""
         self._check(self.draft.path)
         self.draft.write(batches)

@@ -13,7 +13,7 @@ from typing import NoReturn
 import numpy as np
 
 from xr_tensorfmt.extents import Bytes
-from xr_tensorfmt.write.packing import Packed
+from xr_tensorfmt.layouts.base import Encoded
 from xr_tensorfmt.write.stores.segments import Contents
 from xr_tensorfmt.write.stores.upload import Upload
 from xr_tensorfmt.write.stores.waiting import InMemory, OnDisk, Scratch, Waiting
@@ -77,7 +77,7 @@ class Stream:
             "processes or on a cluster of dask.distributed"
         )
 
-    def write(self, batches: Iterator[Packed]) -> None:
+    def write(self, batches: Iterator[Encoded]) -> None:
         """Take the bytes of a chunk, and send what can be sent.
 
         Parameters

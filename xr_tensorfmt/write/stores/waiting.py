@@ -12,7 +12,7 @@ from threading import Lock
 import numpy as np
 
 from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.write.packing import Packed
+from xr_tensorfmt.layouts.base import Encoded
 from xr_tensorfmt.write.placing import write_extents
 from xr_tensorfmt.write.stores.segments import Segment
 
@@ -36,7 +36,7 @@ class Waiting(ABC):
         self.segment = segment
 
     @abstractmethod
-    def put(self, packed: Sequence[Packed]) -> None:
+    def put(self, packed: Sequence[Encoded]) -> None:
         """Take the bytes of a chunk; several threads may do so at once."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class InMemory(Waiting):
         self._lock = Lock()
         self._blocks: list[Bytes] = []
 
-    def put(self, packed: Sequence[Packed]) -> None:
+    def put(self, packed: Sequence[Encoded]) -> None:
         """Keep them, or copy them to their places where something lies between."""
         if _is_whole(packed, self.segment):
             self._blocks = [data for _, data in packed]
@@ -76,7 +76,7 @@ class InMemory(Waiting):
             return self._blocks[0]
 
 
-def _is_whole(packed: Sequence[Packed], segment: Segment) -> bool:
+def _is_whole(packed: Sequence[Encoded], segment: Segment) -> bool:
     """Whether these are all bytes of a segment, one after the other."""
     position = segment.start
     for extents, data in packed:
@@ -113,7 +113,7 @@ class OnDisk(Waiting):
             extents = Extents.single(piece.offset, piece.offset + len(piece.data))
             self.put([(extents, np.frombuffer(piece.data, np.uint8))])
 
-    def put(self, packed: Sequence[Packed]) -> None:
+    def put(self, packed: Sequence[Encoded]) -> None:
         """Write them."""
         for extents, data in packed:
             self._scratch.write(extents, data)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.extents import Extents, Integers
 from xr_tensorfmt.layouts import Layout, Pairs
+from xr_tensorfmt.layouts.base import BATCH, Encoded, raw_bytes
 from xr_tensorfmt.layouts.pairtable import INDEX_BYTES
 from xr_tensorfmt.selection import MOST_RUNS, Selection
 from xr_tensorfmt.sources.base import Source
 from xr_tensorfmt.write.grid import Chunks
-from xr_tensorfmt.write.packing import BATCH, WHOLE, Packed, bytes_each, pack, raw_bytes, units
 
 Found = tuple[Integers, Array]
 """Global indices, ascending, and the stored values there, each with its components."""
@@ -114,6 +114,37 @@ class CountedPairs(Layout):
         """Read single elements."""
         return self.pairs.read_points(source, points)
 
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Those of the tensor."""
+        return self.pairs.write_units
+
+    @property
+    def bytes_per_element(self) -> float:
+        """As if no element were zero."""
+        return self.pairs.bytes_per_element
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The pairs of a block, as many as were counted."""
+        pairs, (first, stop) = self.pairs, self.numbers(selection)
+        dtype = pair_dtype(pairs.element.stored, pairs.components)
+        done = first
+        for index, stored in found(pairs, selection, values):
+            made = np.empty(index.size, dtype=dtype)
+            made["index"], made["value"] = index, stored
+            begin = pairs.offset + done * dtype.itemsize
+            done += index.size
+            if done > stop:
+                break
+            if index.size:
+                yield Extents.single(begin, begin + made.nbytes), raw_bytes(made)
+        if done != stop:
+            raise ValueError(
+                f"{stop - first} values of a chunk were not zero when they were counted, and "
+                f"{'more' if done > stop else done - first} when they were written; they must be "
+                "the same each time they are computed, so call load() or persist() first"
+            )
+
 
 def found(layout: Pairs, selection: Selection, values: Array) -> Iterator[Found]:
     """The elements of a block that are stored.
@@ -148,50 +179,6 @@ def found(layout: Pairs, selection: Selection, values: Array) -> Iterator[Found]
 def count(layout: Pairs, selection: Selection, values: Array) -> int:
     """How many elements of a block are stored; as `found`."""
     return sum(index.size for index, _ in found(layout, selection, values))
-
-
-@pack.register
-def _(layout: CountedPairs, selection: Selection, values: Array) -> Iterator[Packed]:
-    pairs, (first, stop) = layout.pairs, layout.numbers(selection)
-    dtype = pair_dtype(pairs.element.stored, pairs.components)
-    done = first
-    for index, stored in found(pairs, selection, values):
-        made = np.empty(index.size, dtype=dtype)
-        made["index"], made["value"] = index, stored
-        begin = pairs.offset + done * dtype.itemsize
-        done += index.size
-        if done > stop:
-            break
-        if index.size:
-            yield Extents.single(begin, begin + made.nbytes), raw_bytes(made)
-    if done != stop:
-        raise ValueError(
-            f"{stop - first} values of a chunk were not zero when they were counted, and "
-            f"{'more' if done > stop else done - first} when they were written; they must be the "
-            "same each time they are computed, so call load() or persist() first"
-        )
-
-
-@units.register
-def _(layout: Pairs) -> tuple[int, ...]:
-    """A value goes with all of its components."""
-    return (1,) * len(layout.lengths) + (WHOLE,) * (layout.components > 1)
-
-
-@units.register
-def _(layout: CountedPairs) -> tuple[int, ...]:
-    return units(layout.pairs)
-
-
-@bytes_each.register
-def _(layout: Pairs) -> float:
-    """As if no element were zero."""
-    return layout.table.stride / layout.components
-
-
-@bytes_each.register
-def _(layout: CountedPairs) -> float:
-    return bytes_each(layout.pairs)
 
 
 def _has_bits(stored: Array) -> NDArray[np.bool_]:
