@@ -119,11 +119,15 @@ def metadata(matrix_type: str, data_type: str, rows: int, cols: int, **more: Any
     }
 
 
-def r1(facts: dict[str, Any] | bytes, payload: bytes = b"") -> bytes:
-    """A container as it is saved: one block of metadata, to which both slots point."""
+def r1(facts: dict[str, Any] | bytes, payload: bytes = b"", *, length: int | None = None) -> bytes:
+    """A container as it is saved: one block of metadata, to which both slots point.
+
+    Slots may say another length of the payload, as those of 0.5.0 do.
+    """
     content = block(facts)
     at = HEADER + len(payload) + -len(payload) % 16
-    slots = slot(1, len(payload), at, len(content)) + slot(0, len(payload), at, len(content))
+    length = len(payload) if length is None else length
+    slots = slot(1, length, at, len(content)) + slot(0, length, at, len(content))
     head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, 4096, 0) + slots
     return (head.ljust(HEADER, b"\0") + payload).ljust(at, b"\0") + content
 

@@ -69,7 +69,11 @@ class _Server(ThreadingHTTPServer):
 
 
 class HttpStore:
-    """Files by name; `trouble` may answer a GET in place of the server, and then returns True."""
+    """Files by name.
+
+    `trouble` may answer a GET in place of the server, and then returns True. With `status`, which a
+    GET of ``/status-500`` sets too, this is all that it answers; with `cut`, nothing.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -80,6 +84,9 @@ class HttpStore:
         self.options: dict[str, Any] = {}
         self.conditions = True
         self.etags = True
+        self.modified = ""
+        self.status = 0
+        self.cut = False
         handler = type("BoundHandler", (Handler,), {"store": self})
         self.server = _Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -112,17 +119,36 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None: ...
 
+    @property
+    def name(self) -> str:
+        return self.path.lstrip("/").partition("?")[0]
+
+    def refused(self) -> bool:
+        name, _, status = self.path.partition("-")
+        if name == "/status":
+            self.store.status = int(status)
+            self.answer(200, b"")
+        elif self.store.cut:
+            self.close_connection = True
+        elif self.store.status:
+            self.answer(self.store.status, b"")
+        return name == "/status" or self.store.cut or bool(self.store.status)
+
     def do_HEAD(self) -> None:
+        if self.refused():
+            return
         with self.store.log.request("HEAD", None):
-            content = self.store.files.get(self.path.lstrip("/"))
+            content = self.store.files.get(self.name)
             if content is None:
                 self.answer(404, b"", 0)
             else:
                 self.answer(200, b"", len(content), self.version(content))
 
     def do_GET(self) -> None:
+        if self.refused():
+            return None
         with self.store.log.request("GET", self.headers.get("Range")):
-            content = self.store.files.get(self.path.lstrip("/"))
+            content = self.store.files.get(self.name)
             if content is None:
                 return self.answer(404, b"gone")
             if "Range" not in self.headers:
@@ -144,7 +170,8 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(206, content[start:stop], headers={**span, **self.version(content)})
 
     def version(self, content: bytes) -> dict[str, str]:
-        return {"ETag": self.store.etag_of(content)} if self.store.etags else {}
+        etag = {"ETag": self.store.etag_of(content)} if self.store.etags else {}
+        return etag | ({"Last-Modified": self.store.modified} if self.store.modified else {})
 
     def answer(
         self,
@@ -173,12 +200,17 @@ class S3Store:
         inner = DomainDispatcherApplication(create_backend_app)
         self.log = Log()
         self.refused: Callable[[dict], bool] = lambda environ: False
+        self.ranges = True
 
         def application(environ: dict, start_response: Any) -> Any:
             with self.log.request(environ["REQUEST_METHOD"], environ.get("HTTP_RANGE")):
                 if self.refused(environ):
                     start_response("403 Forbidden", [("Content-Type", "application/xml")])
+                    if environ["REQUEST_METHOD"] == "HEAD":
+                        return []
                     return [b"<Error><Code>AccessDenied</Code><Message>not you</Message></Error>"]
+                if not self.ranges:
+                    environ.pop("HTTP_RANGE", None)
                 return inner(environ, start_response)
 
         self.server = make_server("127.0.0.1", 0, application, True, request_handler=_Silent)

@@ -109,6 +109,99 @@ def test_v1_pads_rows_of_bits_alone() -> None:
     assert array.encoding["tensorfmt"]["version"] == "v1"
 
 
+def counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
+    """An upper triangle of 1, 2, ... row by row."""
+    values = np.zeros((order, order), dtype)
+    stored = np.triu_indices(order, not diagonal)
+    values[stored] = np.arange(1, stored[0].size + 1)
+    return values
+
+
+@pytest.mark.parametrize("excess", [0, 64])
+@pytest.mark.parametrize("updates", [0, 1, 2])
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("order", [0, 2, 3, 4, 7, 8, 9, 14, 15, 16, 17])
+def test_the_payload_length_tells_whether_a_triangle_has_a_diagonal(
+    order: int, diagonal: bool, updates: int, excess: int
+) -> None:
+    # 64 bytes too many, as in 0.5.0, are as many as the diagonal of order 8 (float64), 15 and 16.
+    for dtype, kind, name in (
+        ("f8", "TRIANGULAR_FLOAT", "FLOAT64"),
+        ("i4", "TRIANGULAR_INTEGER", "INT32"),
+    ):
+        values = counted(order, dtype, diagonal=diagonal)
+        facts = pf.metadata(kind, name, order, order)
+        payload = pf.triangle(values, diagonal=diagonal) or bytes(8)
+        content = pf.r1(facts, payload, length=len(payload) + excess)
+        for slot, generation in (("B", 2), ("A", 3))[:updates]:
+            content = pf.updated(content, facts, slot, generation)
+        array = check(content, values)
+        stored = array.encoding["tensorfmt"]["has_diagonal"]
+        assert stored == int(diagonal and order > 0)
+
+
+@pytest.mark.parametrize("excess", [0, 64])
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_the_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
+    # PyCauset stores 8 bytes for it either way. They are zero without a diagonal.
+    facts = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
+    payload = np.array([[value]])
+    array = check(pf.r1(facts, payload.tobytes(), length=8 + excess), payload)
+    assert array.encoding["tensorfmt"]["has_diagonal"] == int(value != 0)
+    check(pf.r1(facts), np.zeros((1, 1)))
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_triangles_of_the_release_that_counts_64_bytes_too_many(diagonal: bool) -> None:
+    name = f"triangle-8{'-diagonal' * diagonal}-050.pycauset"
+    values = counted(8, "f8", diagonal=diagonal)
+    check(Path(__file__).parent / "data" / name, values)
+
+
+UPPER = np.triu(RNG.integers(0, 3, (9, 9)).astype("f8"))
+WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
+    "CAUSAL": ("BIT", pf.triangle(np.triu(UPPER > 0, 1)), np.triu(UPPER > 0, 1)),
+    "TRIANGULAR_FLOAT": ("FLOAT64", pf.triangle(np.triu(UPPER, 1)), np.triu(UPPER, 1)),
+    "TRIANGULAR_INTEGER": ("INT32", pf.triangle(np.triu(UPPER, 1).astype("i4")), np.triu(UPPER, 1)),
+    "SYMMETRIC": ("FLOAT64", pf.triangle(UPPER, diagonal=True), UPPER + np.triu(UPPER, 1).T),
+    "ANTISYMMETRIC": (
+        "FLOAT64",
+        pf.triangle(np.triu(UPPER, 1), diagonal=True),
+        np.triu(UPPER, 1) - np.triu(UPPER, 1).T,
+    ),
+    "DIAGONAL": ("FLOAT64", np.arange(9.0).tobytes(), np.diag(np.arange(9.0))),
+    "IDENTITY": ("FLOAT64", b"", np.eye(9)),
+    "UNIT_VECTOR": ("FLOAT64", b"", np.eye(9)[0]),
+    "DENSE_FLOAT": ("FLOAT64", UPPER.tobytes(), UPPER),
+}
+
+
+@pytest.mark.parametrize("conjugated", [False, True])
+@pytest.mark.parametrize(
+    "scalar", [1, -0.0, -1.5, 2 - 1j, -2 + 1j, -2 - 1j, -np.inf, complex(np.nan, -1)]
+)
+@pytest.mark.parametrize("kind", WITH_ZEROS)
+def test_zeros_are_positive_whatever_the_scalar(
+    kind: str, scalar: complex, conjugated: bool
+) -> None:
+    data_type, payload, values = WITH_ZEROS[kind]
+    parts = {"real": scalar.real, "imag": float(scalar.imag)}
+    columns = 9 if values.ndim == 2 else 1
+    facts = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
+    content, zero = pf.r1(facts, payload), values == 0
+    points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
+    array = opened(content)
+    picked = array.isel({dim: points[:, axis] for axis, dim in enumerate(array.dims)})
+    for zeros in (array.values[zero], picked.values):
+        assert zeros.size
+        assert not zeros.any()
+        assert not (np.signbit(zeros.real) | np.signbit(zeros.imag)).any()
+    with np.errstate(invalid="ignore"):
+        expected = (values * scalar)[~zero]
+    expected = np.conj(expected) if conjugated else expected
+    np.testing.assert_array_equal(array.values[~zero], expected)
+
+
 def test_a_zip_is_read_where_it_lies() -> None:
     dense = bits(3, 3)
     facts = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}

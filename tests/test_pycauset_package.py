@@ -6,6 +6,7 @@ It runs in a process of its own, as it is noisy.
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import popcount, to_pycauset
+from xr_tensorfmt import popcount, to_pycauset, validate
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pycauset") is None, reason="pycauset is not installed"
@@ -86,6 +87,64 @@ def test_a_saved_causal_set_says_what_it_is_and_can_be_counted(folder: Path) -> 
     )
     expected = np.load(folder / "causet.npy").sum(1)
     np.testing.assert_array_equal(popcount(array, "col"), expected)
+
+
+WRITE_TRIANGLES = """
+import pycauset as pc
+
+for order in (1, 2, 3, 4, 5, 8, 15, 16, 17):
+    for diagonal in (False, True):
+        for code, kind in ("f8", pc.TriangularFloatMatrix), ("i4", pc.TriangularIntegerMatrix):
+            matrix, number = kind(order, diagonal), 0
+            for row in range(order):
+                for column in range(row + (not diagonal), order):
+                    number += 1
+                    matrix[row, column] = number
+            pc.save(matrix, f"{code} {order} {diagonal}.pycauset")
+"""
+
+
+@pytest.fixture(scope="module")
+def triangles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("triangles")
+    run = subprocess.run(
+        [sys.executable, "-c", WRITE_TRIANGLES], cwd=where, capture_output=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return where
+
+
+def test_saved_triangles_with_and_without_a_diagonal_open_equal(triangles: Path) -> None:
+    files = sorted(triangles.glob("[fi]*.pycauset"))
+    assert len(files) == 36
+    for path in files:
+        code, order, diagonal = path.stem.split()
+        expected = np.zeros((int(order), int(order)), code)
+        stored = np.triu_indices(int(order), diagonal == "False")
+        expected[stored] = np.arange(1, stored[0].size + 1)
+        array = xr.open_dataset(path, engine="tensorfmt").tensor
+        if code == "f8" and order != "1":
+            assert array.tensorfmt.explain().needed == 8 * stored[0].size
+        np.testing.assert_array_equal(array.values, expected, err_msg=path.name, strict=True)
+        assert not validate(path)
+
+
+def test_a_triangle_with_a_diagonal_is_written_in_part_and_as_a_whole(
+    triangles: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.pycauset"
+    shutil.copy(triangles / "f8 5 True.pycauset", path)
+    before = xr.open_dataset(path, engine="tensorfmt").load().tensor
+    part = before[2:4] * 10
+    to_pycauset(part, path, region={"row": slice(2, 4)})
+    after = xr.open_dataset(path, engine="tensorfmt").tensor
+    np.testing.assert_array_equal(after, np.concatenate([before[:2], part, before[4:]]))
+    with pytest.raises(ValueError, match=r"at \(1, 0\) is 1.0, where an upper triangle has 0"):
+        to_pycauset(before * 0 + 1, path, region={})
+    to_pycauset(after, tmp_path / "whole.pycauset")
+    whole = xr.open_dataset(tmp_path / "whole.pycauset", engine="tensorfmt").tensor
+    assert whole.encoding["tensorfmt"]["matrix_type"] == "DENSE_FLOAT"
+    np.testing.assert_array_equal(whole, after)
 
 
 LOAD = """
@@ -201,3 +260,35 @@ def test_the_package_leaves_our_note_where_it_is(tmp_path: Path) -> None:
     found = xr.open_dataarray(tmp_path / "t.pycauset").load()
     xr.testing.assert_identical(found, data)
     assert found.encoding["tensorfmt"]["generation"] == 2
+
+
+TRACE = """
+import sys
+import numpy as np
+import pycauset as pc
+
+if sys.argv[1] == "save":
+    matrix = pc.matrix(np.diag([1.0, 2.0, 39.0]))
+    matrix.trace()
+    pc.save(matrix, "t.pycauset")
+else:
+    np.save("trace.npy", pc.load("t.pycauset").trace())
+"""
+
+
+def test_a_result_that_the_package_has_kept_never_becomes_wrong(tmp_path: Path) -> None:
+    def trace(what: str) -> None:
+        command = [sys.executable, "-c", TRACE, what]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert run.returncode == 0, run.stderr[-2000:]
+
+    trace("save")
+    path = tmp_path / "t.pycauset"
+    data = xr.open_dataset(path, engine="tensorfmt").load().tensor
+    assert data.attrs["cached_trace"] == 42
+    data[0, 0] = 359
+    with pytest.raises(ValueError, match="has the kept results 'trace', which region= would leave"):
+        to_pycauset(data[:1], path, region={"row": slice(0, 1)})
+    to_pycauset(data, path)
+    trace("load")
+    assert np.load(tmp_path / "trace.npy") == 400

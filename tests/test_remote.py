@@ -17,7 +17,6 @@ import xarray as xr
 
 from tests import magfiles as mf
 from tests import tensfiles as tf
-from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
@@ -366,18 +365,19 @@ def test_a_source_is_equal_to_its_copy_and_small() -> None:
     assert len(pickle.dumps(source)) < 500
 
 
-def test_a_pass_over_blocks_is_kept_where_asked(store: Store, tmp_path: Path) -> None:
+def test_a_local_copy_spares_the_pass_over_blocks_its_requests(tmp_path: Path) -> None:
     content = FILES["vespa-irregular.tbf"]()
-    url = store.put("kept.tbf", content)
-    options = {"sparse": "stored", "index_cache": tmp_path / "cache"}  # without an index
-    xr.testing.assert_identical(opened(store, url, **options), local(content, sparse="stored"))
-    store.log.clear()
-    xr.open_dataset(url, engine="tensorfmt", storage_options=store.options, **options)
-    assert store.log.gets == [(0, HEAD_BYTES)]
-    (note,) = (tmp_path / "cache").iterdir()
-    note.write_bytes(b"damaged")
-    xr.testing.assert_identical(opened(store, url, **options), local(content, sparse="stored"))
-    other = vf.tensor("float", ["a"], {"x": 2}, [("x",), ("yy",)], np.ones((2, 2)))
-    store.put("kept.tbf", other)
-    xr.testing.assert_identical(opened(store, url, **options), local(other, sparse="stored"))
-    assert len(list((tmp_path / "cache").iterdir())) == 2
+    keywords = {"engine": "tensorfmt", "sparse": "stored"}
+    with MemoryStore().running() as store:
+        url = "simplecache::" + store.put("x.tbf", content)
+        keywords["storage_options"] = {"simplecache": {"cache_storage": str(tmp_path)}}
+        xr.open_dataset(url, **keywords)
+        store.log.clear()
+        again = xr.open_dataset(url, **keywords)
+        xr.testing.assert_identical(again, local(content, sparse="stored"))
+        assert not store.log.gets
+
+
+def test_there_is_no_folder_for_results_of_a_pass(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'index_cache'"):
+        xr.open_dataset(FILES["vespa-irregular.tbf"](), engine="tensorfmt", index_cache=tmp_path)

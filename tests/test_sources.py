@@ -7,18 +7,20 @@ import os
 import pickle
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.clock import wait_for_a_tick
 from tests.recording import RecordingSource
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source
+from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source, windows
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
 
@@ -110,6 +112,55 @@ def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -
     assert all(array.tobytes() == CONTENT for array in arrays)
 
 
+def written_over(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(len(CONTENT)))
+
+
+@pytest.mark.parametrize("advice", [windows._POPULATE_WRITE, 9999])  # of today, of no system
+def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advice: int) -> None:
+    monkeypatch.setattr(windows, "_POPULATE_WRITE", advice)
+    monkeypatch.setattr(windows, "LARGEST_WINDOW", 3 * mmap.PAGESIZE)  # done in steps
+    source = LocalFile.at(path)
+    whole = source.read(Extents.single(0, 1 << 20))
+    part = source.read(Extents.single(10_000, 900_000))
+    part[0] = 7
+    windows.detach(path.stat())
+    written_over(path)
+    assert whole.tobytes() == CONTENT
+    assert part.tobytes() == b"\7" + CONTENT[10_001:900_000]
+    assert windows.is_detached(path.stat())
+
+
+def test_a_file_that_was_detached_is_not_mapped(path: Path) -> None:
+    before = LocalFile.at(path)
+    windows.detach(path.stat())
+    after = LocalFile.at(path)
+    assert before.mapped
+    assert not after.mapped
+    for source in (before, after):
+        read = source.read(Extents.single(0, 1 << 20))
+        assert owner(read) is None
+        assert read.tobytes() == CONTENT
+        assert source.window(0, 1 << 20) is None
+
+
+def test_windows_of_another_file_stay_attached(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(CONTENT)
+    windows.detach(other.stat())
+    assert isinstance(owner(LocalFile.at(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked for it")
+def test_a_window_over_a_file_that_was_cut_cannot_be_detached(path: Path) -> None:
+    whole = LocalFile.at(path).read(Extents.single(0, 1 << 20))
+    os.truncate(path, 0)
+    with pytest.raises(OSError, match="Bad address"):
+        windows.detach(path.stat())
+    assert whole.size == 1 << 20
+
+
 def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:
     def refuse(*_: object, **__: object) -> mmap.mmap:
         raise OSError("no mappings here")
@@ -140,6 +191,71 @@ def test_a_grown_or_cut_file_is_noticed(path: Path, mapped: bool) -> None:
     with pytest.raises(
         SourceChangedError, match=r"the file: 1000 bytes modified at .* open it again"
     ):
+        source.read(Extents.single(0, 1 << 20))
+
+
+def set_mtime(path: Path, mtime_ns: int) -> None:
+    os.utime(path, ns=(mtime_ns, mtime_ns))
+
+
+def with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
+    path.write_bytes(content)
+    set_mtime(path, mtime_ns)
+    return path
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
+    source = LocalFile.at(path, mapped=mapped)
+    other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
+    other.replace(path)
+    words = (
+        r"the file: inode \d+ changed at .*, expected inode \d+ changed at .*; it was replaced, "
+        ".*though its size and time of modification are the same; open it again"
+    )
+    with pytest.raises(SourceChangedError, match=words):
+        source.read(Extents.single(0, 1 << 20))
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_other_content_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
+    wait_for_a_tick(path)
+    source = LocalFile.at(path, mapped=mapped)
+    with path.open("r+b") as file:  # as cp -p, into the same inode
+        file.write(CONTENT[::-1])
+    set_mtime(path, source.mtime_ns)
+    with pytest.raises(SourceChangedError, match="are the same; open it again"):
+        source.read(Extents.single(0, 1 << 20))
+
+
+def test_an_inode_of_the_same_times_tells_a_file_that_has_just_changed(path: Path) -> None:
+    source = LocalFile.at(path)
+    assert source.inode == path.stat().st_ino
+    with pytest.raises(SourceChangedError, match=r"inode \d+ changed"):
+        replace(source, inode=0).read(Extents.single(0, 100))
+
+
+def test_an_inode_number_is_of_no_account_where_the_time_of_change_tells(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = path.stat().st_ctime_ns + 10 * 10**9
+    monkeypatch.setattr("xr_tensorfmt.sources.local.time.time_ns", lambda: later)
+    assert LocalFile.at(path).inode is None
+
+
+def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
+    source = replace(LocalFile.at(path), host="another")
+    with_mtime(path.with_name("copy"), CONTENT, source.mtime_ns).replace(path)
+    assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(SourceChangedError, match="modified at 1970"):
+        source.read(Extents.single(0, 1 << 20))
+
+
+def test_a_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
+    source = pickle.loads(pickle.dumps(LocalFile.at(path)))
+    with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
+    with pytest.raises(SourceChangedError, match="are the same; open it again"):
         source.read(Extents.single(0, 1 << 20))
 
 
@@ -189,7 +305,11 @@ def test_a_file_object_that_gives_less_at_a_time_is_read_to_the_end() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [Memory(memoryview(CONTENT)), FileObject(io.BytesIO(CONTENT)), LocalFile("/x", 5, 6, True)],
+    [
+        Memory(memoryview(CONTENT)),
+        FileObject(io.BytesIO(CONTENT)),
+        LocalFile("/x", 5, 6, 7, 8, "host"),
+    ],
     ids=lambda source: type(source).__name__,
 )
 def test_sources_travel(source) -> None:

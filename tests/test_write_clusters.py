@@ -69,6 +69,19 @@ if __name__ == "__main__":
         to_mag(lazy, folder / "held.mag")
         part = dataset(who).isel(x=slice(2, 4)) * -1
         to_mag(part.astype("f4"), folder / "later.mag", region={"x": slice(2, 4)})
+        rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
+        file = folder / "turned.mag"
+        to_mag(xr.Dataset({"a": (("x", "y"), rows)}), file)
+        held = xr.open_dataset(file, engine="tensorfmt", chunks={}, chunk_bytes=160000).persist()
+        wait(held)
+        to_mag(held.isel(x=slice(None, None, -1)), file, region={})
+        found["kept"] = bool((held.a.values == rows).all())
+        loaded = xr.open_dataset(file, engine="tensorfmt").load()
+        task = to_mag(held, file, region={}, compute=False)
+        more = xr.open_dataset(file, engine="tensorfmt").load()
+        client.compute(task).result()
+        found["turned"] = [bool((each.a.values == rows[::-1]).all()) for each in (loaded, more)]
+        found["turned back"] = bool((held.a.values == rows).all())
         try:
             to_mag(dataset(fail), folder / "now.mag")
         except ArithmeticError as error:
@@ -102,11 +115,16 @@ def test_worker_processes_write(tmp_path: Path) -> None:
     assert not found["client"]
     assert not found["early"]
     assert found["died"]
+    assert found["kept"]
+    assert found["turned"] == [True, True]
+    assert found["turned back"]
     note = f"{folder / 'now.mag'} was not written; what was there before is unchanged."
     assert found["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):
         np.testing.assert_array_equal(opened(folder / f"{name}.mag"), expected)
+    rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
+    np.testing.assert_array_equal(opened(folder / "turned.mag"), rows)
     expected[2:4] *= -1
     np.testing.assert_array_equal(opened(folder / "later.mag"), expected)
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as stnp
 
 from tests import magfiles as mf
 from tests.datasets import index_labels, json_values, names
-from xr_tensorfmt import TensorFormatWarning, to_mag
+from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.formats.annotation import annotated
 from xr_tensorfmt.formats.base import OpenOptions
@@ -41,7 +41,10 @@ arrays = stnp.arrays(
     stnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
 )
 values = st.recursive(
-    json_values | arrays | st.complex_numbers(),
+    json_values
+    | arrays
+    | arrays.filter(lambda each: each.size).map(lambda each: each.flat[0])
+    | st.complex_numbers(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=6,
 )
@@ -212,6 +215,7 @@ GOOD: dict[str, Any] = {
     },
     "attrs": {"title": "it"},
     "tagged_attrs": False,
+    "numpy_attrs": {"epoch": {TAG: {"dtype": "|i1", "shape": [], "base64": "AQ=="}}},
 }
 
 
@@ -284,6 +288,8 @@ BAD = {
     "labels of other dims": GOOD | {"coordinates": {"y": held(3) | {"dims": []}}},
     "attributes that are none": GOOD | {"attrs": 3},
     "a wrong array": GOOD | {"attrs": {"a": {TAG: {}}}},
+    "numbers that are no map": GOOD | {"numpy_attrs": [3]},
+    "a wrong number": GOOD | {"numpy_attrs": {"epoch": {TAG: {}}}},
     "deep attributes": GOOD | {"attrs": {"a": nested(300)}},
 }
 
@@ -335,6 +341,85 @@ def test_no_note_keeps_a_file_from_opening(changes) -> None:
         warnings.simplefilter("ignore", TensorFormatWarning)
         dataset = xr.open_dataset(mf.document(puts, {"xr_tensorfmt": note}), engine="tensorfmt")
     assert len(dataset.load().variables) >= 1
+
+
+SCALARS = {
+    kind: np.ones((), kind)[()] / (3 if np.dtype(kind).kind in "fc" else 1)
+    for kind in ["?", "i1", "u2", "i4", "i8", "u8", "f2", "f4", "f8", "g", "c8", "c16", "m8[s]"]
+}
+SCALARS = {kind: value.astype(kind) for kind, value in SCALARS.items()}
+SCALARS |= {"nan": np.float32("nan"), "-0.0": np.float16(-0.0), "date": np.datetime64("2020-01-02")}
+
+
+def assert_same_attrs(found: Any, expected: Any) -> None:
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert type(found[name]) is type(value), name
+        if isinstance(value, np.ndarray | np.generic):
+            assert found[name].dtype == value.dtype, name
+            assert found[name].tobytes() == value.tobytes(), name
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset"])
+def test_numbers_of_numpy_keep_their_dtype(tmp_path, suffix: str) -> None:
+    attrs = SCALARS | {kind + "s": np.stack([each] * 2) for kind, each in SCALARS.items()}
+    attrs |= {"plain": 3, "fraction": 0.5, "flag": True, "text": "a"}
+    array = xr.DataArray(
+        np.arange(6, dtype="i4").reshape(2, 3),
+        dims=("x", "y"),
+        coords={"level": ("y", ["p", "q", "r"], attrs)},
+        name="w",
+        attrs=attrs,
+    )
+    dataset = array.to_dataset().assign_attrs(attrs)
+    path = tmp_path / f"a.{suffix}"
+    to_file(dataset, path)
+    found = xr.open_dataset(path, engine="tensorfmt")
+    for attributes in (found.attrs, found.w.attrs, found.level.attrs):
+        assert_same_attrs(attributes, attrs)
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset"])
+def test_values_are_decoded_to_the_dtype_of_their_factor(tmp_path, suffix: str) -> None:
+    attrs = {"scale_factor": np.float32(0.1), "add_offset": np.float32(1)}
+    dataset = xr.Dataset({"w": (("x", "y"), np.arange(6, dtype="i2").reshape(2, 3), attrs)})
+    path = tmp_path / f"a.{suffix}"
+    to_file(dataset, path)
+    expected, found = map(xr.decode_cf, (dataset, xr.open_dataset(path, engine="tensorfmt")))
+    assert found.w.dtype == expected.w.dtype == "f4"
+    np.testing.assert_array_equal(found.w, expected.w)
+
+
+def usr_metadata(path) -> dict[str, Any]:
+    """The metadata of a snapshot, as other programs see them."""
+    raw = path.read_bytes()
+    return json.loads(raw[44 : 44 + int.from_bytes(raw[20:28], "little")])["usr_metadata"]
+
+
+def test_other_programs_find_plain_numbers_in_the_metadata(tmp_path) -> None:
+    attrs = {"epoch": np.int32(3), "rate": np.float32(0.5), "best": [np.float64(1), {"a": True}]}
+    weights = ("x", np.ones(2, "f4"))
+    to_mag(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
+    metadata = usr_metadata(tmp_path / "a.mag")
+    plain = {"epoch": 3, "rate": 0.5, "best": [1.0, {"a": True}]}
+    note = metadata.pop("xr_tensorfmt")
+    assert metadata == plain
+    found = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").attrs
+    assert_same_attrs(found, attrs)
+    assert type(found["best"][0]) is np.float64
+    # Another program has changed one of them, taken one away, and added one.
+    changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": note}
+    raw = mf.document({"w": mf.put(np.ones(2, "f4"))}, changed)
+    found = xr.open_dataset(raw, engine="tensorfmt").attrs
+    assert found == {"epoch": 4, "best": [1.0, {"a": True}], "new": 1}
+    assert [type(each) for each in (found["epoch"], found["best"][0])] == [int, np.float64]
+
+
+def test_plain_numbers_need_no_note(tmp_path) -> None:
+    attrs = {"epoch": 3, "rate": 0.5, "names": ["a"]}
+    dims = [f"w_dim_{axis}" for axis in range(2)]
+    to_mag(xr.Dataset({"w": (dims, np.ones((2, 2), "f4"))}, attrs=attrs), tmp_path / "a.mag")
+    assert usr_metadata(tmp_path / "a.mag") == attrs
 
 
 def written(dataset: xr.Dataset, tmp_path) -> str:

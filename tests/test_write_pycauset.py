@@ -710,3 +710,60 @@ def test_a_part_of_a_triangle_must_be_one_too(tmp_path: Path) -> None:
     to_pycauset(data, tmp_path / "t")
     with pytest.raises(ValueError, match=r"at \(15, 0\) is True, where a strict upper triangle"):
         to_pycauset(~data[15:], tmp_path / "t", region={"row": slice(15, 20)})
+
+
+CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            pf.r1(
+                pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=CACHED),
+                np.eye(3).tobytes(),
+            ),
+            "t has the kept results 'trace', which region= would leave wrong; write the whole of",
+        ),
+        (
+            pf.r1(
+                pf.metadata(
+                    "DENSE_FLOAT",
+                    "FLOAT64",
+                    3,
+                    3,
+                    cached=CACHED | {"norm": 1.0},
+                    properties={"is_zero": False, "is_symmetric": True, "is_diagonal": True},
+                ),
+                np.eye(3).tobytes(),
+            ),
+            "has the kept results 'norm', 'trace' and the properties 'is_diagonal', 'is_symmetric'",
+        ),
+        (
+            pf.zipped(
+                {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"},
+                np.eye(3).tobytes(),
+            ),
+            "t has the CRC-32 of 'data.bin', which region= would leave wrong; write the whole",
+        ),
+    ],
+    ids=["results", "properties", "zip"],
+)
+def test_a_part_is_not_written_where_the_file_says_something_of_all_values(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(content)
+    data = opened(path).load().tensor
+    with pytest.raises(ValueError, match=message):
+        to_pycauset(data[:2] * 2, path, region={"row": slice(0, 2)})
+    assert path.read_bytes() == content
+
+
+def test_a_part_is_written_beside_properties_that_are_false(tmp_path: Path) -> None:
+    path, properties = tmp_path / "t", {"is_zero": False}
+    facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, properties=properties)
+    path.write_bytes(pf.r1(facts, np.eye(3).tobytes()))
+    data = opened(path).load().tensor
+    to_pycauset(data[:2] * 2, path, region={"row": slice(0, 2)})
+    np.testing.assert_array_equal(opened(path).tensor, np.diag([2.0, 2.0, 1.0]))

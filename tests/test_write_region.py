@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
-from xr_tensorfmt import SourceChangedError, to_file, to_mag
+from xr_tensorfmt import SourceChangedError, to_file, to_mag, to_pycauset, to_tens
 from xr_tensorfmt.elements import Plain
 from xr_tensorfmt.extents import Extents
 from xr_tensorfmt.layouts import Dense
@@ -217,6 +219,74 @@ def test_a_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
     with pytest.raises(ValueError, match="still to be read"):
         to_mag(changed.isel(x=[0]), link, region={"x": slice(1)})
     to_mag(changed.isel(x=[0]).load(), path, region={"x": slice(1)})
+
+
+@pytest.mark.parametrize("write", [to_mag, to_tens, to_pycauset])
+def test_loaded_values_are_not_changed_by_writing_into_their_file(tmp_path: Path, write) -> None:
+    path = tmp_path / "a"
+    values = np.arange(500 * 500, dtype="f4").reshape(500, 500)
+    write(xr.Dataset({"tensor": (("x", "y"), values)}), path)
+    loaded = xr.open_dataset(path, engine="tensorfmt").load()
+    dim = loaded.tensor.dims[0]
+    persisted = xr.open_dataset(path, engine="tensorfmt", chunks={}).persist()
+    write(loaded.isel({dim: slice(None, None, -1)}), path, region={dim: slice(500)})
+    np.testing.assert_array_equal(opened(path).tensor, values[::-1])
+    np.testing.assert_array_equal(loaded.tensor, values)
+    np.testing.assert_array_equal(persisted.tensor, values)
+
+
+def test_values_that_are_loaded_before_a_task_is_done_are_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    before = wide(0)
+    to_mag(before, path)
+    task = to_mag(wide(1), path, region={"x": slice(100)}, compute=False)
+    lazy = xr.open_dataset(path, engine="tensorfmt")
+    part = lazy.isel(x=[3, 50, 99], y=slice(10)).load()
+    loaded = lazy.load()
+    task.compute()
+    xr.testing.assert_identical(loaded, before)
+    xr.testing.assert_identical(part, before.isel(x=[3, 50, 99], y=slice(10)))
+    xr.testing.assert_identical(opened(path), wide(1))
+
+
+def wide(value: float) -> xr.Dataset:
+    return xr.Dataset({"a": (("x", "y"), np.full((100, 1000), value, "f4"))})
+
+
+def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch) -> None:
+    task = to_mag(patch(1, 6), path, region={"x": slice(1)}, compute=False)
+    stat = os.stat
+
+    def elsewhere(*args: Any, **keywords: Any) -> os.stat_result:
+        status = list(stat(*args, **keywords))
+        status[2] += 1
+        return os.stat_result(status)
+
+    monkeypatch.setattr("xr_tensorfmt.write.existing.os.stat", elsewhere)
+    task.compute()
+    monkeypatch.undo()
+    assert (opened(path).a[0] == -1).all()
+
+
+def test_writing_waits_for_memory_of_loaded_values(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(wide(0), path)
+    before = path.read_bytes()
+
+    def full(status: os.stat_result) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("xr_tensorfmt.write.existing.detach", full)
+    with pytest.raises(OSError, match=r"cannot be copied \(Cannot .*\).*a\.mag"):
+        to_mag(wide(1), path, region={})
+    assert path.read_bytes() == before
+
+
+def test_a_hard_link_is_the_same_file(path: Path) -> None:
+    link = path.with_name("link.mag")
+    link.hardlink_to(path)
+    lazy = xr.open_dataset(link, engine="tensorfmt")[["a"]].drop_vars("x")
+    refused(lazy.isel(x=[0]), path, {"x": slice(1)}, "still to be read from .*; call load")
 
 
 def test_another_file_is_read_while_one_is_changed(path: Path) -> None:

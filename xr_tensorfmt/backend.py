@@ -6,7 +6,6 @@ Whoever uses xarray imports all engines, so that this imports nothing heavy befo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
@@ -53,7 +52,6 @@ class TensorFormatBackend(BackendEntrypoint):
         "separator",
         "storage_options",
         "fs",
-        "index_cache",
         "io",
         "chunk_bytes",
     )
@@ -80,7 +78,6 @@ class TensorFormatBackend(BackendEntrypoint):
         separator: str = ".",
         storage_options: Mapping[str, Any] | None = None,
         fs: AbstractFileSystem | None = None,
-        index_cache: str | PathLike[str] | None = None,
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
     ) -> Dataset:
@@ -129,8 +126,6 @@ class TensorFormatBackend(BackendEntrypoint):
             How to reach a URL, in the words of its file system: ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
             A file system of fsspec, in which `filename_or_obj` is a path.
-        index_cache : str or PathLike, optional
-            Folder to keep what a pass over all blocks of a remote Vespa file has found out.
         io : {"auto", "mmap", "read"}
             How a local file is read: by windows mapped for each read (``"auto"``, ``"mmap"``), or
             into memory of its own (``"read"``), which suits network file systems.
@@ -171,7 +166,6 @@ class TensorFormatBackend(BackendEntrypoint):
             separator=separator,
             storage_options=storage_options,
             fs=fs,
-            index_cache=index_cache,
             io=io,
             chunk_bytes=chunk_bytes,
         )

@@ -17,7 +17,7 @@ from xr_tensorfmt.collector import paused_collector
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, frames_to_the_user
 from xr_tensorfmt.lazyarray import DistinctVariable, held, lazy_array
 from xr_tensorfmt.request import Request
-from xr_tensorfmt.sources import LocalFile, Source, find_source, is_remote, open_source
+from xr_tensorfmt.sources import Source, find_source, is_remote, open_source
 from xr_tensorfmt.tensor import Container, Tensor
 
 
@@ -38,7 +38,7 @@ def open_file(file: Any, request: Request) -> Dataset:
     with paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        return _dataset(part, source, request, _kind(source, container))
+        return _dataset(part, source, request)
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
@@ -54,7 +54,7 @@ def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     dict of str to Dataset
         By path; ``"/"`` is the first.
     """
-    return _datasets(file, request, DistinctVariable)
+    return _datasets(file, request)
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
@@ -69,7 +69,7 @@ def open_tree(file: Any, request: Request) -> DataTree:
     -------
     DataTree
     """
-    return DataTree.from_dict(_datasets(file, request, None))
+    return DataTree.from_dict(_datasets(file, request))
 
 
 def recognised(file: Any) -> bool:
@@ -105,33 +105,23 @@ def _recognised_at(path: str | os.PathLike[str]) -> bool:
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
-    places = request.storage_options, request.fs, request.index_cache
-    source, head = find_source(file, request.io, *places)
+    source, head = find_source(file, request.io, request.storage_options, request.fs)
     container = formats.parse(source, request.options, request.format, head)
     for message in container.warnings:
         warnings.warn(message, TensorFormatWarning, stacklevel=frames_to_the_user())
     return source, container
 
 
-def _datasets(file: Any, request: Request, kind: type[Variable] | None) -> dict[str, Dataset]:
+def _datasets(file: Any, request: Request) -> dict[str, Dataset]:
     with paused_collector():
         source, container = _parse(file, request)
-        kind = kind or _kind(source, container)
         part = groups.branch(container, request.group, request.separator)
         nodes = groups.split(part, request.separator)
-        return {path: _dataset(node, source, request, kind) for path, node in nodes.items()}
+        return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
-def _kind(source: Source, container: Container) -> type[Variable]:
-    """What variables are; xarray knows the time of modification of one local file alone."""
-    known = isinstance(source, LocalFile) and not container.siblings
-    return Variable if known else DistinctVariable
-
-
-def _dataset(
-    container: Container, source: Source, request: Request, kind: type[Variable]
-) -> Dataset:
-    variables = _variables(container, source, request, kind)
+def _dataset(container: Container, source: Source, request: Request) -> Dataset:
+    variables = _variables(container, source, request)
     names: set[Hashable] = {each.name for each in container.coordinates}
     # Decoding acts by attributes alone, takes its time to find none, and looks at texts for dates.
     described = {name: each for name, each in variables.items() if each.attrs}
@@ -139,7 +129,9 @@ def _dataset(
         decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
         names |= more
         for name, each in decoded.items():
-            variables[name] = kind(each.dims, held(each), each.attrs, each.encoding, fastpath=True)
+            variables[name] = DistinctVariable(
+                each.dims, held(each), each.attrs, each.encoding, fastpath=True
+            )
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
     # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
@@ -153,23 +145,21 @@ def _nothing_to_close() -> None:
     """Reads leave nothing open; `xarray.open_mfdataset` wants something to call all the same."""
 
 
-def _variables(
-    container: Container, source: Source, request: Request, kind: type[Variable]
-) -> dict[Any, Variable]:
+def _variables(container: Container, source: Source, request: Request) -> dict[Any, Variable]:
     target, dropped = _chunk_target(request.chunk_bytes), request.dropped
     return {
-        each.name: _variable(each, source, target, kind)
+        each.name: _variable(each, source, target)
         for each in (*container.tensors, *container.coordinates)
         if each.name not in dropped
     }
 
 
-def _variable(tensor: Tensor, source: Source, target: int, kind: type[Variable]) -> Variable:
+def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
     layout = tensor.layout
     chunk = dict(zip(tensor.dims, layout.chunk_shape(target), strict=True))
     encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
     data = lazy_array(source, layout)
-    return kind(tensor.dims, data, tensor.attrs or None, encoding, fastpath=True)
+    return DistinctVariable(tensor.dims, data, tensor.attrs or None, encoding, fastpath=True)
 
 
 def _chunk_target(chunk_bytes: int | str) -> int:

@@ -34,8 +34,8 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     Parameters
     ----------
     value : object
-        Texts, numbers, bools, None, and lists, mappings and arrays of such. numpy's scalars become
-        Python's, tuples become lists; these are equal to what they were.
+        Texts, numbers, bools, None, and lists, mappings and arrays of such. numpy's scalars keep
+        their dtype, but for texts; tuples become lists, which are equal to what they were.
     what : str
         What it is, for errors.
     level : int
@@ -53,8 +53,8 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     """
     if level > MOST_LEVELS:
         raise TypeError(f"{what} is nested deeper than {MOST_LEVELS} levels; make it flatter")
-    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
-        value = value.item()
+    if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
+        return {TAG: array_to_json(np.asanyarray(value), what)}
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
@@ -63,8 +63,6 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
         return _encodable(value, what)
     if isinstance(value, list | tuple):
         return [to_json(each, what, level + 1) for each in value]
-    if isinstance(value, np.ndarray | np.generic | complex):
-        return {TAG: array_to_json(np.asanyarray(value), what)}
     if isinstance(value, Mapping) and TAG not in value:
         return {_key(key, what): to_json(each, what, level + 1) for key, each in value.items()}
     raise TypeError(
@@ -100,6 +98,28 @@ def from_json(value: Any, level: int = 0) -> Any:
             return array if array.ndim else array[()]
         return {key: from_json(each, level + 1) for key, each in value.items()}
     return [from_json(each, level + 1) for each in value] if isinstance(value, list) else value
+
+
+def without_dtypes(value: Any) -> Any:
+    """What `to_json` makes of Python's numbers instead of numpy's, for programs that know no tag.
+
+    Parameters
+    ----------
+    value : object
+        What `to_json` gave.
+
+    Returns
+    -------
+    object
+        The same, with a plain number or bool for each scalar that has an equal one in JSON.
+    """
+    if isinstance(value, Mapping):
+        if set(value) != {TAG}:
+            return {key: without_dtypes(each) for key, each in value.items()}
+        array = array_from_json(value[TAG])
+        number = array.item() if not array.ndim and array.dtype.kind in "biuf" else None
+        return number if isinstance(number, bool | int | float) else value
+    return [without_dtypes(each) for each in value] if isinstance(value, list) else value
 
 
 def array_to_json(array: Array, what: str) -> dict[str, Any]:

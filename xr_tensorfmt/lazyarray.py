@@ -70,10 +70,16 @@ class LazyTensor(LazilyIndexedArray):
     """A tensor with a key that is not applied yet.
 
     xarray's own class turns a transpose into a vectorised key, which then fails on a single
-    element; this one transposes the layout and keeps the key as it is.
+    element; this one transposes the layout and keeps the key as it is. And it takes a slice of a
+    negative step that begins before the first element, such as ``[-7::-1]`` of 5, for all elements
+    in reverse; this one, as numpy, for none.
     """
 
     __slots__ = ()
+
+    def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
+        lengths = zip(new_key.tuple, self.shape, strict=True)
+        return super()._updated_key(type(new_key)(tuple(_unambiguous(*each) for each in lengths)))
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Exchange the axes that the key keeps, without reading."""
@@ -85,6 +91,12 @@ class LazyTensor(LazilyIndexedArray):
         )
         array = TensorArray(self.array.source, transposed(self.array.layout, axes))
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
+
+
+def _unambiguous(entry: Any, length: int) -> Any:
+    """The same entry of a key, in a form that xarray takes as numpy does."""
+    is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
+    return slice(0, 0) if is_empty else entry
 
 
 class DistinctVariable(Variable):

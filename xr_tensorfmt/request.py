@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,7 +33,6 @@ class Request:
     separator: str = "."
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
-    index_cache: str | os.PathLike[str] | None = None
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
     fill_value: float | None = None

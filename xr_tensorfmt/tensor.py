@@ -58,6 +58,9 @@ class Container:
         mapping, or JSON.
     decoded : bool
         Whether attributes describe the values as they are, so that xarray has nothing to decode.
+    derived : tuple of str
+        What the file keeps that depends on its values, and that a change of some of them in place
+        would leave wrong.
     """
 
     tensors: tuple[Tensor, ...]
@@ -68,6 +71,7 @@ class Container:
     warnings: tuple[str, ...] = ()
     note: Any = None
     decoded: bool = False
+    derived: tuple[str, ...] = ()
 
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None

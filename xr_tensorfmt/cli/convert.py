@@ -11,6 +11,7 @@ import click
 from xr_tensorfmt.cli.failing import one_line
 from xr_tensorfmt.cli.kinds import KINDS
 from xr_tensorfmt.cli.options import names, pairs, sparse_option, storage_option, verify_option
+from xr_tensorfmt.cli.words import without_secrets
 
 _PARTS = ("name", "dims", "coords", "attrs")
 
@@ -95,4 +96,4 @@ def convert(progress: bool | None, quiet: bool, **wanted: Any) -> None:
         conversion = Conversion(**wanted)
         conversion.run(progress=progress and not quiet)
         for note in () if quiet else conversion.notes:
-            click.echo(f"Note: {note}", err=True)
+            click.echo(f"Note: {without_secrets(note)}", err=True)

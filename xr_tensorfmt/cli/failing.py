@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.words import in_command_words, printable
+from xr_tensorfmt.cli.words import in_command_words, printable, without_secrets
 from xr_tensorfmt.errors import TensorFormatWarning
 
 
@@ -33,7 +33,7 @@ def sentence(error: BaseException, file: str = "") -> str:
         text = f"{error.filename}: {error.strerror}"
     if isinstance(error, NotImplementedError | KeyError) or not text:
         text = f"{type(error).__name__}: {text}"
-    text = in_command_words(text)
+    text, file = in_command_words(text), without_secrets(file)
     return text if os.path.basename(file) in text else f"{printable(file)}: {text}"
 
 

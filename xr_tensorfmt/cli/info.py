@@ -9,6 +9,7 @@ import click
 
 from xr_tensorfmt.cli.failing import sentence
 from xr_tensorfmt.cli.options import reaching, source_options, verify_option
+from xr_tensorfmt.cli.words import without_secrets
 
 
 @click.command(short_help="Say what files are and hold.")
@@ -35,7 +36,7 @@ def info(
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
             failed = True
             click.echo(f"Error: {sentence(error, file)}", err=True)
-            documents.append({"path": file, "error": sentence(error, file)})
+            documents.append({"path": without_secrets(file), "error": sentence(error, file)})
             continue
         documents.append(document)
         if not as_json:

@@ -8,7 +8,7 @@ import click
 
 from xr_tensorfmt.cli.failing import plain_warnings, sentence
 from xr_tensorfmt.cli.options import reaching, source_options
-from xr_tensorfmt.cli.words import in_command_words
+from xr_tensorfmt.cli.words import in_command_words, without_secrets
 
 
 @click.command(short_help="Check files as a whole.")
@@ -46,6 +46,7 @@ def _checked(
     with plain_warnings():
         findings = check(file, format=format, storage_options=reaching(file, storage_options))
     errors = sum(each.severity == "error" for each in findings)
+    file = without_secrets(file)
     lines = [f"{file}: {_counted(errors, len(findings) - errors)}"]
     for each in findings:
         other = "" if each.path.endswith(file) else f" ({each.path})"

@@ -37,6 +37,24 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
+def without_secrets(text: str) -> str:
+    """A text with URLs in it, such as an argument of the command, as it may be printed.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str
+        Without users, passwords and queries.
+    """
+    from xr_tensorfmt.sources.storeerrors import redacted  # noqa: PLC0415  # imports numpy
+
+    return redacted(text) if "://" in text else text
+
+
 def in_command_words(message: str) -> str:
     """A message with options in place of keywords, on one line.
 
@@ -49,7 +67,7 @@ def in_command_words(message: str) -> str:
     -------
     str
     """
-    text = printable(" ".join(message.split()))
+    text = printable(without_secrets(" ".join(message.split())))
     for pattern, words in _WORDS:
         text = re.sub(pattern, words, text)
     return text

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from json import loads
+from json import dumps, loads
 from typing import Any
 
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.jsonvalues import array_from_json, from_json
+from xr_tensorfmt.jsonvalues import array_from_json, from_json, without_dtypes
 from xr_tensorfmt.layouts import Held
 from xr_tensorfmt.tensor import Container, Names, Tensor, named_dims
 
@@ -26,7 +26,15 @@ MOST_BYTES = 16 << 20
 """Limit on a note, which is read whenever a file is opened."""
 
 _DEFAULT_NAME = OpenOptions.name
-_KEYS = {"version", "tensors", "stored_coordinates", "coordinates", "tagged_attrs", "attrs"}
+_KEYS = {
+    "version",
+    "tensors",
+    "stored_coordinates",
+    "coordinates",
+    "tagged_attrs",
+    "numpy_attrs",
+    "attrs",
+}
 _KEYS_OF_VARIABLE = {"name", "dims", "attrs", "values"}
 
 
@@ -96,9 +104,10 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     if is_sole and (not tensors or set(entries) - {_DEFAULT_NAME}):
         raise ValueError("its one tensor is another, or no variable")
     _check_dims([*tensors, *coordinates])
-    attrs = dict(from_json(note["attrs"])) if "attrs" in note else container.attrs
-    if note.get("tagged_attrs"):
-        attrs = from_json(container.attrs)
+    attrs = from_json(container.attrs) if note.get("tagged_attrs") else container.attrs
+    attrs = {**attrs, **_with_dtypes(container.attrs, note.get("numpy_attrs", {}))}
+    if "attrs" in note:
+        attrs = dict(from_json(note["attrs"]))
     return replace(
         container,
         tensors=tuple(tensors),
@@ -106,6 +115,15 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
         attrs=attrs,
         decoded=True,
     )
+
+
+def _with_dtypes(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with dtypes, unless another program has changed their numbers since."""
+    return {
+        name: from_json(value)
+        for name, value in noted.items()
+        if name in attrs and dumps(without_dtypes(value)) == dumps(attrs[name])
+    }
 
 
 def _check_keys(note: Mapping[str, Any], variables: Sequence[Mapping[str, Any]]) -> None:

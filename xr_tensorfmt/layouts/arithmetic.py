@@ -67,7 +67,7 @@ class Elementwise(Layout):
 
 @dataclass(frozen=True)
 class Scaled(Elementwise):
-    """Values times a number, in double precision. Zeros stay zero, whatever the number.
+    """Values times a number, in double precision. Zeros stay zero, and 0.0 never becomes -0.0.
 
     Parameters
     ----------
@@ -92,6 +92,8 @@ class Scaled(Elementwise):
             self._multiply(values, scaled)
         if not np.isfinite(self.scalar):
             scaled[values == 0] = 0
+        elif self.scalar.imag or self.scalar.real <= 0:
+            scaled += 0.0  # makes 0.0 of -0.0, and changes nothing else
         return scaled
 
     def _multiply(self, values: Array, scaled: Array) -> None:
@@ -110,7 +112,7 @@ class Scaled(Elementwise):
 
 @dataclass(frozen=True)
 class Conjugated(Elementwise):
-    """Complex conjugates."""
+    """Complex conjugates. Zeros stay as they are, sign included."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -119,7 +121,7 @@ class Conjugated(Elementwise):
 
     def apply(self, values: Array) -> Array:
         """Conjugate in place: what a layout reads is the reader's own."""
-        return np.conjugate(values, out=values)
+        return np.conjugate(values, out=values, where=values != 0)
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class BlockTable:
         return self._listed.get(lambda: self._pass_over(source))
 
     def _pass_over(self, source: Source) -> Listed:
-        edges = _edges(source, self.form, self.offset, self.count)
+        edges = block_edges(source, self.form, self.offset, self.count)
         if edges[-1] != self.stop:
             raise TensorFormatError(
                 source.name,
@@ -189,17 +189,9 @@ def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> Blo
     short = 0 if source.distant else PASSED_OVER
     if stop == source.size and stop - offset > short and _probed(source, first, count):
         return BlockTable(form, offset, count, stop, first)
-    edges = _edges(source, form, offset, count)
+    edges = block_edges(source, form, offset, count)
     places = first if (np.diff(edges) == first.stride).all() else Listed(edges)
     return BlockTable(form, offset, count, int(edges[-1]), places)
-
-
-def _edges(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
-    """Where all blocks begin, by a pass over the file unless its result was kept."""
-    return source.kept(
-        f"edges of {count} blocks from byte {offset}, {form}",
-        lambda: block_edges(source, form, offset, count),
-    )
 
 
 def _first_block(source: Source, form: BlockForm, offset: int) -> Regular:

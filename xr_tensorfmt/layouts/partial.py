@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.elements import Array
 from xr_tensorfmt.layouts.base import Layout
-from xr_tensorfmt.layouts.rows import Rows
+from xr_tensorfmt.layouts.rows import Rows, TriangleRows
 from xr_tensorfmt.selection import Selection, entry_indices
 
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -52,7 +52,9 @@ def check_triangle(rows: Rows, layout: Layout, selection: Selection, values: Arr
     below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
     if values[:, block].any() or np.logical_and(values[:, corner], below).any():
         wrong = values.astype(np.bool_) & (np.arange(columns.size) < cuts[:, np.newaxis])
-        refuse_first(wrong, "a strict upper triangle has 0", layout, selection, values)
+        complete = isinstance(rows, TriangleRows) and rows.diagonal
+        implied = f"{'an' if complete else 'a strict'} upper triangle has 0"
+        refuse_first(wrong, implied, layout, selection, values)
 
 
 def refuse_first(

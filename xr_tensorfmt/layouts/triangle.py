@@ -92,6 +92,8 @@ class Triangle(Packed):
 class Mirrored(PartlyStored):
     """A square matrix whose lower triangle is its upper one, mirrored.
 
+    What an antisymmetric one shows for a zero above the diagonal is a zero with a plus sign.
+
     Parameters
     ----------
     upper : Triangle
@@ -135,7 +137,7 @@ class Mirrored(PartlyStored):
             mirror = Selection(selection.extent, (columns[:column], rows[row:]))
             image = self.upper.read(source, mirror).T
             if self.sign < 0:
-                np.negative(image, out=image)
+                np.subtract(0, image, out=image)
             below = rows[row:, np.newaxis] > columns[np.newaxis, :column]
             np.copyto(values[row:, :column], image, where=below)
         return values
@@ -146,7 +148,7 @@ class Mirrored(PartlyStored):
         mirrored = (np.minimum(rows, columns), np.maximum(rows, columns))
         values = self.upper.read_points(source, mirrored)
         if self.sign < 0:
-            np.negative(values, out=values, where=rows > columns)
+            np.subtract(0, values, out=values, where=rows > columns)
         return values
 
     @property

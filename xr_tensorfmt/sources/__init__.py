@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xr_tensorfmt.sources.base import Source
@@ -49,13 +48,12 @@ def find_source(
     io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
-    index_cache: str | os.PathLike[str] | None = None,
 ) -> tuple[Source, bytes]:
     """Find the Source for whatever a user passes, and what opening has fetched of it.
 
     Parameters
     ----------
-    file, io, storage_options, fs, index_cache
+    file, io, storage_options, fs
         As for `open_by_fsspec` and `open_source`.
 
     Returns
@@ -70,7 +68,7 @@ def find_source(
         As for these two.
     """
     if fs is not None or is_remote(file):
-        return open_by_fsspec(file, io, storage_options, fs, index_cache)
+        return open_by_fsspec(file, io, storage_options, fs)
     if storage_options:
         raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
     return open_source(file, io), b""
@@ -81,7 +79,6 @@ def open_by_fsspec(
     io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
-    index_cache: str | os.PathLike[str] | None = None,
 ) -> tuple[Source, bytes]:
     """Find the Source for a URL and the like, and what opening has fetched of it.
 
@@ -95,8 +92,6 @@ def open_by_fsspec(
         How to reach a URL, in the words of its file system.
     fs : AbstractFileSystem, optional
         A file system of fsspec that `file` is a path in.
-    index_cache : str or PathLike, optional
-        Folder for what a pass over a whole remote file finds out.
 
     Returns
     -------
@@ -119,10 +114,7 @@ def open_by_fsspec(
     place = locate(file, storage_options, fs)
     if place.is_local:
         return open_source(place.path, io), b""
-    source, head = place.open()
-    if index_cache:
-        source = replace(source, index_cache=os.path.abspath(os.path.expanduser(index_cache)))
-    return source, head
+    return place.open()
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Bytes, Extents, Integers
+from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.parts import Part, merged_parts
 
 Fill = Callable[[int, memoryview], int]
@@ -85,10 +85,6 @@ class Source(ABC):
             There is no such file.
         """
         return None
-
-    def kept(self, question: str, compute: Callable[[], Integers]) -> Integers:
-        """What a pass over the file has found out, if it was kept; else it is computed."""
-        return compute()
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do several reads; a source that takes its time to answer does some at the same time."""

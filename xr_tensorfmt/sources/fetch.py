@@ -2,14 +2,17 @@
 
 What a store does with a condition is its own affair. HTTP servers get ``If-Match`` or
 ``If-Unmodified-Since`` (RFC 9110, section 13.1), S3 gets ``IfMatch``; both say in their answer
-which version it is of, which is compared as well. Other file systems have no such means.
+which version and which range it is of, and how large the object is, which is compared as well.
+Other file systems have no such means.
 """
 
 from __future__ import annotations
 
+import errno
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -17,10 +20,12 @@ from fsspec import AbstractFileSystem
 from fsspec.asyn import sync
 
 from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.sources.storeerrors import ask_store
 from xr_tensorfmt.sources.version import Version
 
 _NOTHING_KNOWN = Version()
-_PARTIAL, _PRECONDITION_FAILED = 206, 412
+_PARTIAL, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 206, 412, 416
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 # File systems that keep whole files download at the first read, and must not do so in many threads.
 _one_download = Lock()
@@ -36,27 +41,96 @@ class Answer:
         The bytes.
     version : Version
         Of which version they are, if the store says so.
+    size : int, optional
+        Bytes of the whole object, if the store says so.
     """
 
     data: bytes
     version: Version = _NOTHING_KNOWN
+    size: int | None = None
 
 
-def fetch(
-    fs: AbstractFileSystem, path: str, start: int, stop: int, version: Version = _NOTHING_KNOWN
-) -> Answer:
+@dataclass(frozen=True)
+class Asked:
+    """A range of an object, and what is known of the object.
+
+    Parameters
+    ----------
+    url : str
+        What the user calls it.
+    path : str
+        What its file system calls it.
+    start, stop : int
+        The range, in bytes; a store sends less where the object ends before.
+    version : Version
+        The version that the bytes must be of.
+    size : int, optional
+        Bytes that the object must have; None where that is not known yet.
+    """
+
+    url: str
+    path: str = field(repr=False)
+    start: int
+    stop: int
+    version: Version = _NOTHING_KNOWN
+    size: int | None = None
+
+    def check_range(self, status: int, content_range: str, length: int | None) -> int | None:
+        """Refuse an answer that is not the range, before its body is received.
+
+        Parameters
+        ----------
+        status : int
+            That of HTTP.
+        content_range : str
+            The header of this name.
+        length : int or None
+            Bytes of the body, if the store says so.
+
+        Returns
+        -------
+        int or None
+            Bytes of the whole object, if the store says so.
+        """
+        found = _CONTENT_RANGE.fullmatch(content_range) if status == _PARTIAL else None
+        if status == _PARTIAL:
+            total = None if found is None or found[3] == "*" else int(found[3])
+            sent = f"the range {content_range!r}"
+            is_it = found and int(found[1]) == self.start and int(found[2]) < self.stop
+            if is_it and length is not None and length > self.stop - self.start:
+                is_it, sent = False, f"{length} bytes"
+        else:
+            total, sent = length, "the whole file"
+            is_it = self.start == 0 and length is not None and length <= self.stop
+        if self.size is not None and total is not None and total != self.size:
+            raise changed(self.url, f"{total} bytes", f"{self.size} bytes")
+        if not is_it:
+            raise OSError(
+                errno.EIO,
+                f"the server sent {sent} in place of bytes {self.start} to {self.stop - 1}; it "
+                "does not serve byte ranges, so open a copy of the file: 'simplecache::' before "
+                "the URL makes one",
+                self.url,
+            )
+        return total
+
+    def check_status(self, status: int) -> None:
+        """Refuse an answer that says that another object is there now."""
+        if status == _PRECONDITION_FAILED:
+            raise changed(self.url, "another version", self.version)
+        if status == _NOT_SATISFIABLE and self.size is not None:
+            raise changed(self.url, f"no byte {self.start}", f"{self.size} bytes")
+
+
+def fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
     """Send one request.
 
     Parameters
     ----------
     fs : AbstractFileSystem
         The file system.
-    path : str
-        The object, as `fs` calls it.
-    start, stop : int
-        The range, in bytes; a store sends less where the object ends before.
-    version : Version
-        The version that the bytes must be of.
+    asked : Asked
+        What is asked for.
 
     Returns
     -------
@@ -67,21 +141,28 @@ def fetch(
     SourceChangedError
         The object is there in another version.
     OSError
-        The server sent something else than the range.
-    Exception
-        Whatever the file system raises.
+        The store fails, or refuses, or sent something else than the range.
     """
+    context = f", while bytes {asked.start} to {asked.stop - 1} were fetched"
+    answer = ask_store(
+        _fetch, fs, asked, url=asked.url, path=asked.path, options=fs, context=context
+    )
+    if asked.version.differs(answer.version):
+        raise changed(asked.url, answer.version, asked.version)
+    return answer
+
+
+def _fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
+    path, start, stop = asked.path, asked.start, asked.stop
     if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
-        answer: Answer = sync(fs.loop, _fetch_http, fs, path, start, stop, version)
+        answer: Answer = sync(fs.loop, _fetch_http, fs, asked)
     elif _is(fs, "s3fs.core", "S3FileSystem"):
-        answer = sync(fs.loop, _fetch_s3, fs, path, start, stop, version)
+        answer = sync(fs.loop, _fetch_s3, fs, asked)
     elif _is(fs, "fsspec.implementations.cached", "CachingFileSystem"):
         with _one_download:
             answer = Answer(fs.cat_file(path, start=start, end=stop))
     else:
         answer = Answer(fs.cat_file(path, start=start, end=stop))
-    if version.differs(answer.version):
-        raise changed(path, answer.version, version)
     return answer
 
 
@@ -101,23 +182,21 @@ def _is(fs: AbstractFileSystem, module: str, name: str) -> bool:
     return module in sys.modules and isinstance(fs, getattr(sys.modules[module], name))
 
 
-async def _fetch_http(fs: Any, url: str, start: int, stop: int, version: Version) -> Answer:
+async def _fetch_http(fs: Any, asked: Asked) -> Answer:
     options = dict(fs.kwargs)
     headers = {
         **options.pop("headers", {}),
         "Accept-Encoding": "identity",
-        "Range": f"bytes={start}-{stop - 1}",
-        **_condition(version),
+        "Range": f"bytes={asked.start}-{asked.stop - 1}",
+        **_condition(asked.version),
     }
     session = await fs.set_session()
-    async with session.get(fs.encode_url(url), headers=headers, **options) as response:
-        if response.status == _PRECONDITION_FAILED:
-            raise changed(url, "another version", version)
-        if response.status == 404:
-            raise FileNotFoundError(url)
+    async with session.get(fs.encode_url(asked.path), headers=headers, **options) as response:
+        asked.check_status(response.status)
         response.raise_for_status()
-        _check_range(url, response.status, response.headers, start, stop)
-        return Answer(await response.read(), Version.of(response.headers))
+        content_range = response.headers.get("Content-Range", "")
+        size = asked.check_range(response.status, content_range, response.content_length)
+        return Answer(await response.read(), Version.of(response.headers), size)
 
 
 def _condition(version: Version) -> dict[str, str]:
@@ -126,35 +205,21 @@ def _condition(version: Version) -> dict[str, str]:
     return {"If-Unmodified-Since": version.modified} if version.modified else {}
 
 
-def _check_range(url: str, status: int, headers: Mapping[str, str], start: int, stop: int) -> None:
-    """Refuse an answer that is not the range, before its body is received."""
-    if status == _PARTIAL:
-        sent = headers.get("Content-Range", "")
-        if sent.startswith(f"bytes {start}-"):
-            return
-        found = f"the range {sent!r}"
-    else:
-        if start == 0 and int(headers.get("Content-Length", stop + 1)) <= stop:
-            return
-        found = "the whole file"
-    raise OSError(
-        f"{url}: the server sent {found} in place of bytes {start} to {stop - 1}; "
-        "it does not serve byte ranges, so open a copy of the file: 'simplecache::' before the "
-        "URL makes one"
-    )
-
-
-async def _fetch_s3(fs: Any, path: str, start: int, stop: int, version: Version) -> Answer:
-    bucket, key, version_id = fs.split_path(path)
-    request = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}"}
+async def _fetch_s3(fs: Any, asked: Asked) -> Answer:
+    bucket, key, version_id = fs.split_path(asked.path)
+    span = f"bytes={asked.start}-{asked.stop - 1}"
+    request = {"Bucket": bucket, "Key": key, "Range": span}
     if version_id:
         request["VersionId"] = version_id
-    if version.etag:
-        request["IfMatch"] = version.etag
+    if asked.version.etag:
+        request["IfMatch"] = asked.version.etag
     for attempt in range(1, fs.retries + 1):
-        response = await _ask_s3(fs, request, version)
+        response = await _ask_s3(fs, request, asked)
         try:
-            return Answer(await response["Body"].read(), Version.of(response))
+            status = response["ResponseMetadata"]["HTTPStatusCode"]
+            length = response.get("ContentLength")
+            size = asked.check_range(status, response.get("ContentRange", ""), length)
+            return Answer(await response["Body"].read(), Version.of(response), size)
         except sys.modules["s3fs.core"].S3_RETRYABLE_ERRORS:
             if attempt == fs.retries:
                 raise
@@ -163,14 +228,12 @@ async def _fetch_s3(fs: Any, path: str, start: int, stop: int, version: Version)
     raise AssertionError("s3fs tries at least once")
 
 
-async def _ask_s3(fs: Any, request: Mapping[str, str], version: Version) -> Any:
+async def _ask_s3(fs: Any, request: Mapping[str, str], asked: Asked) -> Any:
     try:
         # The coroutine beneath fs.call_s3, which also sends it again where that may help.
         return await fs._call_s3("get_object", **request)  # noqa: SLF001
     except OSError as error:
-        if _status(error.__cause__) == _PRECONDITION_FAILED:
-            path = f"s3://{request['Bucket']}/{request['Key']}"
-            raise changed(path, "another version", version) from error
+        asked.check_status(_status(error.__cause__))
         raise
 
 

@@ -6,10 +6,12 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Protocol
 
 from xr_tensorfmt.sources.base import Fill, Source
+from xr_tensorfmt.sources.storeerrors import ask_store, redacted
 
 
 class BinaryReader(Protocol):
@@ -59,15 +61,25 @@ class FileObject(Source):
     def name(self) -> str:
         """The file's own name where it has one."""
         name = getattr(self._file, "name", None)
-        return name if isinstance(name, str) and name else f"<{type(self._file).__name__}>"
+        if isinstance(name, str) and name:
+            return redacted(name)
+        return f"<{type(self._file).__name__}>"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
         """Hold the file object for a batch of requests."""
+        fs = getattr(self._file, "fs", None)  # of those that fsspec has opened
+        path = str(getattr(self._file, "path", ""))
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
-            piece = self._file.read(len(buffer))
+            read = partial(self._file.read, len(buffer))
+            context = f", while bytes {start} to {start + len(buffer) - 1} were read"
+            piece = (
+                ask_store(read, url=self.name, path=path, options=fs, context=context)
+                if fs is not None
+                else read()
+            )
             buffer[: len(piece)] = piece
             return len(piece)
 

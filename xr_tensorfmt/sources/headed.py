@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
 
-from xr_tensorfmt.extents import Bytes, Extents, Integers
+from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
 
 
@@ -46,10 +45,6 @@ class Headed(Source):
     def sibling(self, path: str) -> Source | None:
         """As the other source."""
         return self._source.sibling(path)
-
-    def kept(self, question: str, compute: Callable[[], Integers]) -> Integers:
-        """As the other source."""
-        return self._source.kept(question, compute)
 
     def read(self, extents: Extents) -> Bytes:
         """Take the ranges out of the first bytes where all are in them."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 
 import numpy as np
@@ -16,12 +18,14 @@ from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import LARGEST_WINDOW, Fill, Source
 from xr_tensorfmt.sources.parts import Part, merged_parts
-from xr_tensorfmt.sources.windows import map_window
+from xr_tensorfmt.sources.windows import is_detached, map_window
 
 # Below this, a copy is quicker than a mapping and its page faults.
 _SMALLEST_WINDOW = 64 << 10
 # A page fault without read-ahead costs about as much as reading this many bytes in sequence.
 _FAR_APART = 64 << 10
+# Two files that have changed within so many nanoseconds may bear the same time of change.
+_SAME_TICK = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ class LocalFile(Source):
         Bytes of the file when it was opened.
     mtime_ns : int
         Its time of modification then, in nanoseconds.
+    ctime_ns : int
+        Its time of change then, which no program can set. It is compared on `host` alone, as
+        copies of a file on several machines differ in it.
+    inode : int or None
+        Its inode number, if the change was so recent that a replacement may bear the same time;
+        else None, as some file systems number their files anew while they are not open.
+    host : str
+        The machine on which it was looked at.
     mapped : bool
         Whether reads map a window of the file; otherwise they copy into memory of their own,
         which suits network file systems and files that others rewrite.
@@ -44,6 +56,9 @@ class LocalFile(Source):
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int | None
+    host: str
     mapped: bool = True
 
     @classmethod
@@ -72,12 +87,25 @@ class LocalFile(Source):
             raise IsADirectoryError(f"{absolute} is a folder; name the tensor file in it")
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is a pipe or a device; only regular files can be opened")
-        return cls(absolute, status.st_size, status.st_mtime_ns, mapped)
+        recent = time.time_ns() - status.st_ctime_ns < _SAME_TICK
+        return cls(
+            absolute,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_ino if recent else None,
+            platform.node(),
+            mapped and not is_detached(status),
+        )
 
     @property
     def name(self) -> str:
         """The absolute path."""
         return self.path
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """What tells contents apart: a replaced file has another name in dask."""
+        return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
 
     def sibling(self, path: str) -> LocalFile:
         """Another file of the same folder or below it, read in the same way."""
@@ -88,18 +116,34 @@ class LocalFile(Source):
     def _open(self) -> Iterator[FileIO]:
         with FileIO(self.path, opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
-            if not self._is_unchanged(status):
-                raise SourceChangedError(
-                    self.path,
-                    "the file",
-                    f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}",
-                    f"{self.size} bytes modified at {_time(self.mtime_ns)}",
-                    "it has changed since it was opened; open it again",
-                )
+            self._check(status)
             yield file
 
-    def _is_unchanged(self, status: os.stat_result) -> bool:
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+    def _check(self, status: os.stat_result) -> None:
+        """Refuse a file that is no longer the one that was opened."""
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise SourceChangedError(
+                self.path,
+                "the file",
+                f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}",
+                f"{self.size} bytes modified at {_time(self.mtime_ns)}",
+                "it has changed since it was opened; open it again",
+            )
+        if self.host != platform.node():
+            return
+        if status.st_ctime_ns != self.ctime_ns or self.inode not in (None, status.st_ino):
+            raise SourceChangedError(
+                self.path,
+                "the file",
+                f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}",
+                f"{self._inode} changed at {_time(self.ctime_ns)}",
+                "it was replaced, written to, renamed, linked or given other permissions since it "
+                "was opened, though its size and time of modification are the same; open it again",
+            )
+
+    @property
+    def _inode(self) -> str:
+        return "a file" if self.inode is None else f"inode {self.inode}"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -155,7 +199,7 @@ class LocalFile(Source):
         far_apart = (stop - start) // len(group) > _FAR_APART
         window = self._map(start, stop, scattered=len(group) > 1 and far_apart)
         if window is None:
-            return super().read(group)
+            return replace(self, mapped=False).read(group)
         return window if len(group) == 1 else group.gather(window, start)
 
 

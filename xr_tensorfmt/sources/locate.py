@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -12,7 +13,10 @@ from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.sources.remote import RemoteFile, open_remote
+from xr_tensorfmt.sources.storeerrors import ask_store, redacted
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE
+
+_OF_ARGUMENTS = ImportError, TypeError, ValueError
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Place:
     Parameters
     ----------
     url : str
-        What the user calls it.
+        What the user calls it, without secrets: `redacted`.
     fs : AbstractFileSystem
         The file system that reaches it.
     path : str
@@ -30,8 +34,8 @@ class Place:
     """
 
     url: str
-    fs: AbstractFileSystem
-    path: str
+    fs: AbstractFileSystem = field(repr=False)
+    path: str = field(repr=False)
 
     @property
     def is_local(self) -> bool:
@@ -89,16 +93,20 @@ def _place(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem
         if not isinstance(file, str | os.PathLike):
             raise TypeError(f"fs= needs the path of a file in it, not a {type(file).__name__}")
         path = fs._strip_protocol(os.fspath(file))  # noqa: SLF001  # named so by fsspec's rules
-        return Place(fs.unstrip_protocol(path), fs, path)
+        return Place(redacted(fs.unstrip_protocol(path)), fs, path)
     if isinstance(file, OpenFile):
+        url = redacted(file.full_name)
         if file.compression:
             raise ValueError(
-                f"{file.full_name} is compressed ({file.compression}) and cannot be read by "
+                f"{url} is compressed ({file.compression}) and cannot be read by "
                 "ranges; unpack it first"
             )
-        return Place(file.full_name, file.fs, file.path)
-    found, path = url_to_fs(file, **_with_connections(file, storage_options))
-    return Place(file, found, path)
+        return Place(url, file.fs, file.path)
+    options = _with_connections(file, storage_options)
+    url = redacted(file)
+    reach = partial(url_to_fs, file, **options)
+    found, path = ask_store(reach, url=url, path=file, options=options, kept=_OF_ARGUMENTS)
+    return Place(url, found, path)
 
 
 def _with_connections(url: str, storage_options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,19 +6,21 @@ import errno
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from fsspec import AbstractFileSystem
 
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Bytes, Extents, Integers
+from xr_tensorfmt.extents import Bytes, Extents
 from xr_tensorfmt.sources.base import Fill, Source
-from xr_tensorfmt.sources.fetch import Answer, changed, fetch
-from xr_tensorfmt.sources.keeping import kept
+from xr_tensorfmt.sources.fetch import Answer, Asked, changed, fetch
 from xr_tensorfmt.sources.parts import Part, even_parts
+from xr_tensorfmt.sources.storeerrors import ask_store
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, READS, REQUESTS
 from xr_tensorfmt.sources.version import Version
 
@@ -46,7 +48,7 @@ class RemoteFile(Source):
     Parameters
     ----------
     url : str
-        What the user calls it.
+        What the user calls it, without secrets: `redacted`.
     fs : AbstractFileSystem
         How to reach it; it travels as its class and options, and connects where it arrives.
     path : str
@@ -55,16 +57,13 @@ class RemoteFile(Source):
         Bytes of the object when it was opened.
     version : Version
         Its version then.
-    index_cache : str
-        Folder for what a pass over the whole object finds out; empty for none.
     """
 
     url: str
     fs: AbstractFileSystem = field(repr=False)
-    path: str
+    path: str = field(repr=False)
     size: int
     version: Version
-    index_cache: str = ""
 
     distant = True
     read_ahead = 1 << 20
@@ -77,23 +76,15 @@ class RemoteFile(Source):
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """What tells contents apart: a replaced object has another name in dask."""
         way = (type(self.fs).__name__, self.fs.storage_args, self.fs.storage_options)
-        return (type(self).__name__, self.url, self.size, str(self.version), *way)
+        return (type(self).__name__, self.url, self.path, self.size, str(self.version), *way)
 
     def sibling(self, path: str) -> RemoteFile:
         """Another object beside this one; the store is asked for its size and version."""
         url, place = (f"{text.rpartition('/')[0]}/{path}" for text in (self.url, self.path))
-        info = self.fs.info(place)
+        info = ask_store(self.fs.info, place, url=url, path=place, options=self.fs)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "it is a folder", url)
-        return RemoteFile(
-            url, self.fs, place, int(info["size"]), Version.of(info), self.index_cache
-        )
-
-    def kept(self, question: str, compute: Callable[[], Integers]) -> Integers:
-        """Keep it in the folder, if there is one and the store tells contents apart."""
-        if not self.index_cache or self.version == Version():
-            return compute()
-        return kept(self.index_cache, f"{self.url} {self.size} {self.version} {question}", compute)
+        return RemoteFile(url, self.fs, place, int(info["size"]), Version.of(info))
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 16 reads at the same time."""
@@ -129,8 +120,7 @@ class RemoteFile(Source):
         yield fill
 
     def _fetch(self, fs: AbstractFileSystem, start: int, stop: int) -> bytes:
-        with _noted(self.url, start, stop):
-            data = fetch(fs, self.path, start, stop, self.version).data
+        data = fetch(fs, Asked(self.url, self.path, start, stop, self.version, self.size)).data
         if len(data) != stop - start:
             raise TensorFormatError(
                 self.url,
@@ -170,35 +160,33 @@ def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile
         It was replaced between the two requests.
     ValueError
         The store does not say how long it is.
-    Exception
-        Whatever the file system raises.
+    OSError
+        The store fails, or refuses.
     """
     fs = of_this_process(fs)
     fs.invalidate_cache(path)  # a listing from before may tell of an older version
-    asked = REQUESTS.submit(fs.info, path)
-    fetched = REQUESTS.submit(fetch, fs, path, 0, HEAD_BYTES)
-    with _noted(url, 0, HEAD_BYTES):
-        info = _info(url, asked.result, fetched.result)
-        if info["size"] == 0:
-            return RemoteFile(url, fs, path, 0, Version.of(info)), b""
-        answer: Answer = fetched.result()
+    ask_info = partial(ask_store, fs.info, path, url=url, path=path, options=fs)
+    asked = REQUESTS.submit(ask_info)
+    fetched = REQUESTS.submit(fetch, fs, Asked(url, path, 0, HEAD_BYTES))
+    info = _info(url, asked, fetched)
+    if info["size"] == 0:
+        return RemoteFile(url, fs, path, 0, Version.of(info)), b""
+    answer: Answer = fetched.result()
     source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info))
     if source.version.differs(answer.version):
         raise changed(url, answer.version, source.version)
+    if answer.size is not None and answer.size != source.size:
+        raise changed(url, f"{answer.size} bytes", f"{source.size} bytes")
     if len(answer.data) != min(source.size, HEAD_BYTES):
         raise changed(url, f"{len(answer.data)} first bytes", f"{source.size} bytes in all")
     return source, answer.data
 
 
-def _info(
-    url: str, asked: Callable[[], dict[str, Any]], fetched: Callable[[], Answer]
-) -> dict[str, Any]:
+def _info(url: str, asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, Any]:
     """What the store says of an object, or the more telling of two errors."""
-    try:
-        info = asked()
-    except FileNotFoundError:
-        fetched()  # HTTP calls everything "not found" in its first answer
-        raise
+    if isinstance(asked.exception(), FileNotFoundError):
+        fetched.result()  # HTTP calls everything "not found" in its first answer
+    info = asked.result()
     if info.get("type") == "directory":
         raise IsADirectoryError(f"{url} is a folder; name the tensor file in it")
     if info.get("size") is None:
@@ -225,13 +213,3 @@ def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
         return fs
     copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes
     return copy
-
-
-@contextmanager
-def _noted(url: str, start: int, stop: int) -> Iterator[None]:
-    """Add to errors of a store what was asked of it."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"while bytes {start} to {stop - 1} of {url} were fetched")
-        raise

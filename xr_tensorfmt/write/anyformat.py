@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
+from xr_tensorfmt.sources.storeerrors import redacted
 from xr_tensorfmt.write.destination import name_of
 from xr_tensorfmt.write.job import Mode, SaveOptions
 from xr_tensorfmt.write.mag import to_mag
@@ -119,7 +120,7 @@ def _by_suffix(path: str) -> str:
     suffix = os.path.splitext(path.casefold())[1]
     if suffix not in SUFFIXES:
         raise ValueError(
-            f"{path}: the end of the name tells no format; pass format=, one of "
+            f"{redacted(path)}: the end of the name tells no format; pass format=, one of "
             f"{', '.join(map(repr, WRITERS))}, or end it in one of {', '.join(SUFFIXES)}"
         )
     return SUFFIXES[suffix]

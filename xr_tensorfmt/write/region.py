@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
@@ -23,7 +23,7 @@ from xr_tensorfmt.write.blueprint import Placed
 from xr_tensorfmt.write.conversion import dtype_name
 from xr_tensorfmt.write.existing import ExistingFile, SharedFile
 from xr_tensorfmt.write.subject import Subject
-from xr_tensorfmt.write.tasks import itself, writing
+from xr_tensorfmt.write.tasks import writing
 
 Region = Mapping[Any, slice]
 
@@ -54,9 +54,14 @@ def write_region(
     ValueError
         The file has no such variable, dimension or place, or cannot be written to in part.
     """
-    source = SharedFile.at(subject.path)
+    source = SharedFile.at(subject.path, mapped=False)
     target = ExistingFile.at(source.path)
     container = parse(source, OpenOptions(), form)
+    if container.derived:
+        raise ValueError(
+            f"{subject.path} has {' and '.join(container.derived)}, which region= would leave "
+            "wrong; write the whole of the file anew"
+        )
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
     _check_names(subject, tensors, region)
     _check_coordinates(subject, source, tensors, region)
@@ -65,7 +70,7 @@ def write_region(
         _part(subject, name, variable, _settled(tensors[name], source), region)
         for name, variable in subject.variables.items()
     ]
-    tasks = writing(cut_all(placed), partial(itself, target), ExistingFile.sync)
+    tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]
@@ -115,13 +120,19 @@ def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
 
 def _check_apart(subject: Subject, path: str) -> None:
     """Refuse values that are still to be read from the file that they would change."""
-    target = os.path.realpath(path)
     for name, variable in subject.variables.items():
-        if any(os.path.realpath(each.name) == target for each in sources(variable)):
+        if any(_is_at(each, path) for each in {source.name for source in sources(variable)}):
             raise ValueError(
                 f"{name!r} is still to be read from {subject.path}, which region= changes in "
                 "place; call load() first, or write the whole of another file"
             )
+
+
+def _is_at(name: str, path: str) -> bool:
+    """Whether the name of a source is another path of a file."""
+    with suppress(OSError, ValueError):  # a URL, or a word for what has no path
+        return os.path.samefile(name, path)
+    return False
 
 
 def _settled(tensor: Tensor, source: Source) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from errno import ESTALE
 from typing import Any, TypeVar
 
+from dask._task_spec import TaskRef
 from dask.array.optimization import optimize
 from dask.core import flatten
 from dask.delayed import Delayed
@@ -90,7 +91,7 @@ def writing(
         graph[plan] = blocks
         for block in range(blocks.count):
             key = (f"write-{token}-{number}", block)
-            source = (variable.data.name, *blocks.index(block))
+            source = TaskRef((variable.data.name, *blocks.index(block)))
             graph[key] = (write_block, plan, block, source, begun)
             places[key] = _place(blocks, block) if in_turn else 0
     for number, batch in enumerate(_batches(held)):

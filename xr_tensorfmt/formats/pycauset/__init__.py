@@ -47,7 +47,13 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     encoding = _encoding(matrix, layout)
     tensor = Tensor(options.name, dims, layout, shown_attrs(matrix), encoding)
     siblings, warnings = tuple(opening.siblings), tuple(opening.warnings)
-    return Container((tensor,), siblings=siblings, warnings=warnings, note=matrix.note)
+    return Container(
+        (tensor,),
+        siblings=siblings,
+        warnings=warnings,
+        note=matrix.note,
+        derived=matrix.derived,
+    )
 
 
 def default_dims(rank: int) -> tuple[str, ...]:

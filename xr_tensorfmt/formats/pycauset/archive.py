@@ -196,4 +196,5 @@ def _matrix(reader: HeaderReader, metadata: Entry, data: Entry) -> Matrix:
         facts.scalar("scalar"),
         facts.take("is_transposed", bool, False),
         attrs={"is_temporary": 0},
+        derived=(f"the CRC-32 of {DATA!r}",),
     )

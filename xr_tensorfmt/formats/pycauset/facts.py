@@ -62,7 +62,19 @@ def matrix_of(content: Content, metadata: Metadata) -> Matrix:
             "generation": content.slot.generation,
         },
         note=metadata.values.get(NOTE_KEY),
+        derived=tuple(_derived(metadata)),
     )
+
+
+def _derived(metadata: Metadata) -> Iterator[str]:
+    """What PyCauset takes for true of the values: a property that is false changes no result."""
+    properties = metadata.below("properties").values
+    for what, names in (
+        ("kept results", metadata.below("cached").values),
+        ("properties", [name for name, value in properties.items() if value not in (False, None)]),
+    ):
+        if names:
+            yield f"the {what} {', '.join(map(repr, names))}"
 
 
 def _attrs(metadata: Metadata, view: Metadata, transposed: bool) -> Iterator[tuple[str, Any]]:

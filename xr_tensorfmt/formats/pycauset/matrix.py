@@ -48,6 +48,9 @@ DATA_TYPES: Mapping[str, frozenset[str]] = {
 
 VECTORS = ("VECTOR", "UNIT_VECTOR")
 
+TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
+"""Triangles of numbers, with or without a diagonal; that of bits never has one."""
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -77,12 +80,16 @@ class Matrix:
         Dense rows of bits are padded to a multiple of so many bytes.
     triangle_row : int
         Rows of triangles are padded to a multiple of so many bytes.
+    has_diagonal : bool
+        Whether a triangle of numbers is stored with its diagonal.
     attrs : mapping
         What else the file says that matters to a user.
     facts : mapping
         What else it says about itself.
     note : object
         What our writers have noted of the Dataset; None where they have not.
+    derived : tuple of str
+        What the file keeps that depends on the values: a checksum, results, properties.
     """
 
     generation: str
@@ -99,9 +106,11 @@ class Matrix:
     conjugated: bool = False
     bit_row: int = 8
     triangle_row: int = 8
+    has_diagonal: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     note: Any = None
+    derived: tuple[str, ...] = ()
 
     @property
     def is_vector(self) -> bool:

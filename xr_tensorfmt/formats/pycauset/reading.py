@@ -16,6 +16,7 @@ from xr_tensorfmt.formats.pycauset.blocks import (
     lossy_blocks,
 )
 from xr_tensorfmt.formats.pycauset.container import read_container
+from xr_tensorfmt.formats.pycauset.diagonal import with_diagonal
 from xr_tensorfmt.formats.pycauset.facts import matrix_of
 from xr_tensorfmt.formats.pycauset.header import read_header
 from xr_tensorfmt.formats.pycauset.matrix import Matrix
@@ -87,7 +88,7 @@ class Opening:
         content = read_container(reader)
         self.warnings += content.warnings
         metadata = Metadata(content.metadata, source.name, content.slot.metadata_offset)
-        matrix = matrix_of(content, metadata)
+        matrix = with_diagonal(reader, content.slot, matrix_of(content, metadata))
         if matrix.matrix_type != BLOCK:
             return matrix, view_of(stored_layout(matrix, source.name), matrix)
 

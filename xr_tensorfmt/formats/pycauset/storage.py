@@ -212,8 +212,9 @@ def _triangle(matrix: Matrix) -> tuple[Layout, int]:
         return Bits(rows), rows.nbytes
     element = Plain(np.dtype(DTYPES[matrix.data_type]))
     mirrored = matrix.matrix_type in ("SYMMETRIC", "ANTISYMMETRIC")
+    diagonal = mirrored or matrix.has_diagonal
     rows = TriangleRows(
-        matrix.rows, mirrored, 8 * element.stored.itemsize, matrix.triangle_row, matrix.offset
+        matrix.rows, diagonal, 8 * element.stored.itemsize, matrix.triangle_row, matrix.offset
     )
     triangle = Triangle(rows, element)
     if mirrored:

@@ -15,7 +15,7 @@ from xr_tensorfmt.formats.annotation import VERSION as NOTE_VERSION
 from xr_tensorfmt.formats.mag.document import ALIGNMENT, HEADER, MOST_DOCUMENT_BYTES, NAMES
 from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, element
 from xr_tensorfmt.formats.mag.names import default_dims
-from xr_tensorfmt.jsonvalues import TAG
+from xr_tensorfmt.jsonvalues import TAG, without_dtypes
 from xr_tensorfmt.layouts import Dense
 from xr_tensorfmt.write.blueprint import Blueprint, Placed
 from xr_tensorfmt.write.draft import Piece
@@ -115,13 +115,14 @@ def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Mapped]:
 
 
 def _document(subject: Subject, entries: Sequence[Mapped], held: Mapping[str, Variable]) -> bytes:
-    metadata = attributes(subject, subject.attrs, "the Dataset")
+    attrs = attributes(subject, subject.attrs, "the Dataset")
+    metadata = without_dtypes(attrs)
     if NOTE_KEY in metadata:
         raise ValueError(
             f"{subject.path}: the attribute {NOTE_KEY!r} of the Dataset has the name of the note "
             "that keeps dims and coordinates; rename it"
         )
-    note = _note(subject, entries, held, metadata)
+    note = _note(subject, entries, held, attrs)
     if note:
         encoded(subject, note)
         metadata[NOTE_KEY] = note
@@ -146,7 +147,7 @@ def _note(
     subject: Subject,
     entries: Sequence[Mapped],
     held: Mapping[str, Variable],
-    metadata: Mapping[str, Any],
+    attrs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What opening the file would not show otherwise; empty where that is nothing."""
     keys = {each.key for each in entries}
@@ -162,6 +163,12 @@ def _note(
         "tensors": tensors,
         "stored_coordinates": stored,
         "coordinates": labels(subject, held),
-        "tagged_attrs": f'"{TAG}"' in dumps(metadata),
+        "tagged_attrs": f'"{TAG}"' in dumps(without_dtypes(attrs)),
+        "numpy_attrs": {name: value for name, value in attrs.items() if _has_dtypes(value)},
     }
     return {"version": NOTE_VERSION, **note} if any(note.values()) else {}
+
+
+def _has_dtypes(value: Any) -> bool:
+    """Whether the metadata hold an attribute without the dtype of a number in it."""
+    return dumps(without_dtypes(value)) != dumps(value)

@@ -140,7 +140,8 @@ def _special(variable: Variable) -> list[str]:
     if facts.get("format") == "pycauset":
         as_seen = (facts.get("scalar"), facts.get("is_transposed"), facts.get("is_conjugated"))
         whole = tuple(facts["shape"])[: variable.ndim] == variable.shape
-        if as_seen == (1, 0, 0) and whole:
+        # What PyCauset loads has no place for the diagonal of a triangle.
+        if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
             return [facts["matrix_type"]]
     return ["CAUSAL"] if isinstance(held(variable), np.ndarray) else []
 

@@ -39,12 +39,11 @@ class Multipart(Upload):
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, size: int, part: int, *, replace: bool
     ) -> None:
-        super().__init__(url)
+        super().__init__(url, fs, path)
         bucket, key, _ = fs.split_path(path)
         if not key:
             raise IsADirectoryError(f"{url} is a bucket; give the name of an object in it")
-        self._fs, self._path = fs, path
-        self._target = {"Bucket": bucket, "Key": key}
+        self._object = {"Bucket": bucket, "Key": key}
         # What the store checks in the moment in which the object appears.
         self._condition = {} if replace else {"IfNoneMatch": "*"}
         self._part = part
@@ -80,20 +79,20 @@ class Multipart(Upload):
                 self._fs.call_s3("complete_multipart_upload", **options)
             else:
                 body = self._buffer.getvalue()
-                self._fs.call_s3("put_object", Body=body, **self._target, **self._condition)
+                self._fs.call_s3("put_object", Body=body, **self._object, **self._condition)
         except OSError as error:
             if self._condition and "PreconditionFailed" in repr(error.__cause__):
                 raise exists_already(self.url) from error
             raise
-        self._fs.invalidate_cache(self._path)
+        self._fs.invalidate_cache(self._target)
 
     def _send(self) -> None:
         """Send the part that is full, or the last one."""
         if not self._buffer.tell():
             return
         if not self._upload:
-            begun = self._fs.call_s3("create_multipart_upload", **self._target)
-            self._upload = {**self._target, "UploadId": begun["UploadId"]}
+            begun = self._fs.call_s3("create_multipart_upload", **self._object)
+            self._upload = {**self._object, "UploadId": begun["UploadId"]}
         self._await(self._most - 1)
         number = len(self._sent) + len(self._pending) + 1
         body, self._buffer = self._buffer.getvalue(), BytesIO()

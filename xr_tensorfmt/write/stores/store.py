@@ -10,7 +10,7 @@ from xr_tensorfmt.write.stores.multipart import Multipart
 from xr_tensorfmt.write.stores.upload import (
     StreamedFile,
     Upload,
-    explained,
+    ask_to_write,
     part_size,
     refuse_existing,
 )
@@ -46,8 +46,8 @@ def check_place(place: Place, *, replace: bool) -> None:
             "write to the URL after '::'"
         )
     if not replace:
-        with explained(place.url):
-            refuse_existing(place.url, of_this_process(place.fs), place.path)
+        fs, path = of_this_process(place.fs), place.path
+        ask_to_write(refuse_existing, place.url, fs, path, url=place.url, fs=fs, path=path)
 
 
 def upload_to(place: Place, size: int, *, replace: bool) -> Upload:

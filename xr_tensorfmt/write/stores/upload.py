@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem
 
 from xr_tensorfmt.extents import Bytes
+from xr_tensorfmt.sources.storeerrors import ask_store
 from xr_tensorfmt.write.absent import exists_already
 
 MIB = 1 << 20
@@ -19,13 +20,9 @@ MOST_PARTS = 10_000
 """Parts of an object in S3; Google's and Azure's stores take more."""
 
 _AT_ONCE = 4
-_NUMBERS = {
-    FileNotFoundError: errno.ENOENT,
-    PermissionError: errno.EACCES,
-    FileExistsError: errno.EEXIST,
-    IsADirectoryError: errno.EISDIR,
-    TimeoutError: errno.ETIMEDOUT,
-}
+_UNCHANGED = "; what was there before is unchanged"
+
+Result = TypeVar("Result")
 
 
 def part_size(size: int) -> int:
@@ -50,11 +47,16 @@ class Upload(ABC):
     Parameters
     ----------
     url : str
-        What the user calls it.
+        What the user calls it, without secrets.
+    fs : AbstractFileSystem
+        The file system.
+    target : str
+        What `fs` calls it.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, fs: AbstractFileSystem, target: str) -> None:
         self.url = url
+        self._fs, self._target = fs, target
 
     def write(self, data: Bytes) -> None:
         """Send the bytes that follow.
@@ -69,8 +71,7 @@ class Upload(ABC):
         OSError
             The store does not take them.
         """
-        with explained(self.url):
-            self._write(data)
+        ask_to_write(self._write, data, url=self.url, fs=self._fs, path=self._target)
 
     def finish(self) -> None:
         """Make the object appear.
@@ -80,8 +81,7 @@ class Upload(ABC):
         OSError
             The store refuses.
         """
-        with explained(self.url):
-            self._finish()
+        ask_to_write(self._finish, url=self.url, fs=self._fs, path=self._target)
 
     @abstractmethod
     def discard(self) -> None:
@@ -115,8 +115,8 @@ class StreamedFile(Upload):
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, target: str, part: int, *, replace: bool
     ) -> None:
-        super().__init__(url)
-        self._fs, self._path, self._target = fs, path, target
+        super().__init__(url, fs, target)
+        self._path = path
         self._part = part
         self._replace = replace
         self._file: Any = None
@@ -175,38 +175,40 @@ def refuse_existing(url: str, fs: AbstractFileSystem, path: str) -> None:
         raise exists_already(url)
 
 
-@contextmanager
-def explained(url: str) -> Iterator[None]:
-    """Say of an error of a store which object it is about; those of the system keep their kind.
+def ask_to_write(
+    call: Callable[..., Result], *arguments: Any, url: str, fs: AbstractFileSystem, path: str
+) -> Result:
+    """Call a file system, and say of its errors which object they are about.
 
     Parameters
     ----------
+    call : callable
+        What asks something of a store.
+    *arguments
+        What it is called with.
     url : str
         The object.
+    fs : AbstractFileSystem
+        The file system.
+    path : str
+        What the file system calls it.
 
-    Yields
-    ------
-    None
-        While something is asked of the store.
+    Returns
+    -------
+    object
+        What the call returns.
 
     Raises
     ------
     OSError
-        The store has raised something.
+        The store has raised something; errors of the system keep their kind.
     """
-    try:
-        yield
-    except OSError as error:
-        if url in str(error):
-            raise
-        number = error.errno or _NUMBERS.get(type(error), errno.EIO)
-        raise _unwritten(number, error.strerror or str(error), url) from error
-    except NotImplementedError as error:
-        reason = "its file system only reads; write to a local path, or to a store"
-        raise _unwritten(errno.EROFS, reason, url) from error
-    except Exception as error:
-        raise _unwritten(errno.EIO, f"{type(error).__name__}: {error}", url) from error
 
+    def unless_read_only() -> Result:
+        try:
+            return call(*arguments)
+        except NotImplementedError:
+            reason = "its file system only reads; write to a local path, or to a store"
+            raise OSError(errno.EROFS, f"{reason}{_UNCHANGED}", url) from None
 
-def _unwritten(number: int, reason: str, url: str) -> OSError:
-    return OSError(number, f"{reason}; what was there before is unchanged", url)
+    return ask_store(unless_read_only, url=url, path=path, options=fs, context=_UNCHANGED)

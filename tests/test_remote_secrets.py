@@ -1,0 +1,393 @@
+"""What is secret stands in no message, repr, traceback, pickle or log."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import traceback
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tests import tensfiles as tf
+from tests.servers import HttpStore, S3Store
+from xr_tensorfmt import SourceChangedError, explain, to_file, to_mag, validate
+from xr_tensorfmt.cli import main
+from xr_tensorfmt.lazyarray import unwrapped
+from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources.storeerrors import ask_store, redacted
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The 'auth' parameter is deprecated:DeprecationWarning"),
+]
+
+SECRET = "hunter2secret"
+FORMS = (SECRET, b64encode(f"user:{SECRET}".encode()).decode())
+
+
+def by_header(url: str) -> tuple[str, dict[str, Any]]:
+    return url, {"headers": {"Authorization": f"Bearer {SECRET}"}}
+
+
+def by_auth(url: str) -> tuple[str, dict[str, Any]]:
+    return url, {"auth": aiohttp.BasicAuth("user", SECRET)}
+
+
+def by_client(url: str) -> tuple[str, dict[str, Any]]:
+    return url, {"client_kwargs": {"headers": {"Authorization": f"Bearer {SECRET}"}}}
+
+
+def by_user(url: str) -> tuple[str, dict[str, Any]]:
+    return url.replace("http://", f"http://user:{SECRET}@"), {}
+
+
+def by_query(url: str) -> tuple[str, dict[str, Any]]:
+    return f"{url}?X-Amz-Signature={SECRET}&n=1", {}
+
+
+WAYS = [by_header, by_auth, by_client, by_user, by_query]
+STATUSES = [
+    (401, PermissionError),
+    (403, PermissionError),
+    (404, FileNotFoundError),
+    (500, OSError),
+]
+ways = pytest.mark.parametrize("way", WAYS)
+statuses = pytest.mark.parametrize(("status", "kind"), STATUSES)
+Way = Callable[[str], tuple[str, dict[str, Any]]]
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def assert_silent(*things: object) -> None:
+    for thing in things:
+        texts = [repr(thing), str(thing)]
+        if isinstance(thing, BaseException):
+            texts += traceback.format_exception(thing)
+            texts += [repr(pickle.dumps(each)) for each in chain(thing)]
+            texts += [repr((each, vars(each))) for each in chain(thing)]
+        for form in FORMS:
+            assert not [text for text in texts if form in text]
+
+
+def opened(url: str, options: dict[str, Any], **keywords: Any) -> xr.DataArray:
+    keywords |= {"engine": "tensorfmt", "storage_options": options}
+    return xr.open_dataset(url, **keywords).tensor
+
+
+@ways
+@statuses
+def test_an_http_status_at_opening(
+    http: HttpStore, way: Way, status: int, kind: type[OSError], caplog: Any
+) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    url, options = way(plain)
+    http.status = status
+    with pytest.raises(kind, match=f"the server answered {status} ") as caught:
+        opened(url, options)
+    assert type(caught.value) is kind
+    assert caught.value.filename.startswith(plain)
+    assert_silent(caught.value, caplog.text)
+
+
+@ways
+@statuses
+@pytest.mark.parametrize("chunks", [None, {}], ids=["at once", "threads"])
+def test_an_http_status_at_reading(
+    http: HttpStore, way: Way, status: int, kind: type[OSError], chunks: Any, caplog: Any
+) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    tensor = opened(*way(plain), chunks=chunks)
+    http.status = status
+    with pytest.raises(kind, match="while bytes 40 to 359 were fetched") as caught:
+        tensor.load(scheduler="threads") if chunks == {} else tensor.load()
+    assert type(pickle.loads(pickle.dumps(caught.value))) is kind
+    assert caught.value.filename.startswith(plain)
+    assert_silent(caught.value, caplog.text)
+    assert len(list(chain(caught.value))) == 1
+
+
+@ways
+def test_a_server_that_is_gone(http: HttpStore, way: Way) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    tensor = opened(*way(plain))
+    http.cut = True
+    with pytest.raises(OSError, match=r"Disconnected") as caught:
+        tensor.load()
+    assert_silent(caught.value)
+    url, options = way(plain.replace(f":{http.server.server_port}", ":9"))
+    with pytest.raises(OSError, match=r"Cannot connect|Connect call failed") as caught:
+        opened(url, options)
+    assert_silent(caught.value)
+
+
+@ways
+def test_an_object_that_changed_or_is_damaged(http: HttpStore, way: Way) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    url, options = way(plain)
+    tensor = opened(url, options)
+    http.put("t", tf.version_0_9(np.ones(41)))
+    with pytest.raises(SourceChangedError) as caught:
+        tensor.load()
+    assert caught.value.path.startswith(plain)
+    assert_silent(caught.value)
+    http.put("t", b"TENS" + bytes(90))
+    with pytest.raises(ValueError, match="expected") as damaged:
+        opened(url, options)
+    assert_silent(damaged.value, *validate(url, storage_options=options))
+    http.trouble = lambda handler, content, *_: not handler.answer(200, content + bytes(1 << 17))
+    with pytest.raises(OSError, match="does not serve byte ranges") as refused:
+        opened(url, options)
+    assert_silent(refused.value)
+
+
+@ways
+def test_what_prints_of_a_tensor(http: HttpStore, way: Way) -> None:
+    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    source, _ = find_source(url, storage_options=options)
+    tensor = opened(url, options)
+    (lazy, key) = unwrapped(tensor.variable)
+    chunked = opened(url, options, chunks={})
+    explained = explain(chunked)
+    assert_silent(source, source.name, tensor, lazy, key, tensor.variable._data, chunked)
+    assert_silent(explained, explained.pieces, explained.pieces[0].requests)
+    assert_silent(chunked.data, dict(chunked.__dask_graph__()), tensor._repr_html_())
+
+
+def test_objects_that_differ_by_their_query_alone_are_different_to_dask(http: HttpStore) -> None:
+    http.etags = False
+    url = http.put("t", tf.version_0_9(np.zeros(40)))
+    names = {opened(f"{url}?id={n}", {}, chunks={}).data.name for n in (1, 2)}
+    assert len(names) == 2
+
+
+@ways
+def test_a_file_object_of_a_store(http: HttpStore, way: Way) -> None:
+    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    with fsspec.open(url, block_size=1 << 10, cache_type="none", **options) as file:
+        tensor = xr.open_dataset(file, engine="tensorfmt").tensor
+        http.status = 403
+        with pytest.raises(PermissionError, match="403") as caught:
+            tensor.load()
+    assert_silent(caught.value)
+
+
+@ways
+@pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
+def test_a_cache_before_a_url(http: HttpStore, way: Way, cache: str, tmp_path: Path) -> None:
+    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    http.status = 401
+    options = {"http": options, cache: {"cache_storage": str(tmp_path)}}
+    with pytest.raises(OSError) as caught:  # each says it in its own words
+        opened(f"{cache}::{url}", options)
+    assert_silent(caught.value)
+
+
+@ways
+def test_a_file_beside_it_that_is_missing(http: HttpStore, way: Way) -> None:
+    url, options = way(http.put("folder/t", tf.version_0_9(np.zeros(40))))
+    source, _ = find_source(url, storage_options=options)
+    with pytest.raises(FileNotFoundError, match="no such object") as caught:
+        source.sibling("missing")
+    assert_silent(caught.value)
+
+
+@ways
+def test_writing_where_it_cannot_be(http: HttpStore, way: Way) -> None:
+    url, options = way(http.put("t.mag", b""))
+    ds = xr.Dataset({"a": ("x", np.zeros(3, "f4"))})
+    for mode in ("w", "x"):
+        with pytest.raises(OSError, match=r"only reads|exists already") as caught:
+            to_mag(ds, url, storage_options=options, mode=mode)
+        assert_silent(caught.value)
+    with pytest.raises(ValueError, match="region=") as refused:
+        to_mag(ds, url, storage_options=options, region={"x": slice(0, 1)})
+    assert_silent(refused.value)
+    with pytest.raises(ValueError, match="the end of the name tells no format") as unknown:
+        to_file(ds, url.replace("t.mag", "t.xyz"), storage_options=options)
+    assert_silent(unknown.value)
+    with pytest.raises(OSError, match="only reads") as delayed:
+        to_mag(ds, url, storage_options=options, compute=False).compute(scheduler="threads")
+    tasks = to_mag(ds, url, storage_options=options, compute=False)
+    assert_silent(delayed.value, dict(tasks.__dask_graph__()))
+
+
+def test_an_upload_that_s3_refuses(s3: S3Store) -> None:
+    s3.put("first", b"")
+    options = {**s3.options, "key": "user", "secret": SECRET}
+    ds = xr.Dataset({"a": ("x", np.zeros(3, "f4"))})
+    s3.refused = lambda environ: True
+    try:
+        with pytest.raises(PermissionError, match=r"unchanged: 's3://bucket/x.mag'") as caught:
+            to_mag(ds, "s3://bucket/x.mag", storage_options=options)
+        assert_silent(caught.value)
+        assert len(list(chain(caught.value))) == 1
+        with pytest.raises(PermissionError, match="s3://bucket/first") as refused:
+            opened("s3://bucket/first", options)
+        assert_silent(refused.value)
+    finally:
+        s3.refused = lambda environ: False
+
+
+def test_a_store_whose_own_words_hold_secrets() -> None:
+    class Talkative(MemoryFileSystem):
+        cachable = False
+        notes: Any = None
+
+        def cat_file(self, path: str, **_: Any) -> bytes:
+            error = RuntimeError(f"GET /t?sig=x with {self.storage_options} failed for {SECRET}")
+            error.add_note(SECRET)
+            raise error from KeyError(SECRET)
+
+    fs = Talkative(target_options={"password": SECRET})
+    MemoryFileSystem().pipe_file("/talk", tf.version_0_9(np.zeros(40)))
+    with pytest.raises(OSError, match=r"RuntimeError: GET .*\*\*\*.* failed") as caught:
+        xr.open_dataset("/talk", engine="tensorfmt", fs=fs)
+    fs.rm("/talk")
+    assert_silent(caught.value)
+
+
+def test_a_memory_error_stays_one() -> None:
+    def full() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        ask_store(full, url="a", path="a", options={})
+
+
+@pytest.mark.parametrize("word", ["nowhere", "http+nowhere"])
+def test_a_url_that_cannot_be_reached_at_all(word: str) -> None:
+    with pytest.raises(ValueError, match="Protocol not known") as caught:
+        opened(f"{word}://user:{SECRET}@host/x?sig={SECRET}", {})
+    assert_silent(caught.value)
+
+
+@ways
+@pytest.mark.parametrize("command", ["info", "info --json", "validate", "explain", "convert"])
+def test_what_the_command_prints(http: HttpStore, way: Way, command: str, tmp_path: Path) -> None:
+    good = http.put("good.bin", tf.version_0_9(np.zeros(40)))
+    bad = http.put("bad.bin", b"TENS" + bytes(90))
+    missing = f"{http.url}/missing.bin"
+    for plain in (good, bad, missing):
+        url, options = way(plain)
+        name, *flags = command.split()
+        arguments = [name, *flags, url]
+        if name == "convert":
+            arguments.append(str(tmp_path / "out.bin"))
+        if isinstance(options.get("auth"), tuple):
+            continue  # it is no JSON
+        for key, value in options.items():
+            arguments += ["--storage-option", f"{key}={json.dumps(value)}"]
+        answer = CliRunner().invoke(main, arguments)
+        assert answer.exit_code == (plain != good)
+        assert plain.rpartition("/")[2] in answer.output or (plain, name) in (
+            (good, "convert"),
+            (good, "explain"),
+        )
+        assert_silent(answer.output)
+
+
+URLS = {
+    "http://host/x": "http://host/x",
+    "http://host:80/a@b": "http://host:80/a@b",
+    "http://u@host/x": "http://host/x",
+    "http://u:p@host:80/x": "http://host:80/x",
+    "http://u:p@ss@host/x": "http://host/x",
+    "http://u:p/?@host/x": "http://host/x",
+    "http://[::1]:80/a@b": "http://[::1]:80/a@b",
+    "http://u:p@[::1]:80/x": "http://[::1]:80/x",
+    "http://host/x?a=1&b=2": "http://host/x?...",
+    "http://host/x?...": "http://host/x?...",
+    "s3://bucket/a:b@c/x": "s3://bucket/a:b@c/x",
+    "simplecache::http://u:p@host/x?s": "simplecache::http://host/x?...",
+    "'http://u:p@host/x?s'; or http://h/?t, or": "'http://host/x?...'; or http://h/?..., or",
+    "/what?/x@y": "/what?/x@y",
+    "what? not user:password@host": "what? not user:password@host",
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_urls_lose_users_and_queries(url: str) -> None:
+    assert redacted(url) == URLS[url]
+    assert redacted(redacted(url)) == redacted(url)
+
+
+CLUSTER = """
+import json, pickle, sys, traceback
+from urllib.request import urlopen
+import aiohttp, xarray as xr
+from distributed import Client, LocalCluster
+from xr_tensorfmt import to_mag
+
+def tried(call):
+    try:
+        call()
+    except BaseException as error:
+        print(json.dumps([type(error).__module__, type(error).__name__, str(error), repr(error),
+            repr(vars(error)), repr([error.__cause__, error.__context__]),
+            "".join(traceback.format_exception(error)), repr(pickle.dumps(error))]))
+    else:
+        raise AssertionError("no error")
+
+if __name__ == "__main__":
+    ways, switch, processes, folder = json.loads(sys.argv[1])
+    import dask
+    dask.config.set({"temporary-directory": folder})
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=processes,
+                      dashboard_address=None) as cluster, Client(cluster) as client:
+        for url, options in ways:
+            if "auth" in options:
+                options = {"auth": aiohttp.BasicAuth(*options["auth"])}
+            urlopen(switch + "/status-0").close()
+            ds = xr.open_dataset(url, engine="tensorfmt", chunks={}, storage_options=options)
+            for status in (401, 404, 500):
+                urlopen(f"{switch}/status-{status}").close()
+                tried(lambda: ds.tensor.compute())
+                tried(lambda: (ds.tensor + 1).mean().compute())
+            urlopen(switch + "/status-0").close()
+            tried(lambda: to_mag(ds.astype("f4"), url + ".mag", storage_options=options))
+        print(json.dumps(["logs", *client.get_worker_logs().values()]))
+"""
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_errors_on_a_cluster(http: HttpStore, tmp_path: Path, processes: bool) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    ways = [way(plain) for way in WAYS]
+    (tmp_path / "script.py").write_text(CLUSTER)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(tmp_path / "script.py"),
+            json.dumps([ways, http.url, processes, str(tmp_path)]),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *errors, (_, *logs) = map(json.loads, done.stdout.splitlines())
+    kinds = [PermissionError, FileNotFoundError, OSError]
+    reads = [kind.__name__ for kind in kinds for _ in range(2)]
+    assert [name for _, name, *_ in errors] == [*reads, "OSError"] * len(WAYS)
+    assert {module for module, *_ in errors} == {"builtins"}
+    assert all(plain in text for _, _, text, *_ in errors)
+    assert "Compute Failed" in done.stderr + repr(logs)
+    assert_silent(done.stdout, done.stderr)
