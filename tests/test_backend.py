@@ -172,7 +172,7 @@ def test_guessing_looks_again_at_a_file_that_was_just_replaced(
 
 
 def test_guessing_never_touches_the_network(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", pytest.fail)
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", pytest.fail)
     assert not TensorFormatBackend().guess_can_open("s3://bucket/vertex.bin")
 
 

@@ -14,7 +14,7 @@ from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
 from xr_tensorfmt import TensorFormatBackend
-from xr_tensorfmt.groups import MOST_LEVELS, quoted, unquoted
+from xr_tensorfmt.datasets.groups import MOST_LEVELS, quoted, unquoted
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
 

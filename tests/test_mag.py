@@ -24,8 +24,9 @@ from tests import magfiles as mf
 from tests.magfiles import Put, put
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats import OpenOptions, parse
-from xr_tensorfmt.formats.header import MOST_READ_AHEAD
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.header import MOST_READ_AHEAD
+from xr_tensorfmt.formats import parse
 
 DATA = Path(__file__).parent / "data"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)

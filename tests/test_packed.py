@@ -15,30 +15,27 @@ from hypothesis import strategies as st
 from tests import pycausetfiles as pf
 from tests.recording import HollowSource, RecordingSource
 from tests.test_keys import INDEXERS, SOURCES, assert_same, source_of
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import (
-    Bits,
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import OnlyRow, transposed
+from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.matrices import (
     ComplexPlanes,
     Conjugated,
-    Dense,
     Diagonal,
-    Layout,
-    Mirrored,
     Mosaic,
     Ones,
-    OnlyRow,
-    PaddedRows,
     Scaled,
     Tile,
-    Triangle,
-    TriangleRows,
     UnitVector,
-    transposed,
 )
-from xr_tensorfmt.lazyarray import lazy_array
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
+from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
+from xr_tensorfmt.formats.pycauset.triangle import Mirrored, Triangle
+from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
 Case = tuple[bytes, Layout, np.ndarray]
@@ -183,8 +180,8 @@ def basic(sizes: dict[str, int]) -> st.SearchStrategy:
 def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed._FEW", 0)
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed.MOST_RUNS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._FEW", 0)
+    monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [each for each in columns if each < values.shape[1]]
     lazy, eager = pair(Memory(content), layout, values)
@@ -195,8 +192,8 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
 def test_small_windows_and_blocks_change_nothing(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed.LARGEST_WINDOW", limit)
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed._BLOCK", limit)
+    monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = source_of("mmap", content, tmp_path / name)

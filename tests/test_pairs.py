@@ -19,12 +19,13 @@ from tests import tensfiles as tf
 from tests.recording import RecordingSource
 from tests.test_tens import open_tens, quad
 from xr_tensorfmt import TensorFormatError
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.formats import OpenOptions, parse
-from xr_tensorfmt.layouts import Pairs, pairtable
-from xr_tensorfmt.layouts.orbits import Operation, generated
-from xr_tensorfmt.layouts.pairtable import PairTable
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats import parse
+from xr_tensorfmt.formats.tens import pairs as pairtable
+from xr_tensorfmt.formats.tens.pairs import Pairs, PairTable
+from xr_tensorfmt.formats.tens.spec import Operation, generated
 
 IDENTITY = (Operation((0, 1), 1),)
 

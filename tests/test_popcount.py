@@ -17,12 +17,16 @@ from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
 from tests.test_packed import causal, dense_bits
 from xr_tensorfmt import popcount
-from xr_tensorfmt.layouts import Bits
-from xr_tensorfmt.layouts.bitcounts import BitCounts, smallest_count
-from xr_tensorfmt.layouts.columnsums import binary_digits, column_sums
-from xr_tensorfmt.layouts.rows import TriangleRows
-from xr_tensorfmt.layouts.stripes import Stripes
-from xr_tensorfmt.lazyarray import unread
+from xr_tensorfmt.datasets.lazy_array import unread
+from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.popcount import (
+    BitCounts,
+    Stripes,
+    binary_digits,
+    column_sums,
+    smallest_count,
+)
+from xr_tensorfmt.formats.pycauset.rows import TriangleRows
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -176,7 +180,7 @@ def test_chunked_later_is_counted_packed(tmp_path: Path, nothing_is_unpacked: No
 def test_tasks_of_dask_count_blocks_of_rows_and_travel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_is_unpacked: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.counting._TASK", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = opened(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
@@ -251,7 +255,7 @@ def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch
 def test_stripes_add_up_to_the_column_sums(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.columnsums._STEP", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._STEP", limit)
     content, layout, values = causal(order)
     source = RecordingSource(content)
     assert isinstance(layout, Bits)

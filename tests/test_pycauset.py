@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.pycauset.typedmap import decode_map
+from xr_tensorfmt.formats.pycauset.spec import decode_map
 
 RNG = np.random.default_rng(7)
 

@@ -24,9 +24,9 @@ from tests import tensfiles as tf
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, explain, to_file, to_mag, validate
 from xr_tensorfmt.cli import main
-from xr_tensorfmt.lazyarray import unwrapped
+from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.storeerrors import ask_store, redacted
+from xr_tensorfmt.sources.store_errors import ask_store, redacted
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning"),

@@ -22,13 +22,13 @@ from tests import tensfiles as tf
 from tests.families import FILES, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatError
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.errors import TensorFormatError as FormatError
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.lazyarray import unwrapped
-from xr_tensorfmt.sources import LocalFile
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.remote import HEAD_BYTES, open_remote
+from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, Threads
-from xr_tensorfmt.sources.version import Version
 
 MIB = 1 << 20
 

@@ -15,12 +15,15 @@ import pytest
 
 from tests.clock import wait_for_a_tick
 from tests.recording import RecordingSource
-from xr_tensorfmt.elements import Plain
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import FileObject, LocalFile, Memory, open_source, windows
+from xr_tensorfmt.sources import local as windows
+from xr_tensorfmt.sources import open_source
+from xr_tensorfmt.sources.local import LocalFile
+from xr_tensorfmt.sources.memory import FileObject, Memory
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
 

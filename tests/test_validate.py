@@ -25,9 +25,10 @@ from tests.test_pycauset_refusals import REFUSED as PYCAUSET_REFUSED
 from tests.test_tens_refusals import REFUSED as TENS_REFUSED
 from tests.test_vespa_refusals import REFUSED as VESPA_REFUSED
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
-from xr_tensorfmt.validation import MOST_FINDINGS, pairs
-from xr_tensorfmt.validation.finding import finding_of_warning
-from xr_tensorfmt.validation.values import MOST_OF_ONE
+from xr_tensorfmt.core.findings import finding_of_warning
+from xr_tensorfmt.core.value_checks import MOST_OF_ONE
+from xr_tensorfmt.formats.tens import check as pairs
+from xr_tensorfmt.validation import MOST_FINDINGS
 
 Places = list[tuple[str, int | None]]
 
@@ -125,7 +126,7 @@ def test_a_file_that_changes_meanwhile_is_no_finding(
         path.write_bytes(path.read_bytes() + b"!")
         return real(reader)
 
-    monkeypatch.setattr("xr_tensorfmt.validation.check_mag", changed)
+    monkeypatch.setattr("xr_tensorfmt.formats.mag.check.check_mag", changed)
     with pytest.raises(SourceChangedError):
         validate(path)
 
@@ -581,7 +582,7 @@ def test_properties_that_are_claimed(claim: str) -> None:
 
 
 def test_claims_are_about_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.validation.claims.CHUNK_BYTES", 200)
+    monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHUNK_BYTES", 200)
     values = np.random.default_rng(0).random((40, 40))
     symmetric = values + values.T
     facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
@@ -635,7 +636,7 @@ def test_labels_that_are_not_utf_8() -> None:
 
 
 def test_many_blocks_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.validation.vespa._BLOCKS_AT_ONCE", 7)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check._BLOCKS_AT_ONCE", 7)
     addresses = [(f"{number:03}",) for number in range(100)]
     addresses[90] = addresses[4]
     content = labelled(*addresses)

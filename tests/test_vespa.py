@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
+from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
-from xr_tensorfmt.formats.vespa import VESPA
-from xr_tensorfmt.layouts.texts import repeated_text
-from xr_tensorfmt.narrow import BFloat16
+from xr_tensorfmt.formats.vespa.labels import repeated_text
+from xr_tensorfmt.formats.vespa.read import VESPA
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -239,8 +239,8 @@ def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> Non
 
 
 def test_repeated_labels_among_many_blocks_are_found_when_all_are_read(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 2)
-    monkeypatch.setattr("xr_tensorfmt.layouts.labels.COMPARED_AT_OPENING", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 2)
     content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
     with pytest.warns(TensorFormatWarning, match="more than one block has the label 'a'") as caught:
         ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")

@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
 from xr_tensorfmt import TensorFormatError
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.extents import Integers
-from xr_tensorfmt.layouts import Blocks, Held, Labels, Scattered, blockscan, lanes
-from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular, find_blocks
-from xr_tensorfmt.layouts.labelled import BlockForm, walk
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import Held
+from xr_tensorfmt.formats.vespa import blocks as blockscan
+from xr_tensorfmt.formats.vespa import blocks as lanes
+from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, find_blocks
+from xr_tensorfmt.formats.vespa.labels import Labels
+from xr_tensorfmt.formats.vespa.outer_product import Scattered
+from xr_tensorfmt.formats.vespa.spec import BlockForm, walk
+from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000
 FLOAT = Plain(np.dtype(">f4"))
@@ -109,7 +113,7 @@ def table(content: bytes, size: int, count: int) -> tuple[RecordingSource, Block
 
 
 def test_labels_that_must_be_of_one_length_need_no_pass(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.PASSED_OVER", 1000)
     content, edges = made(LABELS["one length"], CELLS["floats"], 1, 400)
     source, found = table(content, 400, COUNT)
     assert isinstance(found.places, Regular)
@@ -130,8 +134,8 @@ def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
 
 @pytest.mark.parametrize("rows", [slice(7500, 7600, 1), np.array([3, 7001, 9000])])
 def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.PASSED_OVER", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._PROBES", 2)
     content, labels, values = wrong_mean(20)
     for use in ("read", "points", "labels", "label points"):
         source, found = table(content, 20, COUNT)
@@ -155,9 +159,9 @@ def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows)
 
 
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.PASSED_OVER", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._PROBES", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 0)
     values = vf.values_for("int8", (4, 70000))
     labels = [("aa",), ("b",), ("ccc",), ("dd",)]
     content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)
@@ -169,7 +173,7 @@ def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
 def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block, length) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.PASSED_OVER", 1000)
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
     damaged = bytearray(content)
     damaged[edges[block]] = length

@@ -20,8 +20,9 @@ import xarray as xr
 from dask.delayed import Delayed
 
 from xr_tensorfmt import SourceChangedError, to_mag
-from xr_tensorfmt.write import placing, reserving
-from xr_tensorfmt.write.draft import Draft, Piece, draft_for
+from xr_tensorfmt.writing import file_io as placing
+from xr_tensorfmt.writing import file_io as reserving
+from xr_tensorfmt.writing.atomic_file import Draft, Piece, draft_for
 
 
 def dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:

@@ -17,17 +17,22 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.datasets import bits
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.elements import Element, Plain, StoredDtype
-from xr_tensorfmt.layouts import Dense, Held, dense
-from xr_tensorfmt.layouts.base import WHOLE
-from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.narrow import BFloat16, Boolean, Float8E4M3FN
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
-from xr_tensorfmt.write.blocks import cut
-from xr_tensorfmt.write.blueprint import Placed
-from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
-from xr_tensorfmt.write.grid import MOST_MERGED, SHORTEST_RUN, tile, writable_chunks
+from xr_tensorfmt.core import dense
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain, StoredDtype
+from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import Held, Transposed
+from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.writing.file_plan import (
+    MOST_MERGED,
+    SHORTEST_RUN,
+    Placed,
+    cut,
+    tile,
+    writable_chunks,
+)
 
 chunks_of_axes = st.lists(
     st.lists(st.integers(0, 300), min_size=1, max_size=6).map(tuple), max_size=4

@@ -13,7 +13,7 @@ import xarray as xr
 from tests.datasets import NARROW_DTYPES, NUMPY_DTYPES, bits
 from tests.test_mag_genuine import magnetron_dtype
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.formats.mag.dtypes import element
+from xr_tensorfmt.formats.mag.spec import element
 
 pytest.importorskip("magnetron", reason="magnetron has no wheel for this platform")
 snapshot = pytest.importorskip("magnetron.snapshot")

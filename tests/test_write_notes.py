@@ -18,10 +18,12 @@ from hypothesis.extra import numpy as stnp
 from tests import magfiles as mf
 from tests.datasets import index_labels, json_values, names
 from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.formats.annotation import annotated
-from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.jsonvalues import (
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.embedded_metadata import annotated
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.json_values import (
     MOST_LEVELS,
     TAG,
     array_from_json,
@@ -29,8 +31,6 @@ from xr_tensorfmt.jsonvalues import (
     from_json,
     to_json,
 )
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.tensor import Container, Tensor
 
 arrays = stnp.arrays(
     st.one_of(
@@ -485,7 +485,7 @@ def test_dtypes_of_pandas_have_no_place_in_a_note(tmp_path) -> None:
 
 
 def test_notes_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.notes.MOST_BYTES", 100)
+    monkeypatch.setattr("xr_tensorfmt.core.embedded_metadata.MOST_BYTES", 100)
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
     with pytest.raises(
         ValueError, match=r"attributes and coordinates take .* bytes, and MAG keeps"

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
-from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
-from xr_tensorfmt.jsonvalues import array_to_json
-from xr_tensorfmt.layouts import Scattered, triangle
-from xr_tensorfmt.layouts import bits as bits_layout
+from xr_tensorfmt.core.json_values import array_to_json
+from xr_tensorfmt.formats.pycauset import bits as bits_layout
+from xr_tensorfmt.formats.pycauset import triangle
+from xr_tensorfmt.formats.pycauset.spec import decode_map, encode_map
+from xr_tensorfmt.formats.vespa.outer_product import Scattered
 
 RNG = np.random.default_rng(3)
 DTYPES = {

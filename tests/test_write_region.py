@@ -17,17 +17,16 @@ from hypothesis import strategies as st
 
 from tests import magfiles as mf
 from xr_tensorfmt import SourceChangedError, to_file, to_mag, to_pycauset, to_tens
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
-from xr_tensorfmt.write.blocks import cut_all
-from xr_tensorfmt.write.blueprint import Placed
-from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.existing import SharedFile
-from xr_tensorfmt.write.tasks import writing
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.file_plan import Placed, cut_all
+from xr_tensorfmt.writing.graph import writing
+from xr_tensorfmt.writing.region import SharedFile
 
 
 def opened(path: Path) -> xr.Dataset:
@@ -262,7 +261,7 @@ def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch)
         status[2] += 1
         return os.stat_result(status)
 
-    monkeypatch.setattr("xr_tensorfmt.write.existing.os.stat", elsewhere)
+    monkeypatch.setattr("xr_tensorfmt.writing.region.os.stat", elsewhere)
     task.compute()
     monkeypatch.undo()
     assert (opened(path).a[0] == -1).all()
@@ -276,7 +275,7 @@ def test_writing_waits_for_memory_of_loaded_values(tmp_path: Path, monkeypatch) 
     def full(status: os.stat_result) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("xr_tensorfmt.write.existing.detach", full)
+    monkeypatch.setattr("xr_tensorfmt.sources.local.detach", full)
     with pytest.raises(OSError, match=r"cannot be copied \(Cannot .*\).*a\.mag"):
         to_mag(wide(1), path, region={})
     assert path.read_bytes() == before

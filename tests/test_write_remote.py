@@ -26,11 +26,9 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
-from xr_tensorfmt.sources.locate import locate
-from xr_tensorfmt.write.stores import sending
-from xr_tensorfmt.write.stores.multipart import Multipart
-from xr_tensorfmt.write.stores.segments import arranged
-from xr_tensorfmt.write.stores.upload import StreamedFile
+from xr_tensorfmt.sources.remote import locate
+from xr_tensorfmt.writing import upload as sending
+from xr_tensorfmt.writing.upload import Multipart, StreamedFile, arranged
 
 MIB = 1 << 20
 CHUNKS: list[dict[str, Any]] = [{}, {"x": 100}, {"y": 100}, {"x": 500, "y": 300}, {"x": 7}]

@@ -17,11 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.write.draft import Piece
-from xr_tensorfmt.write.stores.segments import Contents, Segment, arranged
-from xr_tensorfmt.write.stores.stream import Stream
-from xr_tensorfmt.write.stores.upload import MIB, Upload, part_size
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.upload import MIB, Contents, Segment, Stream, Upload, arranged, part_size
 
 URL = "store://bucket/key"
 

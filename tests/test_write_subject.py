@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 import xr_tensorfmt
 from xr_tensorfmt import to_file, to_mag
-from xr_tensorfmt.write.subject import subject_of
+from xr_tensorfmt.writing.checked_input import subject_of
 
 
 def opened(path: Path) -> xr.Dataset:
@@ -338,7 +338,7 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
         "print(to_mag.__module__)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "xr_tensorfmt.write.mag"
+    assert run.stdout.strip() == "xr_tensorfmt.formats.mag.write"
     assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
         "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa",
     }  # fmt: skip

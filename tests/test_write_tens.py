@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.test_tens import open_tens, values_of
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.annotation import MOST_BYTES
-from xr_tensorfmt.write import to_file, to_tens
+from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
+from xr_tensorfmt.formats.tens.write import to_tens
+from xr_tensorfmt.writing.to_file import to_file
 
 DTYPES = ["f4", "f8", "c8", "c16", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))]
 NUMPY = {

@@ -20,12 +20,14 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.test_tens import values_of
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.layouts import Pairs
-from xr_tensorfmt.layouts.orbits import Operation
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats.tens import write as pairing
+from xr_tensorfmt.formats.tens import write as symmetrychecks
+from xr_tensorfmt.formats.tens.pairs import Pairs
+from xr_tensorfmt.formats.tens.spec import Operation
+from xr_tensorfmt.formats.tens.write import to_tens
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.write.tens import pairing, symmetrychecks, to_tens
 
 
 def opened(path, **options) -> xr.Dataset:
@@ -79,7 +81,7 @@ def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_pa
     path = tmp_path_factory.mktemp("t") / "t"
     chunks = {dim: data.draw(st.integers(1, 3)) for dim in array.dims}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+        patch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
         to_tens(array.chunk(chunks), path, sparse=True)
     back = opened(path)
     xr.testing.assert_identical(back, array.to_dataset())
@@ -371,7 +373,7 @@ def test_symmetries_keep_the_first_element_of_each_orbit(text, kind, tmp_path, m
     values = symmetric(operations, shape)
     array = xr.DataArray(values, dims=list("abcd"[: values.ndim]))
     monkeypatch.setattr(symmetrychecks, "TARGET", 200)
-    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 200)
+    monkeypatch.setattr("xr_tensorfmt.core.chunk_grid.TARGET", 200)
     if kind == "alike":
         array = array.chunk(2)
     elif kind == "unlike":
@@ -496,7 +498,7 @@ def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
     array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
     ds = xr.Dataset({"tensor": (("a", "b"), array)})
     with dask.config.set(num_workers=4), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+        patch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
         to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
     assert loader.loads == 3 * count**2
     assert loader.most <= 24
@@ -509,7 +511,7 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
     monkeypatch.setattr(symmetrychecks, "TARGET", 400_000)
-    monkeypatch.setattr("xr_tensorfmt.write.blocks.TARGET", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.core.chunk_grid.TARGET", 400_000)
     ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=400_000, io="read")
     tracemalloc.start()
     try:

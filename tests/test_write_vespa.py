@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from tests import vespafiles as vf
 from xr_tensorfmt import from_hex
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.write import packing_blocks, to_file, to_vespa
-from xr_tensorfmt.write.vespa.labels import encode_texts, heads_of
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats.vespa import write as packing_blocks
+from xr_tensorfmt.formats.vespa.write import encode_texts, heads_of, to_vespa
+from xr_tensorfmt.writing.to_file import to_file
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
@@ -343,9 +344,9 @@ def test_any_chunks_make_the_same_bytes(folder, data, cells, labels, large) -> N
     chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
         if large:  # as blocks of megabytes go
-            patch.setattr("xr_tensorfmt.write.vespa.SMALL_BLOCK", 0)
-            patch.setattr("xr_tensorfmt.write.packing_blocks.LONG_PIECE", 0)
-            patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+            patch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", 0)
+            patch.setattr("xr_tensorfmt.core.extents.LONG_PIECE", 0)
+            patch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
         patch.setattr(packing_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = written(ds.chunk(chunks), folder, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
@@ -353,9 +354,9 @@ def test_any_chunks_make_the_same_bytes(folder, data, cells, labels, large) -> N
 
 @pytest.mark.parametrize("small", [0, 1 << 16])
 def test_chunks_without_elements_are_no_harm(folder, monkeypatch, small) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.vespa.SMALL_BLOCK", small)
-    monkeypatch.setattr("xr_tensorfmt.write.packing_blocks.LONG_PIECE", small)
-    monkeypatch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", small)
+    monkeypatch.setattr("xr_tensorfmt.core.extents.LONG_PIECE", small)
+    monkeypatch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
     values = da.from_array(np.ones((2, 3), "f4"), chunks=((0, 2, 0), (0, 3)))
     ds = users(2).drop_attrs().copy(data={"tensor": values})
     assert 0 in ds.tensor.chunks[0]
@@ -388,7 +389,7 @@ def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
 
 
 def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.vespa.TARGET", 10_000)
+    monkeypatch.setattr("xr_tensorfmt.core.chunk_grid.TARGET", 10_000)
     ds = users(400, length=64).chunk(user=400, x=4)
     expected = written(ds.compute(), tmp_path)
     shapes = []
@@ -483,8 +484,8 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
 
 
 def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.PASSED_OVER", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 0)
     # The labels of blocks 700 and 701 differ in length, which the 16 probes do not meet.
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
@@ -640,7 +641,7 @@ def test_labels_that_have_no_bytes_of_their_own_are_refused(folder, label) -> No
 
 
 def test_labels_that_are_longer_than_vespa_counts_are_refused(folder, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.vespa.LARGEST", 5)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.spec.LARGEST", 5)
     ds = users().assign_coords(user=["a", "bcdefg", "c", "d", "e"])
     refused(ds, folder, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
 

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
-from xr_tensorfmt.hexdigits import from_hex
+from xr_tensorfmt.formats.vespa.hex import from_hex
 
 if TYPE_CHECKING:
     from xr_tensorfmt.backend import TensorFormatBackend
-    from xr_tensorfmt.counting import popcount
-    from xr_tensorfmt.validation import Finding, validate
-    from xr_tensorfmt.write import to_file, to_mag, to_pycauset, to_tens, to_vespa
+    from xr_tensorfmt.core.findings import Finding
+    from xr_tensorfmt.formats.mag.write import to_mag
+    from xr_tensorfmt.formats.pycauset.popcount import popcount
+    from xr_tensorfmt.formats.pycauset.write import to_pycauset
+    from xr_tensorfmt.formats.tens.write import to_tens
+    from xr_tensorfmt.formats.vespa.write import to_vespa
+    from xr_tensorfmt.validation import validate
+    from xr_tensorfmt.writing.to_file import to_file
 
 __all__ = [
     "Finding",

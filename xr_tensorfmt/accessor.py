@@ -14,8 +14,8 @@ import xarray as xr
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-    from xr_tensorfmt.explanation import Explanation
-    from xr_tensorfmt.write.anyformat import FormatName
+    from xr_tensorfmt.datasets.explanation import Explanation
+    from xr_tensorfmt.writing.to_file import FormatName
 
 Selection = Mapping[Any, Any] | None
 
@@ -42,7 +42,7 @@ def explain(
         Variables in memory, and those of other engines, read nothing here. Where only the file
         itself can tell, as for pairs of index and value, it is the most that could be read.
     """
-    from xr_tensorfmt.reads import explanation  # noqa: PLC0415  # importing xarray imports this
+    from xr_tensorfmt.datasets.explanation import explanation  # noqa: PLC0415
 
     return explanation(data.isel(selection, **indexers))
 
@@ -96,6 +96,6 @@ class TensorFormatAccessor:
         Delayed or None
             What writes the file when it is computed, where ``compute=False``.
         """
-        from xr_tensorfmt.write import to_file  # noqa: PLC0415  # importing xarray imports this
+        from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415
 
         return to_file(self._data, path, format, **options)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-from xr_tensorfmt.chunks import TARGET
+from xr_tensorfmt.core.chunk_grid import TARGET
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
     from xarray import Dataset, DataTree
 
-    from xr_tensorfmt.formats import Sparse, TextErrors
+    from xr_tensorfmt.core.container import Names
+    from xr_tensorfmt.core.format import Sparse, TextErrors
     from xr_tensorfmt.sources import InputOutput
-    from xr_tensorfmt.tensor import Names
 
 
 class TensorFormatBackend(BackendEntrypoint):
@@ -144,8 +144,8 @@ class TensorFormatBackend(BackendEntrypoint):
         OSError, ValueError, TypeError
             The file cannot be read, or a keyword does not fit it.
         """
-        from xr_tensorfmt.dataset import open_file  # noqa: PLC0415
-        from xr_tensorfmt.request import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import open_file  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         request = Request(
             mask_and_scale,
@@ -192,8 +192,8 @@ class TensorFormatBackend(BackendEntrypoint):
         TensorFormatError, OSError, ValueError, TypeError
             As for `open_dataset`.
         """
-        from xr_tensorfmt.dataset import open_tree  # noqa: PLC0415
-        from xr_tensorfmt.request import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import open_tree  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         return open_tree(filename_or_obj, Request(**keywords))
 
@@ -217,8 +217,8 @@ class TensorFormatBackend(BackendEntrypoint):
         TensorFormatError, OSError, ValueError, TypeError
             As for `open_dataset`.
         """
-        from xr_tensorfmt.dataset import open_groups  # noqa: PLC0415
-        from xr_tensorfmt.request import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import open_groups  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         return open_groups(filename_or_obj, Request(**keywords))
 
@@ -235,7 +235,7 @@ class TensorFormatBackend(BackendEntrypoint):
         bool
             False for URLs, which are never asked, and for all that cannot be read.
         """
-        from xr_tensorfmt.dataset import recognised  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import recognised  # noqa: PLC0415
 
         try:
             return recognised(filename_or_obj)

@@ -91,7 +91,7 @@ def convert(progress: bool | None, quiet: bool, **wanted: Any) -> None:
     if progress is None:
         progress = sys.stderr.isatty()
     with one_line():
-        from xr_tensorfmt.cli.converting import Conversion  # noqa: PLC0415  # imports xarray
+        from xr_tensorfmt.cli.converting import Conversion  # noqa: PLC0415
 
         conversion = Conversion(**wanted)
         conversion.run(progress=progress and not quiet)

@@ -22,8 +22,8 @@ from xr_tensorfmt.cli.opening import open_any, open_tensors, reduced
 from xr_tensorfmt.cli.options import reaching
 from xr_tensorfmt.cli.troubles import said_of
 from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.write.anyformat import SUFFIXES, WRITERS, to_file
-from xr_tensorfmt.write.subject import Part
+from xr_tensorfmt.writing.checked_input import Part
+from xr_tensorfmt.writing.to_file import SUFFIXES, WRITERS, to_file
 
 _SWITCHES = {"true": True, "false": False}
 

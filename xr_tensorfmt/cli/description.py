@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.chunks import PAGE, TARGET
 from xr_tensorfmt.cli.kinds import foreign_kind
-from xr_tensorfmt.elements import StoredDtype
+from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.elements import StoredDtype
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.views import Held
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats import OpenOptions
-from xr_tensorfmt.layouts import Held, Layout, Mosaic, Ones, UnitVector
+from xr_tensorfmt.formats.pycauset.matrices import Mosaic, Ones, UnitVector
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.tensor import Container, Tensor
 
 _WITHOUT_BYTES = (Held, Mosaic, Ones, UnitVector)
 

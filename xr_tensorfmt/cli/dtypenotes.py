@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 import xarray as xr
 
-from xr_tensorfmt.elements import StoredDtype
+from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.write.conversion import dtype_name
+from xr_tensorfmt.writing.conversion import dtype_name
 
 _BIT = "bit"
 

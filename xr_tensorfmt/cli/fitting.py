@@ -15,7 +15,7 @@ from xr_tensorfmt.cli.kinds import NETCDF, TITLES, ZARR
 from xr_tensorfmt.cli.naming import can_be_named, is_netcdf_name
 from xr_tensorfmt.cli.rounding import mapped
 from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.write.checks import check_name, check_variable
+from xr_tensorfmt.writing.checked_input import check_name, check_variable
 
 
 def fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.Dataset:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from xr_tensorfmt.cli.troubles import said_of
-from xr_tensorfmt.write.absent import check_absent, exists_already
-from xr_tensorfmt.write.targets import beside
+from xr_tensorfmt.writing.atomic_file import beside, check_absent, exists_already
 
 ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
 """Files that a zarr store has one of."""

@@ -18,9 +18,9 @@ from xr_tensorfmt.cli.netcdf import write_netcdf
 from xr_tensorfmt.cli.opening import require
 from xr_tensorfmt.cli.rounding import converted
 from xr_tensorfmt.cli.troubles import said_of
-from xr_tensorfmt.sources.locate import Place
-from xr_tensorfmt.write.absent import exists_already
-from xr_tensorfmt.write.destination import destination
+from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.writing.atomic_file import exists_already
+from xr_tensorfmt.writing.to_file import destination
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def info(
             continue
         documents.append(document)
         if not as_json:
-            from xr_tensorfmt.cli.text import text_of  # noqa: PLC0415  # imports numpy
+            from xr_tensorfmt.cli.text import text_of  # noqa: PLC0415
 
             click.echo(("\n" if number else "") + text_of(document))
     if as_json:
@@ -51,6 +51,6 @@ def info(
 def _described(
     file: str, format: str | None, storage_options: dict[str, Any], verify: bool
 ) -> dict[str, Any]:
-    from xr_tensorfmt.cli.description import describe  # noqa: PLC0415  # imports numpy
+    from xr_tensorfmt.cli.description import describe  # noqa: PLC0415
 
     return describe(file, format, reaching(file, storage_options), verify=verify)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.elements import Array
+from xr_tensorfmt.core.elements import Array
 
 _FIRST_INEXACT = 2**53
 

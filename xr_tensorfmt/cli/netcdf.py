@@ -9,7 +9,7 @@ import xarray as xr
 
 from xr_tensorfmt.cli.opening import require
 from xr_tensorfmt.cli.troubles import said_of
-from xr_tensorfmt.write.draft import Piece, draft_for
+from xr_tensorfmt.writing.atomic_file import Piece, draft_for
 
 
 def write_netcdf(ds: xr.Dataset, path: str, source: str, *, overwrite: bool) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import dask.config
 import xarray as xr
 
-from xr_tensorfmt.chunks import TARGET
 from xr_tensorfmt.cli.integers import checked_integers
 from xr_tensorfmt.cli.kinds import NETCDF, ZARR, foreign_kind
+from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
 

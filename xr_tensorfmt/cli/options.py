@@ -98,6 +98,6 @@ verify_option = click.option(
 
 def reaching(file: str, storage_options: dict[str, Any]) -> dict[str, Any] | None:
     """The storage options where they are for this file: those that are paths need none."""
-    from xr_tensorfmt.sources import is_url  # noqa: PLC0415  # imports numpy
+    from xr_tensorfmt.sources import is_url  # noqa: PLC0415
 
     return (storage_options or None) if is_url(file) else None

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 
 from xr_tensorfmt.cli.kinds import TITLES
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.write.conversion import Conversion, is_convertible
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.writing.conversion import Conversion, is_convertible
 
 
 def converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) -> xr.Dataset:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xr_tensorfmt.cli.words import printable
+from xr_tensorfmt.datasets.explanation import size_in_words
 from xr_tensorfmt.errors import shortened
-from xr_tensorfmt.explanation import size_in_words
 
 _TITLES = {"tens": "TENS", "mag": "MAG", "pycauset": "PyCauset", "vespa": "Vespa"}
 _MOST_CHARACTERS = 72

@@ -41,7 +41,7 @@ def _checked(
     file: str, format: str | None, storage_options: dict[str, Any], strict: bool
 ) -> tuple[list[str], bool]:
     """The lines about a file, and whether it is bad."""
-    from xr_tensorfmt.validation import validate as check  # noqa: PLC0415  # imports numpy
+    from xr_tensorfmt.validation import validate as check  # noqa: PLC0415
 
     with plain_warnings():
         findings = check(file, format=format, storage_options=reaching(file, storage_options))

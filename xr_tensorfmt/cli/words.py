@@ -50,7 +50,7 @@ def without_secrets(text: str) -> str:
     str
         Without users, passwords and queries.
     """
-    from xr_tensorfmt.sources.storeerrors import redacted  # noqa: PLC0415  # imports numpy
+    from xr_tensorfmt.sources.store_errors import redacted  # noqa: PLC0415
 
     return redacted(text) if "://" in text else text
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.embedded_metadata import annotated
+from xr_tensorfmt.core.format import Format, OpenOptions, Sparse, TextErrors
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shortened
-from xr_tensorfmt.formats.annotation import annotated
-from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse, TextErrors
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.mag import MAG
-from xr_tensorfmt.formats.pycauset import PYCAUSET
-from xr_tensorfmt.formats.tens import TENS
-from xr_tensorfmt.formats.vespa import VESPA
-from xr_tensorfmt.sources import Source
-from xr_tensorfmt.tensor import Container
-
-__all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "TextErrors", "parse", "recognised"]
+from xr_tensorfmt.formats.mag.read import MAG
+from xr_tensorfmt.formats.pycauset.read import PYCAUSET
+from xr_tensorfmt.formats.tens.read import TENS
+from xr_tensorfmt.formats.vespa.read import VESPA
 
 FORMATS: tuple[Format, ...] = (TENS, MAG, PYCAUSET, VESPA)
 

@@ -8,26 +8,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from xr_tensorfmt.sources.base import Source
-from xr_tensorfmt.sources.fileobject import FileObject
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.memory import FileObject, Memory
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-__all__ = [
-    "FileObject",
-    "InputOutput",
-    "LocalFile",
-    "Memory",
-    "Source",
-    "find_source",
-    "is_remote",
-    "is_url",
-    "open_by_fsspec",
-    "open_source",
-]
 
 InputOutput = Literal["auto", "mmap", "read"]
 
@@ -108,7 +94,7 @@ def open_by_fsspec(
     TypeError, ValueError
         The arguments do not fit each other.
     """
-    from xr_tensorfmt.sources.locate import locate  # noqa: PLC0415  # fsspec takes its time
+    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
 
     _check_io(io)
     place = locate(file, storage_options, fs)

@@ -1,26 +1,233 @@
-"""Archive: the container of magnetron 0.1.2, and what came shortly before and after it.
-
-A header of 24 bytes, metadata records, tensor records, data. The published text gives the header
-and the metadata, but another tensor record than any magnetron ever wrote (see `literal`). Source:
-``magnetron.c`` of the commits from 6bc9747 (August 2025) to 60b52cd (December 2025), and files
-that they wrote.
-"""
+"""Tensor records of archives, as every magnetron that wrote any wrote them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 from struct import Struct, unpack
 
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.mag.checksum import check_checksum
-from xr_tensorfmt.formats.mag.contents import Contents
-from xr_tensorfmt.formats.mag.dtypes import ELEVEN, FOUR, Numbering
-from xr_tensorfmt.formats.mag.literal import read_literal_records
-from xr_tensorfmt.formats.mag.placement import first_that_fits, follow_each_other, round_up
-from xr_tensorfmt.formats.mag.records import ALIGNMENT, Record, place, read_record, take_key
+from xr_tensorfmt.formats.mag.spec import (
+    ELEVEN,
+    FOUR,
+    Contents,
+    Numbering,
+    Stored,
+    check_checksum,
+    decode_key,
+    element,
+    first_that_fits,
+    follow_each_other,
+    round_up,
+)
+
+ALIGNMENT = 64
+"""Multiple of bytes at which data begin."""
+
+MOST_RANK = 8
+"""Limit of the container on the dimensions of a tensor; version 1 has up to 6."""
+
+MOST_KEY_BYTES = 65535
+"""Limit of the container on the length of a key."""
+
+RECORD = Struct("<IQQ")
+LENGTH = Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One tensor record, as it is.
+
+    Parameters
+    ----------
+    key : str
+        Its key.
+    shape : tuple of int
+        Lengths of the axes.
+    dtype : int
+        Number of the dtype.
+    length : int
+        Number of elements, or bytes of the data, as the record says.
+    offset : int
+        Of the data, as the record says.
+    at : int
+        Where the record begins.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: int
+    length: int
+    offset: int
+    at: int
+
+
+def read_record(cursor: Cursor, number: int) -> Record:
+    """Read one record.
+
+    Parameters
+    ----------
+    cursor : Cursor
+        Where the record begins; afterwards, where it ends.
+    number : int
+        Which it is, for messages.
+
+    Returns
+    -------
+    Record
+
+    Raises
+    ------
+    TensorFormatError
+        It is cut off, or not a record of this kind.
+    """
+    at, what = cursor.offset, f"tensor record {number}"
+    aux, length, offset = cursor.unpack(RECORD, what)
+    dtype, rank = aux & 0xFF, aux >> 8
+    if not 1 <= rank <= MOST_RANK or dtype >= len(ELEVEN):
+        raise cursor.error(
+            f"rank and dtype of {what}",
+            f"{aux:#x}",
+            f"a rank of 1 to {MOST_RANK} and a dtype below {len(ELEVEN)}",
+            "the header is damaged, or the file is of another format",
+            back=RECORD.size,
+        )
+    shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
+    if min(shape) < 1:
+        raise cursor.error(
+            f"the shape of {what}", shape, "lengths of 1 and more", "it is damaged", back=8 * rank
+        )
+    return Record(read_key(cursor, what), shape, dtype, length, offset, at)
+
+
+def place(path: str, record: Record, numbering: Numbering, base: int) -> Stored:
+    """What a record means, if its dtype is of a numbering.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    record : Record
+        The record.
+    numbering : tuple of str
+        The dtypes by number.
+    base : int
+        Byte of the file that offsets count from.
+
+    Returns
+    -------
+    Stored
+
+    Raises
+    ------
+    TensorFormatError
+        The numbering has no such dtype, or the length of the data is another one.
+    """
+    if record.dtype >= len(numbering):
+        raise TensorFormatError(
+            path,
+            f"the dtype of {record.key!r}",
+            record.dtype,
+            f"a number below {len(numbering)}",
+            "the header is damaged",
+            offset=record.at,
+        )
+    kind = element(numbering[record.dtype])
+    check_size(path, record.shape, kind.stored.itemsize, record.at)
+    count = prod(record.shape)
+    nbytes = count * kind.stored.itemsize
+    # Elements in all releases; padded bytes before; bytes in the published text.
+    if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
+        raise TensorFormatError(
+            path,
+            f"the length of {record.key!r}",
+            record.length,
+            f"{count} elements or {nbytes} bytes for shape {record.shape}",
+            "the header is damaged",
+            offset=record.at,
+        )
+    return Stored(record.key, record.shape, kind, base + record.offset, nbytes)
+
+
+def read_key(cursor: Cursor, what: str) -> str:
+    """The length of a key, and the key; the errors of `HeaderReader.bytes_at`."""
+    (length,) = cursor.unpack(LENGTH, f"the key length of {what}")
+    return take_key(cursor, length, what)
+
+
+def take_key(cursor: Cursor, length: int, what: str) -> str:
+    """A key of known length; the errors of `HeaderReader.bytes_at`."""
+    if not 1 <= length <= MOST_KEY_BYTES:
+        raise cursor.error(
+            f"the key length of {what}",
+            length,
+            f"1 to {MOST_KEY_BYTES}",
+            "the header is damaged, or the file is of another format",
+            back=LENGTH.size,
+        )
+    start = cursor.offset
+    return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
+
+
+SLOTS = 6
+"""Lengths of axes that each record has room for."""
+
+_RECORD = Struct("<6qBQQI")
+
+
+def read_literal_records(cursor: Cursor, count: int) -> list[Record]:
+    """Read tensor records: key, six lengths, dtype, length and offset of the data, aux.
+
+    Parameters
+    ----------
+    cursor : Cursor
+        Where the records begin; afterwards, where they end.
+    count : int
+        How many there are.
+
+    Returns
+    -------
+    list of Record
+
+    Raises
+    ------
+    TensorFormatError
+        They are cut off, or not of this kind.
+    """
+    return [_read_record(cursor, number) for number in range(count)]
+
+
+def _read_record(cursor: Cursor, number: int) -> Record:
+    at, what = cursor.offset, f"tensor record {number}"
+    key = read_key(cursor, what)
+    *slots, dtype, length, offset, aux = cursor.unpack(_RECORD, what)
+    rank = _rank(slots, aux)
+    shape = tuple(slots[:rank])
+    if rank > SLOTS or min(shape, default=1) < 1:
+        raise cursor.error(
+            f"the shape of {what}",
+            f"{slots} with aux {aux:#x}",
+            f"up to {SLOTS} lengths of 1 and more",
+            "the header is damaged",
+            back=_RECORD.size,
+        )
+    return Record(key, shape, dtype, length, offset, at)
+
+
+def _rank(slots: list[int], aux: int) -> int:
+    """The text does not say; the older container has it in aux, and fills up with ones."""
+    stored = aux >> 8 & 0xFF
+    if stored:
+        return stored
+    unused = next((axis for axis, length in enumerate(slots) if length < 1), None)
+    if unused is not None:
+        return unused
+    return max((axis + 1 for axis, length in enumerate(slots) if length > 1), default=0)
+
 
 HEADER = Struct("<4sIIIII")
 _CHECKSUM_AT, _CHECKED_FROM = 8, 12

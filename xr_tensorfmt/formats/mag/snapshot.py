@@ -14,16 +14,19 @@ from itertools import pairwise
 from math import prod
 from struct import Struct, unpack
 
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank, check_size
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.limits import check_rank, check_size
-from xr_tensorfmt.formats.mag.checksum import check_checksum
-from xr_tensorfmt.formats.mag.contents import Contents, Stored
-from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, TWELVE, Numbering, element
-from xr_tensorfmt.formats.mag.names import decode_key
-from xr_tensorfmt.formats.mag.placement import (
+from xr_tensorfmt.formats.mag.spec import (
+    THIRTEEN,
+    TWELVE,
+    Contents,
+    Numbering,
+    Stored,
+    check_checksum,
     check_placement,
+    decode_key,
+    element,
     first_that_fits,
     follow_each_other,
     round_up,

@@ -11,12 +11,9 @@ from __future__ import annotations
 from math import prod
 from struct import Struct
 
-from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.limits import check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.formats.mag.archive import HEADER
-from xr_tensorfmt.formats.mag.contents import Contents, Stored
-from xr_tensorfmt.formats.mag.dtypes import FOUR, element
-from xr_tensorfmt.formats.mag.names import decode_key
+from xr_tensorfmt.formats.mag.spec import FOUR, Contents, Stored, decode_key, element
 
 MAGIC = b"MAG&"
 

@@ -1,0 +1,106 @@
+"""What a family of files is to the rest of the house."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Literal, get_args
+
+from xr_tensorfmt.core.container import Container, Names
+from xr_tensorfmt.core.header import HeaderReader
+
+Sparse = Literal["auto", "dense", "stored"]
+TextErrors = Literal["strict", "surrogateescape"]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What a user can ask of every format.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable of a file that holds one tensor.
+    dims : mapping or sequence, optional
+        Names for dimensions: by variable, or a plain sequence for a file of one variable.
+    sparse : {"auto", "dense", "stored"}
+        Whether elements that the file does not store are filled in.
+    verify : bool
+        Whether a wrong checksum, or bytes after the end, are an error; otherwise it is a warning.
+    fill_value : float, optional
+        Value of elements that a file does not store, where its format gives them none.
+    errors : {"strict", "surrogateescape"}
+        What becomes of labels that are not UTF-8.
+    """
+
+    name: str = "tensor"
+    dims: Names = None
+    sparse: Sparse = "auto"
+    verify: bool = True
+    fill_value: float | None = None
+    errors: TextErrors = "strict"
+
+    def __post_init__(self) -> None:
+        """Refuse words that no format knows, and names that are none."""
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name={self.name!r} is not a text such as 'tensor'")
+        if self.sparse not in get_args(Sparse):
+            words = ", ".join(map(repr, get_args(Sparse)))
+            raise ValueError(f"sparse={self.sparse!r} is not one of {words}")
+        if self.errors not in get_args(TextErrors):
+            words = ", ".join(map(repr, get_args(TextErrors)))
+            raise ValueError(f"errors={self.errors!r} is not one of {words}")
+        fill_value: object = self.fill_value
+        if fill_value is not None and not isinstance(fill_value, Real):
+            raise TypeError(f"fill_value={fill_value!r} is not a real number")
+
+    def check_unnamed(self, path: str) -> None:
+        """Refuse a name for the one variable of a file whose variables have names of their own."""
+        if self.name != OpenOptions.name:
+            raise ValueError(
+                f"{path} names its variables itself, so that name={self.name!r} has nothing to "
+                "name; use ds.rename"
+            )
+
+    def check_all_stored(self, path: str) -> None:
+        """Refuse ``sparse="stored"`` for a file that leaves no element out."""
+        if self.sparse == "stored":
+            raise ValueError(
+                f"{path} stores every element, so that sparse='stored' has nothing to leave "
+                "out; open it without"
+            )
+
+
+@dataclass(frozen=True)
+class Format:
+    """A family of files.
+
+    Parameters
+    ----------
+    name : str
+        Word for the keyword ``format``.
+    magics : tuple of bytes
+        What its files begin with, one of them; none where no first bytes tell.
+    recognises : callable
+        Whether the first bytes of a file of a given size can only be of this family; other
+        programs may use the same magic.
+    parse : callable
+        Reads a header; raises `TensorFormatError` where it is wrong.
+    suffixes : tuple of str
+        What the names of its files end in, where no first bytes tell. Only files so named are
+        shown to `recognises`.
+    fills : bool
+        Whether the user chooses the value of elements that are not stored.
+    """
+
+    name: str
+    magics: tuple[bytes, ...]
+    recognises: Callable[[bytes, int], bool]
+    parse: Callable[[HeaderReader, OpenOptions], Container]
+    suffixes: tuple[str, ...] = ()
+    fills: bool = False
+
+    def may_be_named(self, path: str) -> bool:
+        """Whether a file of this family can have a name; any where the first bytes tell."""
+        return not self.suffixes or path.casefold().endswith(self.suffixes)

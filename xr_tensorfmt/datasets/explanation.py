@@ -1,0 +1,332 @@
+"""What a read would fetch, before anything is read: ranges, requests and bytes, piece by piece."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Protocol
+
+import dask.array
+import dask.base
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from dask.array.core import getter, getter_inline, getter_nofancy
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.layout import Layout, Read
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets.lazy_array import unwrapped
+
+_MOST_LINES = 20
+_HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes")
+
+
+class Plan(Protocol):
+    """A key, brought into the form in which it is read."""
+
+    def reads(self, layout: Layout, source: Source) -> list[Read]:
+        """What reading would fetch at most, for each read of a source."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What one chunk, or a variable without chunks, would read.
+
+    Parameters
+    ----------
+    variable : str
+        Name of the variable.
+    chunk : tuple of int
+        Number of the chunk along each axis; empty where there are no chunks.
+    shape : tuple of int
+        Shape of the values.
+    extents : mapping of str to Extents
+        The byte ranges that hold the values, by file; of most tensors there is one.
+    requests : tuple of (str, int, int)
+        What each request fetches: of which file, from which byte, up to which one.
+    fetched : int
+        Bytes that the requests move.
+    """
+
+    variable: str
+    chunk: tuple[int, ...]
+    shape: tuple[int, ...]
+    extents: Mapping[str, Extents] = field(repr=False)
+    requests: tuple[tuple[str, int, int], ...] = field(repr=False)
+    fetched: int
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int]]:
+        """The byte ranges that hold the values, in the form of `requests`."""
+        return [
+            (name, start, start + length)
+            for name, each in self.extents.items()
+            for start, length in zip(each.starts.tolist(), each.lengths.tolist(), strict=True)
+        ]
+
+    @property
+    def needed(self) -> int:
+        """Bytes that hold the values."""
+        return sum(each.nbytes for each in self.extents.values())
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What the table says of it."""
+        bounds = [each.bounds for each in self.extents.values()]
+        return (
+            self.variable,
+            ", ".join(map(str, self.chunk)) or "-",
+            f"{prod(self.shape):,}",
+            f"{sum(map(len, self.extents.values())):,}",
+            f"{len(self.requests):,}",
+            size_in_words(self.needed),
+            size_in_words(self.fetched),
+            "; ".join(f"{first} to {last}" for first, last in bounds) or "-",
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """What reading would fetch; prints as a table, and as HTML in a notebook.
+
+    Parameters
+    ----------
+    pieces : tuple of Piece
+        A piece for each chunk that would be read, or for each variable without chunks.
+    """
+
+    pieces: tuple[Piece, ...]
+
+    @cached_property
+    def requests(self) -> int:
+        """Number of requests, or of windows of a local file."""
+        return sum(len(each.requests) for each in self.pieces)
+
+    @cached_property
+    def needed(self) -> int:
+        """Bytes that hold the values."""
+        return sum(each.needed for each in self.pieces)
+
+    @cached_property
+    def fetched(self) -> int:
+        """Bytes that the requests move."""
+        return sum(each.fetched for each in self.pieces)
+
+    @property
+    def amplification(self) -> float:
+        """Bytes fetched for each one needed."""
+        return self.fetched / self.needed if self.needed else 1.0
+
+    def __repr__(self) -> str:
+        """A table of at most 20 pieces, below the sums."""
+        rows = [_HEADINGS, *self._rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
+        return "\n".join([self._sums, *lines, *self._rest])
+
+    def _repr_html_(self) -> str:
+        """The same table for notebooks."""
+        rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._rows]
+        heading = "".join(f"<th>{cell}</th>" for cell in _HEADINGS)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        rest = "".join(f"<p>{line}</p>" for line in self._rest)
+        return (
+            f"<p>{self._sums}</p><table><thead><tr>{heading}</tr></thead>"
+            f"<tbody>{body}</tbody></table>{rest}"
+        )
+
+    @property
+    def _sums(self) -> str:
+        subject = "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
+        sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
+        return f"{subject} {sizes} ({self.amplification:.2f} x)"
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [each.cells for each in self.pieces[:_MOST_LINES]]
+
+    @property
+    def _rest(self) -> list[str]:
+        more = len(self.pieces) - _MOST_LINES
+        return [f"... and {more:,} more"] if more > 0 else []
+
+
+def explain_piece(
+    variable: str,
+    chunk: Iterable[int],
+    shape: tuple[int, ...],
+    plan: Plan,
+    layout: Layout,
+    source: Source,
+) -> Piece:
+    """Explain one read; pure arithmetic.
+
+    Parameters
+    ----------
+    variable : str
+        Name of the variable.
+    chunk : iterable of int
+        Number of the chunk along each axis.
+    shape : tuple of int
+        Shape of the values.
+    plan : Plan
+        What is read of the layout.
+    layout : Layout
+        How the values lie in the bytes.
+    source : Source
+        Which requests its bytes take; none is sent.
+
+    Returns
+    -------
+    Piece
+    """
+    reads = plan.reads(layout, source)
+    parts = [(origin, part) for origin, read in reads for part in origin.parts(read)]
+    fetched = sum(origin.fetched(part) for origin, part in parts)
+    requests = tuple((origin.name, part.start, part.stop) for origin, part in parts)
+    by_origin: dict[str, list[Extents]] = {}
+    for origin, read in reads:
+        by_origin.setdefault(origin.name, []).append(read)
+    extents = {name: Extents.union(each) for name, each in by_origin.items()}
+    return Piece(variable, tuple(chunk), shape, extents, requests, fetched)
+
+
+def size_in_words(count: int) -> str:
+    """Bytes in the largest binary unit of which there is at least one.
+
+    Parameters
+    ----------
+    count : int
+        The bytes.
+
+    Returns
+    -------
+    str
+    """
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
+    return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"
+
+
+_GETTERS = (getter, getter_inline, getter_nofancy)
+
+
+def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Find every piece of a lazy array that computing a dask array would read.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        What would be computed; the graph is taken as dask would run it.
+
+    Yields
+    ------
+    block : tuple of int
+        Number of the block that the reading task makes, along each axis.
+    piece : object
+        The lazy array, indexed as far as it would be.
+    """
+    optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
+    graph = dict(optimised.__dask_graph__())
+    for key, node in graph.items():
+        block = key[1:] if isinstance(key, tuple) else ()
+        yield from ((block, piece) for piece in _chunk_pieces(node, graph))
+
+
+def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
+    """Walk through a task and the tasks that dask has put into it."""
+    if isinstance(node, list | tuple):
+        for each in node:
+            yield from _chunk_pieces(each, known)
+    elif isinstance(node, Task) and node.func in _GETTERS:
+        array, index = (_value(each, known) for each in node.args[:2])
+        yield array[index]
+    elif isinstance(node, Task) and node.func is _execute_subgraph:
+        inner, _, names, *values = node.args
+        # Names within are often those outside, so that they are looked up before they are bound.
+        outer = [_looked_up(each, known) for each in values]
+        within = {**known, **inner, **dict(zip(names, outer, strict=True))}
+        yield from _chunk_pieces((*inner.values(), *values), within)
+    elif isinstance(node, Task):
+        yield from _chunk_pieces((*node.args, *node.kwargs.values()), known)
+
+
+def _looked_up(node: Any, known: Mapping[Any, Any]) -> Any:
+    """What a name stands for; everything else stands for itself."""
+    if isinstance(node, TaskRef):
+        return known[node.key]
+    return known[node.target] if isinstance(node, Alias) else node
+
+
+def _value(node: Any, known: Mapping[Any, Any]) -> Any:
+    """What an argument of a task stands for, if it needs no computing."""
+    if isinstance(node, TaskRef | Alias):
+        return _value(_looked_up(node, known), known)
+    if isinstance(node, DataNode):
+        return node.value
+    return node({}) if isinstance(node, GraphNode) else node
+
+
+def explanation(data: Dataset | DataArray) -> Explanation:
+    """Say what computing something would read, without reading any of it.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What would be computed.
+
+    Returns
+    -------
+    Explanation
+    """
+    return Explanation(
+        tuple(piece for name, each in _variables(data) for piece in _pieces(name, each))
+    )
+
+
+def sources(variable: Variable) -> Iterator[Source]:
+    """Find the files of this engine that computing a variable would read.
+
+    Parameters
+    ----------
+    variable : Variable
+        What would be computed.
+
+    Yields
+    ------
+    Source
+        One for each read, so that most are found more than once.
+    """
+    for _, lazy in _reads(variable):
+        found = unwrapped(lazy)
+        if found is not None:
+            yield found[0].source
+
+
+def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
+    if isinstance(data, Dataset):
+        yield from data.variables.items()
+        return
+    yield data.name, data.variable
+    yield from ((name, each.variable) for name, each in data.coords.items())
+
+
+def _pieces(name: Hashable, variable: Variable) -> Iterator[Piece]:
+    for chunk, lazy in _reads(variable):
+        found = unwrapped(lazy)
+        if found is not None:
+            tensor, key = found
+            plan = tensor.plan(key)
+            yield explain_piece(str(name), chunk, lazy.shape, plan, tensor.layout, tensor.source)
+
+
+def _reads(variable: Variable) -> list[tuple[tuple[int, ...], Any]]:
+    """What is read at once: each chunk, or the variable itself where it has none."""
+    if variable.chunks is None:
+        return [((), variable)]
+    if not isinstance(variable.data, dask.array.Array):
+        return []  # of another chunk manager, whose plans are its own
+    return sorted(lazy_reads(variable.data), key=lambda read: read[0])

@@ -1,0 +1,234 @@
+"""The only module that knows xarray's indexing internals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+from xarray import Variable
+from xarray.backends import BackendArray
+from xarray.core.indexing import (
+    BasicIndexer,
+    CopyOnWriteArray,
+    ExplicitIndexer,
+    ImplicitToExplicitIndexingAdapter,
+    LazilyIndexedArray,
+    MemoryCachedArray,
+    OuterIndexer,
+    VectorizedIndexer,
+)
+
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.indexing import (
+    ArrangedPlan,
+    OuterPlan,
+    PointPlan,
+    plan_outer,
+    plan_vectorized,
+)
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import transposed
+from xr_tensorfmt.sources.threads import LOADS
+
+
+class TensorArray(BackendArray):
+    """A Layout over a Source, as the lazy array that xarray indexes.
+
+    Parameters
+    ----------
+    source : Source
+        Where the bytes are.
+    layout : Layout
+        How the values lie in them.
+    """
+
+    __slots__ = ("dtype", "layout", "shape", "source")
+
+    def __init__(self, source: Source, layout: Layout) -> None:
+        self.source = source
+        self.layout = layout
+        self.shape = layout.shape
+        self.dtype: np.dtype[Any] = layout.dtype
+
+    def __getitem__(self, key: ExplicitIndexer) -> Array:
+        """Read what a key selects; every kind of key is exact."""
+        return self.plan(key).read(self.layout, self.source)
+
+    def plan(self, key: ExplicitIndexer) -> OuterPlan | ArrangedPlan | PointPlan:
+        """What is to be read for a key."""
+        if isinstance(key, BasicIndexer | OuterIndexer):
+            return plan_outer(key.tuple, self.shape)
+        assert isinstance(key, VectorizedIndexer), f"xarray has no other keys, got {key!r}"
+        return plan_vectorized(key.tuple, self.shape)
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Array:
+        """Read in one of 16 threads: ``await ds.load_async()`` loads as many variables at once."""
+        return await asyncio.wrap_future(LOADS.submit(self.__getitem__, key))
+
+
+class LazyTensor(LazilyIndexedArray):
+    """A tensor with a key that is not applied yet.
+
+    xarray's own class turns a transpose into a vectorised key, which then fails on a single
+    element; this one transposes the layout and keeps the key as it is. And it takes a slice of a
+    negative step that begins before the first element, such as ``[-7::-1]`` of 5, for all elements
+    in reverse; this one, as numpy, for none.
+    """
+
+    __slots__ = ()
+
+    def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
+        lengths = zip(new_key.tuple, self.shape, strict=True)
+        return super()._updated_key(type(new_key)(tuple(_unambiguous(*each) for each in lengths)))
+
+    def transpose(self, order: Sequence[int]) -> LazyTensor:
+        """Exchange the axes that the key keeps, without reading."""
+        integers = [isinstance(entry, int | np.integer) for entry in self.key.tuple]
+        kept = [axis for axis, dropped in enumerate(integers) if not dropped]
+        axes = (
+            *(kept[i] for i in order),
+            *(axis for axis in range(len(integers)) if integers[axis]),
+        )
+        array = TensorArray(self.array.source, transposed(self.array.layout, axes))
+        return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
+
+
+def _unambiguous(entry: Any, length: int) -> Any:
+    """The same entry of a key, in a form that xarray takes as numpy does."""
+    is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
+    return slice(0, 0) if is_empty else entry
+
+
+class DistinctVariable(Variable):
+    """A variable whose array in dask is named by what tells it apart.
+
+    xarray names it by the variable, the file and the keywords alone. That is the same for
+    same-named variables of several groups that `xarray.open_groups` opens at once, and before and
+    after a remote object is replaced, so that dask would take one for the other.
+    """
+
+    __slots__ = ()
+
+    def chunk(self, *args: Any, **keywords: Any) -> Any:
+        """Cut into chunks, as an ordinary variable."""
+        arguments = keywords.get("from_array_kwargs") or {}
+        lazy = unwrapped(self)
+        if isinstance(arguments.get("name"), str) and lazy is not None:
+            token = tokenize(lazy[0].source, lazy[0].layout, self.encoding.get("tensorfmt"))
+            keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
+        chunked = super().chunk(*args, **keywords)
+        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
+
+
+def held(variable: Variable) -> Any:
+    """What a variable holds, as it is: ``variable.data`` would read it."""
+    return variable._data  # noqa: SLF001
+
+
+def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
+    """Find the tensor beneath what xarray wraps around it.
+
+    Parameters
+    ----------
+    lazy : object
+        A Variable, or one of xarray's lazy arrays.
+
+    Returns
+    -------
+    tuple or None
+        The tensor and the key that is not applied yet; None where the values are in memory, or
+        are not of this engine.
+    """
+    data: Any = held(lazy) if isinstance(lazy, Variable) else lazy
+    while data is not None:
+        inner = getattr(data, "array", None)
+        if isinstance(inner, TensorArray):
+            return inner, data.key
+        data = inner
+    return None
+
+
+def lazy_array(source: Source, layout: Layout) -> LazyTensor:
+    """Wrap a layout so that indexing it reads nothing until the values are asked for."""
+    return LazyTensor(TensorArray(source, layout), _everything(len(layout.shape)))
+
+
+@cache
+def _everything(rank: int) -> BasicIndexer:
+    return BasicIndexer((slice(None),) * rank)
+
+
+@dataclass(frozen=True, eq=False)
+class Unread:
+    """What a lazy array would read.
+
+    Parameters
+    ----------
+    source : Source
+        Where the bytes are.
+    layout : Layout
+        How the values lie in them.
+    plan : OuterPlan
+        What of them, and in which order.
+    """
+
+    source: Source
+    layout: Layout
+    plan: OuterPlan
+
+
+def unread(variable: Variable) -> Unread | None:
+    """Look through what xarray and dask wrap around a lazy array of this engine.
+
+    Parameters
+    ----------
+    variable : Variable
+        Any variable.
+
+    Returns
+    -------
+    Unread or None
+        None if the values are in memory, computed, of another engine, or picked by a vectorised
+        key; and of a dask array unless it is as it was made of the lazy array.
+    """
+    data = _lazy_data(variable)
+    if data is None:
+        return None
+    inner = data.array
+    return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+
+
+def unchunked(variable: Variable) -> Variable:
+    """A variable without the chunks in which it would be read.
+
+    Parameters
+    ----------
+    variable : Variable
+        Any variable.
+
+    Returns
+    -------
+    Variable
+        The lazy one that dask would read; the same where dask does more than that.
+    """
+    data = _lazy_data(variable)
+    if variable.chunks is None or data is None:
+        return variable
+    return Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+
+
+def _lazy_data(variable: Variable) -> LazyTensor | None:
+    data = held(variable)
+    if variable.chunks is not None:
+        # dask keeps under this key what it made an array of; arrays derived of that are named anew.
+        data = data.dask.get(f"original-{data.name}")
+    wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
+    while isinstance(data, wrappers):
+        data = data.array
+    return data if isinstance(data, LazyTensor) else None

@@ -1,0 +1,505 @@
+"""The dtypes of MAG tensors, and the numbers that stand for them.
+
+bfloat16 was once put in at 2 and float8_e4m3fn at 3, so that a number means nothing without the
+container and its version. Source: the history of magnetron, seen in files of every release.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Literal
+
+import numpy as np
+from google_crc32c import value as crc32c
+
+from xr_tensorfmt.core.container import Names, named_dims
+from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.errors import TensorFormatError
+
+# Names of dtypes; the position of each is its number.
+Numbering = tuple[str, ...]
+
+_INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+FOUR: Numbering = ("float32", "float16", "bool", "int32")
+"""Archive 1 and stream; archive 100 until November 2025."""
+
+ELEVEN: Numbering = ("float32", "float16", "bool", *_INTEGERS)
+"""Archive 100 from November 2025 on."""
+
+TWELVE: Numbering = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
+"""Snapshot 100."""
+
+THIRTEEN: Numbering = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
+"""Snapshot 200 and 300."""
+
+
+def element(name: str, *, big_endian: bool = False) -> Element:
+    """What an element of a dtype is.
+
+    Parameters
+    ----------
+    name : str
+        A name of one of the numberings.
+    big_endian : bool
+        Byte order of the data; only a snapshot 300 can say so.
+
+    Returns
+    -------
+    Element
+    """
+    return (_BIG_ENDIAN if big_endian else _LITTLE_ENDIAN)[name]
+
+
+def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
+    special = {
+        "bool": Boolean(),
+        "bfloat16": BFloat16(big_endian=order == ">"),
+        "float8_e4m3fn": Float8E4M3FN(),
+    }
+    names = [name for name in THIRTEEN if name not in special]
+    # By way of the text numpy finds its own dtype again where the order is that of the machine.
+    plain = {name: Plain(np.dtype(np.dtype(name).newbyteorder(order).str)) for name in names}
+    return plain | special
+
+
+_LITTLE_ENDIAN, _BIG_ENDIAN = _elements("<"), _elements(">")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of a file.
+
+    Parameters
+    ----------
+    key : str
+        Its name.
+    shape : tuple of int
+        Lengths of the axes, slowest first; the data are row-major.
+    element : Element
+        What an element is.
+    offset : int
+        Byte of the file at which the data begin.
+    nbytes : int
+        Bytes of the data, which the shape and the element give.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    element: Element
+    offset: int
+    nbytes: int
+
+    @property
+    def stop(self) -> int:
+        """The byte after the data."""
+        return self.offset + self.nbytes
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the header of a container says.
+
+    Parameters
+    ----------
+    container : {"archive", "snapshot", "stream"}
+        The container.
+    version : int
+        Its version field.
+    tensors : tuple of Stored
+        In the order in which they were put, as far as the container keeps it.
+    data_start : int
+        Byte of the file before which no data can lie.
+    metadata : mapping
+        What users stored beside the tensors.
+    facts : mapping
+        What else the header says.
+    warnings : tuple of str
+        What is doubtful, but readable.
+    """
+
+    container: str
+    version: int
+    tensors: tuple[Stored, ...]
+    data_start: int
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def decode_key(path: str, raw: bytes, offset: int) -> str:
+    """The text of a key.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    raw : bytes
+        The key as it is stored.
+    offset : int
+        Where it begins.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TensorFormatError
+        It is not UTF-8.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise TensorFormatError(
+            path,
+            "the key",
+            f"the bytes {raw[error.start : error.end]!r}",
+            "UTF-8",
+            "the header is damaged, or the file is of another format",
+            offset=offset + error.start,
+        ) from None
+
+
+def check_keys(path: str, tensors: Sequence[Stored]) -> None:
+    """Refuse keys that occur twice, and those that no text can hold.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    tensors : sequence of Stored
+        The tensors.
+
+    Raises
+    ------
+    TensorFormatError
+        Two tensors have one key, or a key is half of a surrogate pair.
+    """
+    seen: set[str] = set()
+    for tensor in tensors:
+        if tensor.key in seen:
+            raise TensorFormatError(
+                path,
+                "the key",
+                f"{tensor.key!r} twice",
+                "a key of its own for each tensor",
+                "the header is damaged",
+            )
+        if not tensor.key.isascii():
+            _check_encodable(path, tensor.key)
+        seen.add(tensor.key)
+
+
+def _check_encodable(path: str, key: str) -> None:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise TensorFormatError(
+            path, "the key", ascii(key), "text that UTF-8 can hold", "the header is damaged"
+        ) from None
+
+
+def requested_names(requested: Names, tensors: Sequence[Stored]) -> Mapping[str, Sequence[str]]:
+    """Names for dimensions by key.
+
+    Parameters
+    ----------
+    requested : mapping, sequence or None
+        What the user passed as `dims`.
+    tensors : sequence of Stored
+        What the file holds.
+
+    Returns
+    -------
+    mapping of str to sequence of str
+
+    Raises
+    ------
+    ValueError
+        A plain sequence was given, but the file does not hold one tensor.
+    """
+    if requested is None or isinstance(requested, Mapping):
+        return requested or {}
+    if len(tensors) != 1:
+        raise ValueError(
+            f"dims={requested!r} names the dimensions of one variable, but the file holds "
+            f"{len(tensors)}; give a mapping of keys to such names"
+        )
+    return {tensors[0].key: requested}
+
+
+def dims_of(
+    tensor: Stored, requested: Mapping[str, Sequence[str]], keys: set[str]
+) -> tuple[str, ...]:
+    """Names for the dimensions of a tensor, none of which is a key.
+
+    Parameters
+    ----------
+    tensor : Stored
+        The tensor.
+    requested : mapping of str to sequence of str
+        Names by key, as the user wants them.
+    keys : set of str
+        All keys of the file.
+
+    Returns
+    -------
+    tuple of str
+        Those that were asked for, else ``<key>_dim_0`` and so on, with underscores after it where
+        a key has that name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `named_dims`; or one of the names is a key.
+    """
+    key = tensor.key
+    default = default_dims(key, len(tensor.shape), keys)
+    if key not in requested:
+        return default
+    names = named_dims(requested, key, default)
+    for name in names:
+        if name in keys:
+            raise ValueError(
+                f"dims={requested!r} gives a dimension of {key!r} the name of the variable "
+                f"{name!r}; choose another"
+            )
+    return names
+
+
+def default_dims(key: str, rank: int, keys: set[str]) -> tuple[str, ...]:
+    """Names for dimensions that no one has named.
+
+    Parameters
+    ----------
+    key : str
+        The tensor that they are of.
+    rank : int
+        How many they are.
+    keys : set of str
+        All keys of the file, none of which is one of the names.
+
+    Returns
+    -------
+    tuple of str
+    """
+    default = tuple([f"{key}_dim_{axis}" for axis in range(rank)])
+    if keys.isdisjoint(default):
+        return default
+    return tuple(_unlike(name, keys) for name in default)
+
+
+def _unlike(name: str, keys: set[str]) -> str:
+    while name in keys:
+        name += "_"
+    return name
+
+
+_offset = attrgetter("offset")
+
+
+def round_up(position: int, multiple: int) -> int:
+    """The next multiple at or after a position."""
+    return -(-position // multiple) * multiple
+
+
+def check_placement(path: str, contents: Contents, size: int) -> None:
+    """Refuse data outside of the file, in its header, or in the data of another tensor.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    contents : Contents
+        What its header says.
+    size : int
+        Bytes of the file.
+
+    Raises
+    ------
+    TensorFormatError
+        Some data cannot lie where the header says.
+    """
+    stop, before = contents.data_start, "the header"
+    for tensor in sorted(contents.tensors, key=_offset):
+        if not contents.data_start <= tensor.offset <= tensor.stop <= size:
+            raise TensorFormatError(
+                path,
+                f"the data of {tensor.key!r}",
+                f"bytes {tensor.offset} to {tensor.stop}",
+                f"a place between byte {contents.data_start} and the end at byte {size}",
+                "the file is incomplete or its header damaged; fetch it again",
+                offset=tensor.offset,
+            )
+        if not tensor.nbytes:
+            continue
+        if tensor.offset < stop:
+            raise TensorFormatError(
+                path,
+                f"the data of {tensor.key!r}",
+                f"bytes {tensor.offset} to {tensor.stop}",
+                f"data after byte {stop}, where those of {before} end",
+                "two tensors cannot share bytes; the header is damaged",
+                offset=tensor.offset,
+            )
+        stop, before = tensor.stop, repr(tensor.key)
+
+
+def check_alignment(
+    path: str, tensors: Sequence[Stored], start: int, stop: int, alignment: int
+) -> None:
+    """Refuse data that lie elsewhere than a writer puts them who aligns each tensor.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    tensors : sequence of Stored
+        The tensors.
+    start, stop : int
+        Where the section of all data begins and ends.
+    alignment : int
+        What each offset in the section is a multiple of; no gap is as long.
+
+    Raises
+    ------
+    TensorFormatError
+        A tensor begins elsewhere, or bytes are left that belong to none.
+    """
+    position = start
+    for tensor in sorted(tensors, key=_offset):
+        if not tensor.nbytes:
+            continue
+        if tensor.offset >= position + alignment or (tensor.offset - start) % alignment:
+            raise TensorFormatError(
+                path,
+                f"the data of {tensor.key!r}",
+                f"at byte {tensor.offset - start} of the data section",
+                f"the first multiple of {alignment} from {position - start} on",
+                "the header is damaged; fetch the file again",
+                offset=tensor.offset,
+            )
+        position = max(position, tensor.stop)
+    if stop - position >= alignment:
+        raise TensorFormatError(
+            path,
+            "the data section",
+            f"{stop - position} bytes more than its tensors need",
+            f"fewer than {alignment}",
+            "the header is damaged; fetch the file again",
+            offset=position,
+        )
+
+
+def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> int | None:
+    """Whether data lie without any gaps but those of their alignment.
+
+    Parameters
+    ----------
+    tensors : iterable of Stored
+        The tensors.
+    start : int
+        Where the first data begin.
+    alignment : int
+        What each offset is a multiple of, counted from the start of the file.
+
+    Returns
+    -------
+    int or None
+        Where the last data end; None if some lie elsewhere.
+    """
+    position = start
+    for tensor in sorted(tensors, key=_offset):
+        if tensor.offset != round_up(position, alignment):
+            return None
+        position = tensor.stop
+    return position
+
+
+def first_that_fits(
+    candidates: Sequence[Callable[[], tuple[Contents, bool]]],
+) -> tuple[Contents, bool]:
+    """The first reading of a header whose data lie as its writer puts them.
+
+    Parameters
+    ----------
+    candidates : sequence of callable
+        Readings of one header, the most usual first. Each gives the contents, and whether their
+        data lie so; it may raise `TensorFormatError`.
+
+    Returns
+    -------
+    Contents
+        The first that fits; if none does, the first that can be read at all.
+    bool
+        Whether it fits.
+
+    Raises
+    ------
+    TensorFormatError
+        None can be read; the error is that of the first.
+    """
+    readable: list[tuple[Contents, bool]] = []
+    errors: list[TensorFormatError] = []
+    for candidate in candidates:
+        try:
+            contents, fits = candidate()
+        except TensorFormatError as error:
+            errors.append(error)
+            continue
+        if fits:
+            return contents, True
+        readable.append((contents, False))
+    if readable:
+        return readable[0]
+    raise errors[0]
+
+
+def check_checksum(
+    reader: HeaderReader, options: OpenOptions, stored: int, at: int, start: int, stop: int
+) -> tuple[str, ...]:
+    """Compare the stored checksum with that of the header's bytes.
+
+    Parameters
+    ----------
+    reader : HeaderReader
+        The file.
+    options : OpenOptions
+        ``verify=False`` makes a wrong checksum a warning.
+    stored : int
+        The checksum of the header.
+    at : int
+        Where it stands.
+    start, stop : int
+        The bytes that it covers.
+
+    Returns
+    -------
+    tuple of str
+        A warning, where the checksum is wrong and that was allowed.
+
+    Raises
+    ------
+    TensorFormatError
+        The checksum is wrong.
+    """
+    found = crc32c(reader.bytes_at(start, stop - start, "the header"))
+    if found == stored:
+        return ()
+    error = TensorFormatError(
+        reader.source.name,
+        "the checksum",
+        f"{stored:#010x}",
+        f"{found:#010x}, the CRC-32C of bytes {start} to {stop}",
+        "the header is damaged, so fetch the file again; verify=False tries to read the rest",
+        offset=at,
+    )
+    if options.verify:
+        raise error
+    return (str(error),)

@@ -1,0 +1,323 @@
+"""Files that must not be replaced."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM
+
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.writing.file_io import (
+    BINARY,
+    opened,
+    reserve,
+    sync_folder,
+    write_at,
+    write_batches,
+)
+
+
+def check_absent(path: str) -> None:
+    """Refuse to write over a file.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+
+    Raises
+    ------
+    FileExistsError
+        It exists.
+    """
+    if os.path.exists(path):
+        raise exists_already(path)
+
+
+def exists_already(path: str) -> FileExistsError:
+    """The error about a file that must not be replaced.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+
+    Returns
+    -------
+    FileExistsError
+    """
+    return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
+
+
+_SUFFIX = ".part"
+"""End of the name of an unfinished file."""
+
+_LONGEST_NAME = 255
+
+
+def target_of(path: str, *, replace: bool) -> str:
+    """Find out which file a path means, and refuse what can be none.
+
+    Parameters
+    ----------
+    path : str
+        The file; of a symbolic link, what it points to.
+    replace : bool
+        Whether it may take the place of a file.
+
+    Returns
+    -------
+    str
+        The file itself.
+
+    Raises
+    ------
+    FileExistsError
+        There is such a file, and it must not be replaced.
+    IsADirectoryError, FileNotFoundError
+        It is a folder, or in one that does not exist.
+    OSError
+        It is no ordinary file.
+    """
+    target = os.path.realpath(path)
+    if os.path.islink(target):
+        raise OSError(ELOOP, "its symbolic links lead to each other", path)
+    folder = os.path.dirname(target)
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(EINVAL, "it is no ordinary file, so that nothing can take its place", path)
+    if not replace:
+        check_absent(target)
+    return target
+
+
+def unfinished() -> str:
+    """The end of a name of its own for what is unfinished, another one with each call."""
+    return f".{uuid.uuid4().hex[:8]}{_SUFFIX}"
+
+
+def beside(target: str) -> str:
+    """A name of its own for what lies unfinished beside the file that it is to become.
+
+    Parameters
+    ----------
+    target : str
+        The file.
+
+    Returns
+    -------
+    str
+        Another one with each call.
+    """
+    folder, name = os.path.split(target)
+    end = unfinished()
+    short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
+    return os.path.join(folder, f".{short}{end}")
+
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes that are known before any value is.
+
+    Parameters
+    ----------
+    offset : int
+        Where they belong.
+    data : bytes
+        The bytes.
+    """
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file that lies unfinished beside the one that it is to become.
+
+    Its first bytes, by which its format is known, are written last: what a killed process leaves
+    behind is of no format at all.
+
+    Parameters
+    ----------
+    target : str
+        The file that it is to become.
+    path : str
+        Where it lies until then.
+    size : int
+        Bytes of the whole file.
+    replace : bool
+        Whether it may take the place of a file.
+    """
+
+    target: str
+    path: str
+    size: int
+    replace: bool
+
+    @property
+    def identity(self) -> str:
+        """No other draft has its path."""
+        return self.path
+
+    def begin_another(self) -> Draft:
+        """Make a file of another name; as `begin`.
+
+        Returns
+        -------
+        Draft
+            That of one computation of many, which may all run at once.
+        """
+        return replace(self, path=beside(self.target)).begin()
+
+    def begin(self) -> Draft:
+        """Make the file and ask the system for all of its space, so that none can run out later.
+
+        Returns
+        -------
+        Draft
+            This one.
+
+        Raises
+        ------
+        OSError
+            The file cannot be made, or there is no space for it.
+        """
+        with self._explained():
+            descriptor = os.open(self.path, _NEW, 0o666)
+            try:
+                self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
+                reserve(descriptor, self.size)
+            except OSError:
+                self.discard()
+                raise
+            finally:
+                os.close(descriptor)
+        return self
+
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+        """Put bytes into their places; any number of threads and processes may do so at once.
+
+        Parameters
+        ----------
+        batches : iterator of (Extents, ndarray of uint8)
+            Ranges of the file, and what belongs there.
+
+        Raises
+        ------
+        OSError
+            The system does not take them.
+        """
+        with self._explained():
+            write_batches(self.path, batches)
+
+    def finish(self, pieces: Sequence[Piece]) -> None:
+        """Write what is left, wait until the disk has all of it, and give the file its name.
+
+        Parameters
+        ----------
+        pieces : sequence of Piece
+            The header first; none, if another program has written all of the file.
+
+        Raises
+        ------
+        FileExistsError
+            The file must not be replaced, and there is one by now.
+        OSError
+            The system refuses something else.
+        """
+        with self._explained():
+            try:
+                self._complete(pieces)
+                self._publish()
+            except OSError:
+                self.discard()
+                raise
+            sync_folder(os.path.dirname(self.target))
+
+    def discard(self) -> bool:
+        """Remove the unfinished file; False where there is none, as it has its name already."""
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return False
+        return True
+
+    def _complete(self, pieces: Sequence[Piece]) -> None:
+        with opened(self.path) as descriptor:
+            # The disk may take bytes in any order, but not across a sync: the header is last.
+            for group in (pieces[1:], pieces[:1]):
+                for piece in group:
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                os.fsync(descriptor)
+            self._keep_mode(descriptor)
+
+    def _publish(self) -> None:
+        if self.replace:
+            os.replace(self.path, self.target)
+            return
+        try:
+            os.link(self.path, self.target)
+        except OSError as error:
+            if error.errno not in (EPERM, ENOTSUP, EOPNOTSUPP):
+                raise
+            # File systems without links leave a moment between asking and renaming.
+            check_absent(self.target)
+            os.rename(self.path, self.target)
+        else:
+            os.unlink(self.path)
+
+    def _keep_mode(self, descriptor: int, more: int = 0) -> None:
+        """Who may read a file is not changed by writing it anew, and more may only for a while."""
+        with suppress(OSError, AttributeError):
+            os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode) | more)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of an error of the system what was being done; it keeps its kind."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno is None or error.filename == self.target:
+                raise
+            what = f"the {self.size} bytes of it" if self.size else "it"
+            reason = f"{error.strerror}, while writing {what}; {_HINT}"
+            raise OSError(error.errno, reason, self.target) from error
+
+
+_HINT = "what was there before is unchanged"
+
+
+def draft_for(path: str, size: int, *, replace: bool) -> Draft:
+    """The draft of a file.
+
+    Parameters
+    ----------
+    path : str
+        The file; of a symbolic link, what it points to.
+    size : int
+        Bytes of the whole file.
+    replace : bool
+        Whether it may take the place of a file.
+
+    Returns
+    -------
+    Draft
+
+    Raises
+    ------
+    OSError
+        It cannot be there; as `target_of`.
+    """
+    target = target_of(path, replace=replace)
+    return Draft(target, beside(target), size, replace)

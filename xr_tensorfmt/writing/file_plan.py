@@ -1,0 +1,376 @@
+"""What a file will be, before any of its values is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import isqrt, prod
+from typing import Any, Protocol
+
+import numpy as np
+from xarray import Variable
+
+from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.layout import WHOLE, Encoded, Layout
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection
+from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.datasets.lazy_array import unchunked, unread
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.conversion import Conversion
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A variable and its place in the file.
+
+    Parameters
+    ----------
+    variable : Variable
+        The values, in memory, lazy or in chunks, and never gathered.
+    layout : Layout
+        Where they go: the layout with which they will be read.
+    conversion : Conversion
+        What becomes of their dtype.
+    origin : tuple of int, optional
+        Index of the first value in the layout, where the values are a part of it.
+    """
+
+    variable: Variable
+    layout: Layout
+    conversion: Conversion
+    origin: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Blueprint:
+    """A whole file.
+
+    Parameters
+    ----------
+    size : int
+        Its bytes; those that no piece and no variable gives are zero.
+    pieces : tuple of Piece
+        The header first, then other bytes that are known already, in ascending order.
+    placed : tuple of Placed
+        The variables.
+    """
+
+    size: int
+    pieces: tuple[Piece, ...]
+    placed: tuple[Placed, ...]
+
+    @property
+    def compared(self) -> tuple[Placed, ...]:
+        """The variables that must be compared with the file once it is written."""
+        return tuple(each for each in self.placed if each.layout.is_compared_after_writing)
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A file that is planned when its values have been looked at.
+
+    Parameters
+    ----------
+    look : callable
+        Computes what must be known of the values, without keeping them, and makes the Blueprint.
+    """
+
+    look: Callable[[], Blueprint]
+
+
+Chunks = tuple[tuple[int, ...], ...]
+"""Lengths of the chunks along each axis."""
+
+SHORTEST_RUN = 512
+"""Bytes below which a system call a piece costs more than merging neighbouring chunks first."""
+
+
+MOST_MERGED = 4 * TARGET
+"""Bytes of memory up to which chunks are merged for the sake of longer pieces."""
+
+
+def writable_chunks(chunks: Chunks, units: Sequence[int], item: float, held: int) -> Chunks:
+    """Chunks that can be written where they belong, each without a look at its neighbours.
+
+    Parameters
+    ----------
+    chunks : tuple of tuple of int
+        Lengths of the chunks along each axis, slowest axis first.
+    units : sequence of int
+        For each axis the multiple at which it may be cut, or `WHOLE`.
+    item : float
+        Bytes of an element in the file; less than 1 for bits.
+    held : int
+        Bytes of an element in memory.
+
+    Returns
+    -------
+    tuple of tuple of int
+        The same chunks, or neighbours of them merged: where a chunk would end inside of a byte,
+        and where its pieces in the file would be tiny, as far as memory allows.
+    """
+    merged = [_aligned(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
+    for axis in reversed(range(len(merged))):
+        whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
+        wanted = -(-SHORTEST_RUN // max(1, int(item * whole)))
+        others = prod(max(each, default=1) for i, each in enumerate(merged) if i != axis)
+        most = MOST_MERGED // max(1, held * others)
+        merged[axis] = _at_least(merged[axis], min(wanted, most), most)
+        if len(merged[axis]) > 1:
+            break
+    return tuple(merged)
+
+
+def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
+    """Without the bounds that are no multiples of the unit."""
+    if unit == WHOLE:
+        return (sum(lengths),)
+    stops = list(accumulate(lengths))
+    return _between([stop for stop in stops[:-1] if stop % unit == 0], stops)
+
+
+def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ...]:
+    """Neighbours merged until each has as many elements as wanted, but perhaps the last."""
+    stops = list(accumulate(lengths))
+    kept, last = [], 0
+    for stop, following in pairwise(stops):
+        if stop - last >= wanted or following - last > most:
+            kept.append(stop)
+            last = stop
+    return _between(kept, stops)
+
+
+def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
+    """Chunks of one shape, but the last ones.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Lengths of the axes.
+    block : tuple of int
+        Lengths of a chunk, which may be larger.
+
+    Returns
+    -------
+    tuple of tuple of int
+    """
+    return tuple(
+        (step,) * (length // step) + ((length % step,) if length % step else ())
+        for length, step in zip(shape, map(min, block, shape), strict=True)
+    )
+
+
+def tile(shape: tuple[int, ...], fast: int, most: int) -> tuple[int, ...]:
+    """A block that is long along the axis that is fastest to read, and along the one to write.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Lengths of the axes, of which the last is fastest where the block is written.
+    fast : int
+        The axis that is fastest where it is read; another one.
+    most : int
+        Most elements.
+
+    Returns
+    -------
+    tuple of int
+        Multiples of 64 where an axis is cut.
+    """
+    last = len(shape) - 1
+    side = max(1, isqrt(most))
+    block = [1] * len(shape)
+    block[last] = _rounded(shape[last], max(side, most // max(1, shape[fast])))
+    block[fast] = _rounded(shape[fast], most // block[last])
+    for axis in reversed(range(last)):
+        if axis != fast:
+            block[axis] = min(max(1, shape[axis]), max(1, most // prod(block)))
+    return tuple(block)
+
+
+def _rounded(length: int, most: int) -> int:
+    if most >= length:
+        return max(1, length)
+    return max(1, most - most % 64 if most >= 64 else most)
+
+
+def _between(kept: list[int], stops: list[int]) -> tuple[int, ...]:
+    return tuple(stop - start for start, stop in pairwise([0, *kept, *stops[-1:]]))
+
+
+class Writable(Protocol):
+    """A file that takes bytes in any order, from any thread or process."""
+
+    @property
+    def target(self) -> str:
+        """What a user calls it."""
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells it from what was begun for the same target at another time."""
+
+    def write(self, batches: Iterator[Encoded]) -> None:
+        """Put bytes into their places."""
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """A variable, cut into blocks that can be written one by one.
+
+    Parameters
+    ----------
+    layout : Layout
+        Where the whole variable goes, or the whole that it is a part of; not transposed.
+    conversion : Conversion
+        What becomes of its dtype.
+    chunks : tuple of tuple of int
+        Lengths of the blocks along each axis.
+    origin : tuple of int
+        Index of the first value in the layout.
+    """
+
+    layout: Layout
+    conversion: Conversion
+    chunks: Chunks
+    origin: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return prod(map(len, self.chunks))
+
+    @cached_property
+    def _stops(self) -> list[list[int]]:
+        return [list(accumulate(lengths)) for lengths in self.chunks]
+
+    def index(self, number: int) -> tuple[int, ...]:
+        """Number of a block along each axis, from its number in C order."""
+        return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
+
+    def part(self, number: int) -> tuple[slice, ...]:
+        """Which elements of the variable a block is."""
+        return tuple(
+            slice(stops[i] - lengths[i], stops[i], 1)
+            for i, stops, lengths in zip(self.index(number), self._stops, self.chunks, strict=True)
+        )
+
+    def selection(self, number: int) -> Selection:
+        """Which elements of the layout a block is."""
+        part = zip(self.part(number), self.origin, strict=True)
+        entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
+        return Selection(self.layout.shape, entries)
+
+    def bounds(self, number: int) -> tuple[int, int] | None:
+        """First byte of the file that a block fills, and the one after its last; None if none."""
+        selection = self.selection(number)
+        parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
+        extents = [self.layout.extents(part) for part in parts]
+        ends = [each.bounds for each in extents if len(each)]
+        return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
+
+    def write(self, number: int, values: Any, file: Writable) -> None:
+        """Put the values of a block into a file.
+
+        Parameters
+        ----------
+        number : int
+            The block.
+        values : ndarray, or what numpy can make one of
+            Its values.
+        file : Writable
+            The file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            They are not what dask has said of them, or what the file cannot hold.
+        """
+        selection = self.selection(number)
+        converted = self.conversion.apply(self.plain(values, selection.shape))
+        file.write(self.layout.encode(selection, converted))
+
+    def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
+        name = self.conversion.name
+        if np.ma.isMaskedArray(values):
+            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+        array = np.asarray(values)
+        if array.shape != shape:
+            raise ValueError(
+                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
+                "give map_blocks and its kin the chunks= that they make"
+            )
+        return array
+
+
+Cut = tuple[Variable, BlockGrid]
+"""A variable with its axes in the order of the file, and where its blocks go."""
+
+
+def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list[Cut]:
+    """Cut all variables that have elements; as `cut`."""
+    return [cut(each, kind) for each in placed if each.variable.size]
+
+
+def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
+    """Cut a variable into blocks: its own chunks where it has some, else those of the file.
+
+    Parameters
+    ----------
+    placed : Placed
+        The variable; it has elements.
+    kind : type of BlockGrid
+        What is done with each block.
+
+    Returns
+    -------
+    variable : Variable
+        The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
+    blocks : BlockGrid
+        Where they go.
+    """
+    across = _across(placed)
+    placed = across[0] if across else in_file_order(placed)
+    variable, layout = placed.variable, placed.layout
+    block = across[1] if across else layout.chunk_shape(TARGET)
+    chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
+    item = variable.dtype.itemsize
+    chunks = writable_chunks(chunks, layout.write_units, layout.bytes_per_element, item)
+    if variable.chunks is not None and chunks != variable.chunks:
+        variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
+    origin = placed.origin or (0,) * variable.ndim
+    return variable, kind(layout, placed.conversion, chunks, origin)
+
+
+def _across(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
+    """A variable whose own file has another axis fastest, without chunks, and tiles for it.
+
+    Its chunks are ranges of the one file and tiny pieces of the other. Tiles are neither.
+    """
+    lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
+    found = unread(lazy.variable) if lazy.variable.chunks is None else None
+    if found is None or not found.source.mapped:
+        return None
+    shape, stored = lazy.variable.shape, found.layout
+    inner = stored.inner if isinstance(stored, Transposed) else stored
+    if not isinstance(inner, Dense) or stored.shape != shape or len(shape) < 2:
+        return None
+    axis = stored.axes.index(len(shape) - 1) if isinstance(stored, Transposed) else len(shape) - 1
+    if axis == len(shape) - 1:
+        return None
+    return lazy, tile(shape, axis, max(1, TARGET // lazy.variable.dtype.itemsize))
+
+
+def in_file_order(placed: Placed) -> Placed:
+    """The same with the axes in the order of the file, slowest first."""
+    layout = placed.layout
+    if not isinstance(layout, Transposed):
+        return placed
+    order = [layout.axes.index(axis) for axis in range(len(layout.axes))]
+    dims = [placed.variable.dims[axis] for axis in order]
+    origin = placed.origin and tuple(placed.origin[axis] for axis in order)
+    return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)

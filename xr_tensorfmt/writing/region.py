@@ -1,0 +1,307 @@
+"""A local file that is written into where it stands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dask.delayed import Delayed
+from xarray import Variable
+
+from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets.explanation import sources
+from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.formats import parse
+from xr_tensorfmt.sources.local import LocalFile, detach
+from xr_tensorfmt.writing.checked_input import Subject
+from xr_tensorfmt.writing.conversion import dtype_name
+from xr_tensorfmt.writing.file_io import opened, write_batches
+from xr_tensorfmt.writing.file_plan import Placed, cut_all
+from xr_tensorfmt.writing.graph import writing
+
+
+class SharedFile(LocalFile):
+    """A file whose header stays as it is while others write values into it."""
+
+    def _check(self, status: os.stat_result) -> None:
+        if status.st_size != self.size:
+            super()._check(status)
+
+
+@dataclass(frozen=True)
+class ExistingFile:
+    """A file whose header stays as it is; what is written takes the place of what was there.
+
+    Parameters
+    ----------
+    target : str
+        The file.
+    identity : tuple of int
+        What tells it from another file that has taken its place.
+    """
+
+    target: str
+    identity: tuple[int, ...]
+
+    @classmethod
+    def at(cls, path: str) -> ExistingFile:
+        """Take note of the file at a path; what was loaded of it will not change with it."""
+        detach_file(path)
+        return cls(path, _identity(path))
+
+    def begin(self) -> ExistingFile:
+        """Let the processes of a cluster keep what they have loaded, before all else."""
+        detach_file(self.target)
+        distributed = sys.modules.get("distributed")
+        if distributed is not None:
+            with suppress(ValueError):  # there is no cluster
+                client = distributed.get_client()
+                if not client.asynchronous:
+                    client.run(detach_file, self.target)
+        return self
+
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+        """Put bytes into their places; as `Draft.write`."""
+        if _identity(self.target) != self.identity:
+            raise SourceChangedError(
+                self.target,
+                "the file",
+                "another one",
+                "the one whose header was read",
+                "it has been replaced since then; call the writer again",
+            )
+        detach_file(self.target)
+        write_batches(self.target, batches)
+
+    def sync(self) -> None:
+        """Wait until the disk has all of it."""
+        with opened(self.target) as descriptor:
+            os.fsync(descriptor)
+
+
+def detach_file(path: str) -> None:
+    """Give all values that this process has loaded from a file memory of their own.
+
+    Parameters
+    ----------
+    path : str
+        The file; where there is none, as on another machine, nothing was loaded from it.
+
+    Raises
+    ------
+    OSError
+        There is not enough memory, or the file was cut off meanwhile.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return
+    try:
+        detach(status)
+    except OSError as error:
+        reason = (
+            "values that were loaded from it would change with it, as they cannot be copied "
+            f"({error.strerror}); delete them, or write a whole new file"
+        )
+        raise OSError(error.errno, reason, path) from error
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_ino, status.st_size  # the device has another number on another machine
+
+
+Region = Mapping[Any, slice]
+
+
+def write_region(
+    subject: Subject, region: Region, form: str | None, *, compute: bool
+) -> Delayed | None:
+    """Write over a part of a file, in place.
+
+    Parameters
+    ----------
+    subject : Subject
+        What is written; its variables must be in the file.
+    region : mapping of str to slice
+        Which part, by dimension; whole dimensions may be left out.
+    form : str or None
+        Name of the file's format, where its first bytes do not tell.
+    compute : bool
+        Whether to do it now.
+
+    Returns
+    -------
+    Delayed or None
+        What writes when it is computed, or None if that is done.
+
+    Raises
+    ------
+    ValueError
+        The file has no such variable, dimension or place, or cannot be written to in part.
+    """
+    source = SharedFile.at(subject.path, mapped=False)
+    target = ExistingFile.at(source.path)
+    container = parse(source, OpenOptions(), form)
+    if container.derived:
+        raise ValueError(
+            f"{subject.path} has {' and '.join(container.derived)}, which region= would leave "
+            "wrong; write the whole of the file anew"
+        )
+    tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
+    _check_names(subject, tensors, region)
+    _check_coordinates(subject, source, tensors, region)
+    _check_apart(subject, source.path)
+    placed = [
+        _part(subject, name, variable, _settled(tensors[name], source), region)
+        for name, variable in subject.variables.items()
+    ]
+    tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
+    if not compute:
+        return tasks
+    tasks.compute()  # type: ignore[no-untyped-call]
+    return None
+
+
+def _check_names(subject: Subject, tensors: Mapping[str, Tensor], region: Region) -> None:
+    for name in subject.variables:
+        if name not in tensors:
+            raise ValueError(
+                f"{subject.path} has no variable {name!r} but {', '.join(map(repr, tensors))}; "
+                "write the whole file to add one"
+            )
+    dims = {dim for name in subject.variables for dim in tensors[name].dims}
+    for name in region:
+        if name not in dims:
+            raise ValueError(
+                f"region={region!r} names {name!r}, which is none of the dimensions "
+                f"{', '.join(map(repr, sorted(dims)))} of what is written"
+            )
+
+
+def _check_coordinates(
+    subject: Subject, source: Source, tensors: Mapping[str, Tensor], region: Region
+) -> None:
+    """Refuse labels that are not those of the file: they are not written."""
+    for name, coordinate in subject.coordinates.items():
+        advice = f"call drop_vars({name!r}) first"
+        if any(dim in region for dim in coordinate.dims):
+            raise ValueError(
+                f"the coordinate {name!r} would change with region={region!r}, and labels are not "
+                f"written in part; {advice}"
+            )
+        known = tensors.get(name)
+        if known is None or not _same(coordinate, source, known):
+            raise ValueError(
+                f"the coordinate {name!r} is not as in {subject.path}, and region= changes no "
+                f"labels; {advice}"
+            )
+
+
+def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
+    values = known.layout.read(source, Selection.everything(known.layout.shape))
+    same: bool = Variable(known.dims, values).equals(coordinate)  # type: ignore[no-untyped-call]
+    return same
+
+
+def _check_apart(subject: Subject, path: str) -> None:
+    """Refuse values that are still to be read from the file that they would change."""
+    for name, variable in subject.variables.items():
+        if any(_is_at(each, path) for each in {source.name for source in sources(variable)}):
+            raise ValueError(
+                f"{name!r} is still to be read from {subject.path}, which region= changes in "
+                "place; call load() first, or write the whole of another file"
+            )
+
+
+def _is_at(name: str, path: str) -> bool:
+    """Whether the name of a source is another path of a file."""
+    with suppress(OSError, ValueError):  # a URL, or a word for what has no path
+        return os.path.samefile(name, path)
+    return False
+
+
+def _settled(tensor: Tensor, source: Source) -> Tensor:
+    return replace(tensor, layout=tensor.layout.checked_places(source))
+
+
+def _part(
+    subject: Subject, name: str, variable: Variable, tensor: Tensor, region: Region
+) -> Placed:
+    """A variable with the whole layout that it is a part of, and where in it it begins."""
+    if set(variable.dims) != set(tensor.dims):
+        raise ValueError(
+            f"{name!r} has dims {variable.dims}, and {subject.path} has {tensor.dims} there; "
+            "rename or transpose it"
+        )
+    variable = variable.transpose(*tensor.dims)
+    sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
+    origin = tuple(_begin(*each, region) for each in sizes)
+    try:
+        element = tensor.layout.stored_element()
+    except TypeError as error:
+        raise ValueError(
+            f"{subject.path}: {name!r} cannot be written in part: {error}; write the whole file"
+        ) from None
+    _check_units(name, variable, tensor, origin)
+    _check_dtype(subject, name, element)
+    # The file says what is stored; whether that may round is the user's to say.
+    wanted = {name: {"dtype": element.name}}
+    conversion = replace(subject, encoding=wanted).conversion(
+        name, variable, {element.name: element}
+    )
+    conversion = replace(conversion, exact=name not in subject.encoding)
+    return Placed(variable, tensor.layout, conversion, origin)
+
+
+def _check_dtype(subject: Subject, name: str, element: Element) -> None:
+    requested = subject.encoding.get(name, {}).get("dtype")
+    if requested is not None and dtype_name(requested) != element.name:
+        raise ValueError(
+            f"encoding= wants {name!r} as {dtype_name(requested)}, and {subject.path} has it as "
+            f"{element.name}; region= cannot change that, but the whole file can be written anew"
+        )
+
+
+def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[int, ...]) -> None:
+    """Refuse a part that begins or ends within a byte."""
+    lengths = tensor.layout.shape
+    for axis, unit in enumerate(tensor.layout.write_units):
+        begin, end = origin[axis], origin[axis] + variable.shape[axis]
+        whole = end == lengths[axis]
+        if unit == WHOLE and (begin or not whole):
+            raise ValueError(
+                f"{name!r} is stored in rows whose parts share bytes; write all of the dimension "
+                f"{tensor.dims[axis]!r} at once"
+            )
+        if unit != WHOLE and (begin % unit or (end % unit and not whole)):
+            raise ValueError(
+                f"{name!r} has {unit} elements of {tensor.dims[axis]!r} in a byte; begin and end "
+                f"at a multiple of {unit}, not at {begin} and {end}"
+            )
+
+
+def _begin(dim: Hashable, length: int, whole: int, region: Region) -> int:
+    wanted = region.get(dim, slice(None))
+    try:
+        start, stop, step = wanted.indices(whole)
+    except (AttributeError, TypeError):
+        step = 0
+    if step != 1:
+        raise ValueError(f"region={region!r} has {wanted!r} for {dim!r}; give a slice of step 1")
+    if stop - start != length:
+        raise ValueError(
+            f"region={region!r} is {max(0, stop - start)} along {dim!r}, which has {whole} in the "
+            f"file, but what is written has {length}; give the slice that it belongs to"
+        )
+    return start
