@@ -24,8 +24,8 @@ from tests import magfiles as mf
 from tests.magfiles import Put, put
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.header import MOST_READ_AHEAD
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats import parse
 
 DATA = Path(__file__).parent / "data"

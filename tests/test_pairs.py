@@ -20,7 +20,7 @@ from tests.recording import RecordingSource
 from tests.test_tens import open_tens, quad
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats import parse
 from xr_tensorfmt.formats.tens import pairs as pairtable

@@ -17,7 +17,7 @@ from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
 from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa.labels import repeated_text
-from xr_tensorfmt.formats.vespa.read import VESPA
+from xr_tensorfmt.formats.vespa.spec import recognises as recognises_vespa
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -355,10 +355,10 @@ def test_mnist_equals_the_checkpoint_it_was_made_from(conformance: Path) -> None
 
 @given(vf.tensors())
 def test_every_tensor_with_usual_names_is_recognised_by_its_suffix(made) -> None:
-    assert VESPA.recognises(made[0][:64], len(made[0]))
+    assert recognises_vespa(made[0][:64], len(made[0]))
 
 
 @pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
 def test_scalars_are_recognised_by_their_suffix(head: str) -> None:
     content = bytes.fromhex(head) + bytes(8)
-    assert VESPA.recognises(content, len(content)) == (content[0] < 0x80)
+    assert recognises_vespa(content, len(content)) == (content[0] < 0x80)

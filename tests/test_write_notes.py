@@ -22,7 +22,6 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import annotated
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.json_values import (
     MOST_LEVELS,
     TAG,
@@ -31,6 +30,7 @@ from xr_tensorfmt.core.json_values import (
     from_json,
     to_json,
 )
+from xr_tensorfmt.core.options import OpenOptions
 
 arrays = stnp.arrays(
     st.one_of(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dask.delayed import Delayed
 
     from xr_tensorfmt.datasets.explanation import Explanation
-    from xr_tensorfmt.writing.to_file import FormatName
 
 Selection = Mapping[Any, Any] | None
 
@@ -78,7 +77,7 @@ class TensorFormatAccessor:
         return explain(self._data, selection, **indexers)
 
     def to_file(
-        self, path: Any, format: FormatName | None = None, **options: Any
+        self, path: Any, format: str | None = None, **options: Any
     ) -> Delayed | None:
         """Write to a tensor file; as `xr_tensorfmt.to_file`.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
     from xr_tensorfmt.core.container import Names
-    from xr_tensorfmt.core.format import Sparse, TextErrors
+    from xr_tensorfmt.core.options import Sparse, TextErrors
     from xr_tensorfmt.sources import InputOutput
 
 

@@ -23,7 +23,8 @@ from xr_tensorfmt.cli.options import reaching
 from xr_tensorfmt.cli.troubles import said_of
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.writing.checked_input import Part
-from xr_tensorfmt.writing.to_file import SUFFIXES, WRITERS, to_file
+from xr_tensorfmt import formats
+from xr_tensorfmt.writing.to_file import to_file
 
 _SWITCHES = {"true": True, "false": False}
 
@@ -163,11 +164,11 @@ class Conversion:
 def _kind_to_write(file: str) -> str:
     """What the end of a name asks for."""
     suffix = os.path.splitext(file.casefold())[1]
-    kind = foreign_kind(file) or SUFFIXES.get(suffix)
+    kind = foreign_kind(file) or _by_suffix().get(suffix)
     if kind is None:
         raise ValueError(
             f"{file}: the end of the name tells no format; give one by --to, one of "
-            f"{', '.join(KINDS)}, or end it in one of {', '.join((*SUFFIXES, *FOREIGN))}"
+            f"{', '.join(KINDS)}, or end it in one of {', '.join((*_by_suffix(), *FOREIGN))}"
         )
     return kind
 
@@ -200,30 +201,18 @@ def keywords(kind: str, options: Mapping[str, str]) -> Iterable[tuple[str, Any]]
     ValueError
         The writer has no such keyword, or it does not allow the value.
     """
-    writer = WRITERS[kind]
-    own = {
-        name
-        for name, each in inspect.signature(writer).parameters.items()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    hints = get_type_hints(writer)
+    format = formats.by_name(kind)
     for key, text in options.items():
-        if key not in own:
-            listed = ", ".join(sorted(own)) or "none"
-            raise ValueError(f"--option {key}: the keywords of to_{kind} are {listed}")
-        allowed = list(_literals(hints[key]))
-        matching = [each for each in allowed if str(each) == text]
-        if allowed and not matching:
-            listed = ", ".join(map(str, allowed))
-            raise ValueError(f"--option {key}={text}: to_{kind} knows {listed}")
-        number = int in get_args(hints[key]) and text.isdecimal()
-        yield key, matching[0] if matching else int(text) if number else _SWITCHES.get(text, text)
+        if key not in format.write_options:
+            listed = ", ".join(sorted(format.write_options)) or "none"
+            raise ValueError(f"--option {key}: the keywords of {format.title} are {listed}")
+        if format.write_options[key]:
+            yield key, _SWITCHES.get(text, text)
+        else:
+            yield key, int(text) if text.isdecimal() else text
 
 
-def _literals(hint: Any) -> Iterable[Any]:
-    """The values that a type lists."""
-    if get_origin(hint) is Literal:
-        yield from get_args(hint)
-        return
-    for each in get_args(hint):
-        yield from _literals(each)
+def _by_suffix() -> dict[str, str]:
+    """The formats that are written, by the suffixes of their files."""
+    writers = [each for each in formats.all_formats() if each.can_write]
+    return {suffix: each.name for each in writers for suffix in each.suffixes}

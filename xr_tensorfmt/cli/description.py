@@ -14,8 +14,10 @@ from xr_tensorfmt.cli.kinds import foreign_kind
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import Held
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.matrices import Mosaic, Ones, UnitVector
@@ -65,19 +67,19 @@ def describe(
         "facts": plain(dict(container.encoding.get("tensorfmt", {}))),
         "note": container.note is not None,
         "files": [each.name for each in container.siblings],
-        "warnings": list(container.warnings),
+        "warnings": list([each.sentence for each in container.findings]),
     }
 
 
 def _parsed(source: Any, head: bytes, format: str | None, *, verify: bool) -> Container:
     try:
-        return formats.parse(source, OpenOptions(verify=verify), format, head)
+        return _read(source, OpenOptions(verify=verify), format, head)
     except TensorFormatError:
         raise
     except ValueError:
         # More elements than anybody wants to fill in; their number is no matter here.
         options = OpenOptions(verify=verify, sparse="dense")
-        return formats.parse(source, options, format, head)
+        return _read(source, options, format, head)
 
 
 def _facts(container: Container) -> Mapping[str, Any]:
@@ -166,3 +168,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if isfinite(value) else str(value)
     return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _read(source: Source, options: OpenOptions, format: str | None, head: bytes) -> Container:
+    reader = HeaderReader(source, head)
+    return formats.read(reader, formats.choose(reader, format), options)

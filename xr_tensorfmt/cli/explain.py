@@ -51,10 +51,7 @@ def explain(
     """
     indexers = {dim: _indexer(text) for dim, text in selection.items()}
     with one_line(file):
-        from xr_tensorfmt.cli.opening import (
-            open_tensors,
-            reduced,
-        )
+        from xr_tensorfmt.cli.opening import open_tensors, reduced  # noqa: PLC0415
 
         ds = open_tensors(file, storage_options=reaching(file, storage_options), **options)
         ds = reduced(ds, file, variable=variable, dims=dims)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 
@@ -51,8 +52,8 @@ class Container:
         Facts of the container as a whole: version, checksum, time.
     siblings : tuple of Source
         Other files that values are read from.
-    warnings : tuple of str
-        Rules of the format that the file breaks in a way that leaves no doubt about its values.
+    findings : tuple of Finding
+        What is wrong with the file and does not keep it from being read; opening warns of it.
     note : mapping, optional
         What our writers have noted of the Dataset, as it is in the file and not yet applied: the
         mapping, or JSON.
@@ -61,6 +62,8 @@ class Container:
     derived : tuple of str
         What the file keeps that depends on its values, and that a change of some of them in place
         would leave wrong.
+    format : str
+        Name of the format; the registry sets it.
     """
 
     tensors: tuple[Tensor, ...]
@@ -68,10 +71,11 @@ class Container:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Source, ...] = ()
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     note: Any = None
     decoded: bool = False
     derived: tuple[str, ...] = ()
+    format: str = ""
 
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None

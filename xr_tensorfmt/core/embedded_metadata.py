@@ -12,8 +12,9 @@ from json import dumps, loads
 from typing import Any
 
 from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import Held
 from xr_tensorfmt.errors import shortened
 
@@ -64,11 +65,12 @@ def annotated(path: str, container: Container, options: OpenOptions) -> Containe
     try:
         noted = _applied(container, _decoded(container.note), options)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        warning = (
-            f"{path}: what xr_tensorfmt has noted of names, dims, attributes and coordinates does "
+        message = (
+            "what xr_tensorfmt has noted of names, dims, attributes and coordinates does "
             f"not fit the file and is not used ({shortened(f'{type(error).__name__}: {error}')})"
         )
-        return replace(container, note=None, warnings=(*container.warnings, warning))
+        finding = Finding(path, None, "the embedded metadata", message, "warning")
+        return replace(container, note=None, findings=(*container.findings, finding))
     return noted if options.dims is None else _renamed(noted, options.dims)
 
 

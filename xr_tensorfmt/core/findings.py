@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,8 +13,6 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shortened
 
 Severity = Literal["error", "warning"]
-
-_PLACE = re.compile(r"\bat byte (\d+)")
 
 
 @dataclass(frozen=True)
@@ -48,6 +45,12 @@ class Finding:
         field = f"{shortened(self.field)}: " if self.field else ""
         return f"{self.severity}{place}: {field}{self.message}"
 
+    @property
+    def sentence(self) -> str:
+        """What a warning says: the path, the field, its place and the message."""
+        place = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.path}: {shortened(self.field)}{place}: {self.message}"
+
 
 def finding_of(error: TensorFormatError, within: str = "") -> Finding:
     """What a reader refuses, as a finding.
@@ -66,25 +69,6 @@ def finding_of(error: TensorFormatError, within: str = "") -> Finding:
     field = f"{error.field} of {within}" if within else error.field
     message = f"{shortened(error.found)}, expected {shortened(error.expected)}; {error.hint}"
     return Finding(error.path, error.offset, field, message)
-
-
-def finding_of_warning(path: str, warning: str) -> Finding:
-    """What a reader warns of, as a finding.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    warning : str
-        The text, which may begin with the path and say the place.
-
-    Returns
-    -------
-    Finding
-    """
-    text = warning.removeprefix(f"{path}: ").removesuffix(".")
-    found = _PLACE.search(text)
-    return Finding(path, int(found[1]) if found else None, "", text, "warning")
 
 
 _PIECE = 4 << 20

@@ -187,6 +187,11 @@ class Layout(ABC):
         return self
 
     @property
+    def is_checked_by_format(self) -> bool:
+        """Whether the check of the format looks at all values, so that no other pass need."""
+        return False
+
+    @property
     def is_compared_after_writing(self) -> bool:
         """Whether `compare` must see all values again once they are written."""
         return False

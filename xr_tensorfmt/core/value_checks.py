@@ -17,8 +17,6 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shortened
-from xr_tensorfmt.formats.tens.pairs import Pairs
-from xr_tensorfmt.formats.vespa.labels import Labels
 
 CHUNK_BYTES = 16 << 20
 """Most bytes of values that are looked at together."""
@@ -44,7 +42,7 @@ def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]
     """
     for tensor in tensors:
         layout = tensor.layout.stored
-        if layout is None or isinstance(layout, Labels | Pairs):
+        if layout is None or layout.is_checked_by_format:
             continue
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
             found = _check_truth(source, tensor.name, layout)

@@ -15,6 +15,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.lazy_array import DistinctVariable, held, lazy_array
@@ -142,9 +143,10 @@ def _recognised_at(path: str | os.PathLike[str]) -> bool:
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
     source, head = find_source(file, request.io, request.storage_options, request.fs)
-    container = formats.parse(source, request.options, request.format, head)
-    for message in container.warnings:
-        warnings.warn(message, TensorFormatWarning, stacklevel=frames_to_the_user())
+    reader = HeaderReader(source, head)
+    container = formats.read(reader, formats.choose(reader, request.format), request.options)
+    for each in container.findings:
+        warnings.warn(each.sentence, TensorFormatWarning, stacklevel=frames_to_the_user())
     return source, container
 
 

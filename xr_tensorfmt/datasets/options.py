@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.container import Names
-from xr_tensorfmt.core.format import OpenOptions, Sparse, TextErrors
+from xr_tensorfmt.core.options import OpenOptions, Sparse, TextErrors
 from xr_tensorfmt.datasets.groups import prefix
 from xr_tensorfmt.sources import InputOutput
 

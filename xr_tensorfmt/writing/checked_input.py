@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.elements import Element, StoredDtype
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.header import WIDEST, is_addressable
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertible, is_numeric
 

@@ -12,16 +12,17 @@ from typing import Any
 from dask.delayed import Delayed
 from xarray import Variable
 
+from xr_tensorfmt import formats
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError
-from xr_tensorfmt.formats import parse
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.writing.checked_input import Subject
 from xr_tensorfmt.writing.conversion import dtype_name
@@ -152,7 +153,8 @@ def write_region(
     """
     source = SharedFile.at(subject.path, mapped=False)
     target = ExistingFile.at(source.path)
-    container = parse(source, OpenOptions(), form)
+    reader = HeaderReader(source)
+    container = formats.read(reader, formats.choose(reader, form), OpenOptions())
     if container.derived:
         raise ValueError(
             f"{subject.path} has {' and '.join(container.derived)}, which region= would leave "

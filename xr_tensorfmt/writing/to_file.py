@@ -1,25 +1,20 @@
-"""Where a user wants a file: on this machine, or in a store."""
+"""Writing a Dataset to a file of any format: `to_file`, and what the functions of formats share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict, get_args
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, get_args
 
 from dask.delayed import Delayed
 from fsspec.core import OpenFile
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.formats.mag.write import to_mag
-from xr_tensorfmt.formats.pycauset.write import to_pycauset
-from xr_tensorfmt.formats.tens.write import to_tens
-from xr_tensorfmt.formats.vespa.write import to_vespa
+from xr_tensorfmt.contract import Format
+from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.remote import Place, locate
-from xr_tensorfmt.sources.store_errors import redacted
-from xr_tensorfmt.writing.checked_input import Encoding, Part, Subject, subject_of
-from xr_tensorfmt.writing.file_plan import Blueprint, Survey
+from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.saving import save
 from xr_tensorfmt.writing.upload import send
@@ -82,115 +77,78 @@ def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
 
 Mode = Literal["w", "x"]
 
-Plan = Callable[[Subject], Blueprint | Survey]
-"""How a format arranges a Dataset in a file."""
+
+def write(
+    data: Dataset | DataArray,
+    path: Any,
+    format: Format,
+    options: Mapping[str, Any],
+    *,
+    mode: Mode,
+    compute: bool,
+    region: Mapping[Any, slice] | None,
+    encoding: Encoding | None,
+    drop: Collection[Part],
+    storage_options: Mapping[str, Any] | None,
+    fs: Any,
+) -> Delayed | None:
+    """Write a file in a format; options that are None count as not given."""
+    given = {
+        name: _allowed(format, name, value) for name, value in options.items() if value is not None
+    }
+    _check_keywords(given, mode, region)
+    target = destination(path, storage_options, fs)
+    name = target if isinstance(target, str) else target.url
+    checked = check_input(data, name, format.title, encoding, drop)
+    replace = mode == "w"
+    if isinstance(target, str):
+        if region is not None:
+            return write_region(checked, region, format.name, compute=compute)
+        return save(format.plan(checked, **given), target, replace=replace, compute=compute)
+    if region is not None:
+        raise ValueError(
+            f"{name}: a store has no way to change a part of an object; write the whole "
+            "of it, without region="
+        )
+    return send(format.plan(checked, **given), target, replace=replace, compute=compute)
 
 
-class SaveOptions(TypedDict, total=False):
-    """Keywords of every writer; `to_file` says what they mean."""
-
-    mode: Mode
-    compute: bool
-    region: Mapping[str, slice] | None
-    encoding: Encoding | None
-    drop: Collection[Part]
-    storage_options: Mapping[str, Any] | None
-    fs: Any
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """The same keywords, looked over."""
-
-    mode: Mode = "w"
-    compute: bool = True
-    region: Mapping[str, slice] | None = None
-    encoding: Encoding | None = None
-    drop: Collection[Part] = ()
-    storage_options: Mapping[str, Any] | None = None
-    fs: Any = None
-
-    def __post_init__(self) -> None:
-        """Refuse words that mean nothing."""
-        if not isinstance(self.region, Mapping | None):
-            raise TypeError(f"region={self.region!r} is not as {{'x': slice(0, 10)}}")
-        if self.mode not in get_args(Mode):
-            raise ValueError(
-                f"mode={self.mode!r} is neither 'w' (replace) nor 'x' (only if there is none)"
-            )
-        if self.mode == "x" and self.region is not None:
-            raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
-
-    @classmethod
-    def of(cls, writer: str, options: SaveOptions) -> Job:
-        """Look over what a writer was given; TypeError if it takes no such keyword."""
-        known = [each.name for each in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise TypeError(
-                    f"{writer}() takes no keyword {name!r}; beside those of its own it takes "
-                    f"{', '.join(known)}"
-                )
-        return cls(**options)
-
-    def run(self, data: Dataset | DataArray, path: Any, format: str, plan: Plan) -> Delayed | None:
-        """Write.
-
-        Parameters
-        ----------
-        data : Dataset or DataArray
-            What the user has.
-        path : str, PathLike or OpenFile
-            Where to.
-        format : str
-            The format's name.
-        plan : callable
-            How the format arranges it.
-
-        Returns
-        -------
-        Delayed or None
-            What writes the file when it is computed, or None if that is done.
-        """
-        target = destination(path, self.storage_options, self.fs)
-        name = target if isinstance(target, str) else target.url
-        subject = subject_of(data, name, format, self.encoding, self.drop)
-        replace = self.mode == "w"
-        if isinstance(target, str):
-            if self.region is not None:
-                return write_region(subject, self.region, format.lower(), compute=self.compute)
-            return save(plan(subject), target, replace=replace, compute=self.compute)
-        if self.region is not None:
-            raise ValueError(
-                f"{name}: a store has no way to change a part of an object; write the whole "
-                "of it, without region="
-            )
-        return send(plan(subject), target, replace=replace, compute=self.compute)
+def _allowed(format: Format, name: str, value: Any) -> Any:
+    """The value of a keyword of a format; its text stands for one that is allowed."""
+    if name not in format.write_options:
+        known = ", ".join(sorted(format.write_options)) or "none of its own"
+        raise TypeError(
+            f"{format.title} has no keyword {name!r}; beside those of to_file it takes {known}"
+        )
+    allowed = format.write_options[name]
+    for each in allowed:
+        if str(value) == str(each):
+            return each
+    if allowed:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+    return value
 
 
-FormatName = Literal["tens", "vespa", "pycauset", "mag"]
-
-WRITERS: dict[str, Callable[..., Delayed | None]] = {
-    "tens": to_tens,
-    "vespa": to_vespa,
-    "pycauset": to_pycauset,
-    "mag": to_mag,
-}
-
-SUFFIXES = {
-    ".tens": "tens",
-    ".bin": "tens",
-    ".tbf": "vespa",
-    ".pycauset": "pycauset",
-    ".mag": "mag",
-}
-"""What the names of files end in, and the format that is meant."""
+def _check_keywords(
+    given: Mapping[str, Any], mode: str, region: Mapping[Any, slice] | None
+) -> None:
+    if not isinstance(region, Mapping | None):
+        raise TypeError(f"region={region!r} is not as {{'x': slice(0, 10)}}")
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode={mode!r} is neither 'w' (replace) nor 'x' (only if there is none)")
+    if mode == "x" and region is not None:
+        raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
+    if given and region is not None:
+        raise ValueError(
+            f"{', '.join(f'{name}=' for name in given)} is for new files, and region= writes into "
+            "one that is there already; leave one of them out"
+        )
 
 
 def to_file(
     data: Dataset | DataArray,
     path: Any,
-    format: FormatName | None = None,
+    format: str | None = None,
     *,
     mode: Mode = "w",
     compute: bool = True,
@@ -199,7 +157,7 @@ def to_file(
     drop: Collection[Part] = (),
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
-    **options: Any,
+    **format_options: Any,
 ) -> Delayed | None:
     """Write a Dataset or DataArray to a tensor file, chunk by chunk and in parallel.
 
@@ -213,9 +171,8 @@ def to_file(
         have been opened from the very file that is written.
     path : str, PathLike or OpenFile
         The file, or a URL of any store that fsspec knows.
-    format : {"tens", "vespa", "pycauset", "mag"}, optional
-        By default the end of the name decides: ``.tens`` or ``.bin``, ``.tbf``, ``.pycauset``,
-        ``.mag``.
+    format : str, optional
+        Name of the format; by default the suffix of `path` decides.
     mode : {"w", "x"}
         Replace what is there (the default), or refuse to.
     compute : bool
@@ -232,8 +189,8 @@ def to_file(
         How to reach a URL, in the words of its file system.
     fs : AbstractFileSystem, optional
         The file system of fsspec that `path` is in.
-    **options
-        Keywords of the format's own function.
+    **format_options
+        Keywords of the format, which its own function describes.
 
     Returns
     -------
@@ -245,32 +202,25 @@ def to_file(
     ValueError
         The format cannot hold something; the message says what, and what would work.
     OSError
-        The system refuses: no space, no permission, no such folder.
+        The system refuses: no space, no permission, no such directory.
 
     See Also
     --------
     to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
     """
-    name = format if format is not None else _by_suffix(name_of(path))
-    if name not in WRITERS:
-        raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, WRITERS))}")
-    common: SaveOptions = {
-        "mode": mode,
-        "compute": compute,
-        "region": region,
-        "encoding": encoding,
-        "drop": drop,
-        "storage_options": storage_options,
-        "fs": fs,
-    }
-    return WRITERS[name](data, path, **common, **options)
-
-
-def _by_suffix(path: str) -> str:
-    suffix = os.path.splitext(path.casefold())[1]
-    if suffix not in SUFFIXES:
-        raise ValueError(
-            f"{redacted(path)}: the end of the name tells no format; pass format=, one of "
-            f"{', '.join(map(repr, WRITERS))}, or end it in one of {', '.join(SUFFIXES)}"
-        )
-    return SUFFIXES[suffix]
+    chosen = by_name(format) if format is not None else by_suffix(name_of(path))
+    if not chosen.can_write:
+        raise ValueError(f"{chosen.title} files can only be read; choose another format")
+    return write(
+        data,
+        path,
+        chosen,
+        format_options,
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )

@@ -1,3 +1,50 @@
-"""."""
+"""MAG, the containers of magnetron: archives, snapshots and streams."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+MAGIC = b"MAG!"
+STREAM_MAGIC = b"MAG&"
+
+
+class MagFormat(Format):
+    """MAG: many tensors under keys, and metadata."""
+
+    name = "mag"
+    title = "MAG"
+    suffixes = (".mag",)
+    magics = (MAGIC, STREAM_MAGIC)
+    write_options = MappingProxyType({"version": (300, 1)})
+
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the version and the size."""
+        from xr_tensorfmt.formats.mag.read import recognises  # noqa: PLC0415
+
+        return head.startswith(self.magics) and recognises(head, size)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.mag.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; the keywords are those of `to_mag`."""
+        from xr_tensorfmt.formats.mag.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check padding and bytes at the end."""
+        from xr_tensorfmt.formats.mag.check import check  # noqa: PLC0415
+
+        return check(reader, container)

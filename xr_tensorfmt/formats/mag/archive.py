@@ -8,8 +8,8 @@ from functools import partial
 from math import prod
 from struct import Struct, unpack
 
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.spec import (
     ELEVEN,
@@ -263,7 +263,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     records, candidates = _read_records(cursor, tensor_count, version)
 
     stop = cursor.offset
-    warnings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, stop)
+    findings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, stop)
     data_start = round_up(stop, ALIGNMENT)
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
     base = data_start if records and records[0].offset == 0 else 0
@@ -272,7 +272,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
         tensors = tuple(place(reader.source.name, each, numbering, base) for each in records)
         fits = follow_each_other(tensors, data_start, ALIGNMENT) is not None
         facts = {"checksum": checksum}
-        return Contents("archive", version, tensors, stop, metadata, facts, warnings), fits
+        return Contents("archive", version, tensors, stop, metadata, facts, findings), fits
 
     contents, _ = first_that_fits([partial(reading, each) for each in candidates])
     return contents

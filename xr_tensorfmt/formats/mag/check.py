@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.archive import ALIGNMENT
 from xr_tensorfmt.formats.mag.document import HEADER as DOCUMENT_HEADER
 from xr_tensorfmt.formats.mag.document import VERSION as DOCUMENT_VERSION
@@ -17,18 +18,9 @@ _FILLERS = (0xFF, 0)
 """magnetron fills an archive with ones; the published text says nothing of it."""
 
 
-def check_mag(reader: HeaderReader) -> Iterator[Finding]:
-    """Check a file whose header can be read.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Yields
-    ------
-    Finding
-    """
+def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    """Check a file whose header can be read."""
+    del container  # the header says more than what is made of it
     contents = read_contents(reader, OpenOptions(verify=False))
     source = reader.source
     fillers: tuple[int, ...] = (0,)

@@ -10,6 +10,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, TypeGuard
 
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_rank, check_size
 from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.mag.spec import THIRTEEN, Contents, Stored, check_alignment, element
@@ -48,16 +49,16 @@ class Document:
         if any(id(each) in structure for each in self.repeated):
             raise self.error("a JSON object", "a key twice", "each key once")
 
-    def warnings(self) -> tuple[str, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What to say of keys that occur twice in the users' own metadata."""
         if not self.repeated:
             return ()
         keys = shortened(", ".join(map(repr, self.repeated[0])))
         message = (
-            f"{self.path}: the metadata hold an object with a key twice, of which the last value "
-            f"is taken; its keys are {keys}."
+            "they hold an object with a key twice, of which the last value is taken; its keys are "
+            f"{keys}"
         )
-        return (message,)
+        return (Finding(self.path, self.offset, "the metadata", message, "warning"),)
 
 
 def read_document(reader: HeaderReader, start: int, stop: int) -> Document:
@@ -179,9 +180,9 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
     metadata = _member(document, "usr_metadata", Mapping)
     facts = {name: document.content[name] for name in _FACTS if name in document.content}
     facts["byteorder"] = "big" if big_endian else "little"
-    warnings = (*document.warnings(), *_renamed(document.path, mapped))
+    findings = (*document.findings(), *_renamed(document, mapped))
     check_alignment(document.path, tensors, data.start, data.stop, ALIGNMENT)
-    return Contents("snapshot", VERSION, tensors, data.start, metadata, facts, warnings)
+    return Contents("snapshot", VERSION, tensors, data.start, metadata, facts, findings)
 
 
 def _read_header(reader: HeaderReader) -> tuple[int, Section, Section]:
@@ -256,15 +257,16 @@ def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= _MOST_COUNT
 
 
-def _renamed(path: str, mapped: Mapping[str, Any]) -> tuple[str, ...]:
+def _renamed(document: Document, mapped: Mapping[str, Any]) -> tuple[Finding, ...]:
     """What to say where the name of a dtype is not that of its number, which magnetron goes by."""
     for key, entry in mapped.items():
         name = THIRTEEN[entry["dtype_id"]]
         found = entry.get("dtype")
         if found != NAMES.get(name, name):
             message = (
-                f"{path}: the dtype of {shortened(repr(key))} is {shortened(repr(found))} by name, "
-                f"but {name} by its number {entry['dtype_id']}, and is read so, as magnetron does."
+                f"it is {shortened(repr(found))} by name, but {name} by its number "
+                f"{entry['dtype_id']}, and is read so, as magnetron does"
             )
-            return (message,)
+            field = f"the dtype of {shortened(repr(key))}"
+            return (Finding(document.path, document.offset, field, message, "warning"),)
     return ()

@@ -7,9 +7,10 @@ from dataclasses import replace
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
-from xr_tensorfmt.core.format import Format, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
 from xr_tensorfmt.formats.mag.archive import read_archive
 from xr_tensorfmt.formats.mag.document import VERSION as DOCUMENT_VERSION
 from xr_tensorfmt.formats.mag.document import read_document_snapshot
@@ -22,16 +23,13 @@ from xr_tensorfmt.formats.mag.spec import (
     dims_of,
     requested_names,
 )
-from xr_tensorfmt.formats.mag.stream import MAGIC as STREAM_MAGIC
 from xr_tensorfmt.formats.mag.stream import read_stream
-
-MAGIC = b"MAG!"
 
 _VERSIONS = (1, 100, 200, DOCUMENT_VERSION)
 _POOL_AT = 32
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file.
 
     Parameters
@@ -74,7 +72,7 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
         tensors,
         attrs={key: value for key, value in contents.metadata.items() if key != NOTE_KEY},
         encoding={"tensorfmt": facts},
-        warnings=contents.warnings,
+        findings=contents.findings,
         note=contents.metadata.get(NOTE_KEY),
     )
 
@@ -165,6 +163,3 @@ def _snapshot_else_archive(reader: HeaderReader, options: OpenOptions) -> Conten
             return read_archive(reader, replace(options, verify=True))
         except TensorFormatError:
             raise error from None
-
-
-MAG = Format("mag", (MAGIC, STREAM_MAGIC), recognises, parse)

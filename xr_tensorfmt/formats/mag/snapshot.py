@@ -14,8 +14,9 @@ from itertools import pairwise
 from math import prod
 from struct import Struct, unpack
 
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.spec import (
     THIRTEEN,
@@ -121,7 +122,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     descriptors = [_read_descriptor(cursor, number) for number in range(tensor_count)]
-    warnings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, cursor.offset)
+    findings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, cursor.offset)
     cursor.expect(DATA)
     descriptors.sort(key=lambda each: each.key)
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
@@ -131,8 +132,8 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     def reading(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
         start = round_up(cursor.offset, alignment)
         tensors = tuple(_stored(cursor, each, keys, numbering, start) for each in descriptors)
-        doubts = () if (numbering, alignment) == released else (_doubt(reader.source.name),)
-        contents = Contents("snapshot", version, tensors, start, {}, facts, warnings + doubts)
+        doubts = () if (numbering, alignment) == released else (_doubt(reader.source.name, start),)
+        contents = Contents("snapshot", version, tensors, start, {}, facts, findings + doubts)
         ends = follow_each_other(tensors, start, alignment) == reader.source.size
         return contents, ends and _zeros(reader, cursor.offset, start)
 
@@ -154,11 +155,12 @@ def _zeros(reader: HeaderReader, start: int, stop: int) -> bool:
     return not any(padding)
 
 
-def _doubt(path: str) -> str:
-    return (
-        f"{path}: the data lie as for the commits of some days between two releases of magnetron, "
-        "and are read so; compare some values."
+def _doubt(path: str, offset: int) -> Finding:
+    message = (
+        "they lie as for the commits of some days between two releases of magnetron, and are read "
+        "so; compare some values"
     )
+    return Finding(path, offset, "the data", message, "warning")
 
 
 def _read_pool(cursor: Cursor) -> list[str]:

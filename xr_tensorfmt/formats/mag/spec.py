@@ -17,8 +17,9 @@ from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.container import Names, named_dims
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 
 # Names of dtypes; the position of each is its number.
@@ -119,7 +120,7 @@ class Contents:
         What users stored beside the tensors.
     facts : mapping
         What else the header says.
-    warnings : tuple of str
+    findings : tuple of Finding
         What is doubtful, but readable.
     """
 
@@ -129,7 +130,7 @@ class Contents:
     data_start: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def decode_key(path: str, raw: bytes, offset: int) -> str:
@@ -463,7 +464,7 @@ def first_that_fits(
 
 def check_checksum(
     reader: HeaderReader, options: OpenOptions, stored: int, at: int, start: int, stop: int
-) -> tuple[str, ...]:
+) -> tuple[Finding, ...]:
     """Compare the stored checksum with that of the header's bytes.
 
     Parameters
@@ -481,8 +482,8 @@ def check_checksum(
 
     Returns
     -------
-    tuple of str
-        A warning, where the checksum is wrong and that was allowed.
+    tuple of Finding
+        One, where the checksum is wrong and that was allowed.
 
     Raises
     ------
@@ -502,4 +503,4 @@ def check_checksum(
     )
     if options.verify:
         raise error
-    return (str(error),)
+    return (finding_of(error),)

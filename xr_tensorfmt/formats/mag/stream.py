@@ -15,8 +15,6 @@ from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.formats.mag.archive import HEADER
 from xr_tensorfmt.formats.mag.spec import FOUR, Contents, Stored, decode_key, element
 
-MAGIC = b"MAG&"
-
 MOST_KEY_BYTES = 1024
 """Limit of the container on the length of a key."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
 from math import prod
 from struct import pack
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from dask.delayed import Delayed
@@ -19,6 +20,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
 from xr_tensorfmt.core.embedded_metadata import VERSION as NOTE_VERSION
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
+from xr_tensorfmt.formats.mag import MAGIC, MagFormat
 from xr_tensorfmt.formats.mag.archive import (
     ALIGNMENT,
     FLOAT64,
@@ -32,14 +34,14 @@ from xr_tensorfmt.formats.mag.archive import (
 from xr_tensorfmt.formats.mag.document import ALIGNMENT as DOCUMENT_ALIGNMENT
 from xr_tensorfmt.formats.mag.document import HEADER as DOCUMENT_HEADER
 from xr_tensorfmt.formats.mag.document import MOST_DOCUMENT_BYTES, NAMES
-from xr_tensorfmt.formats.mag.read import MAGIC
 from xr_tensorfmt.formats.mag.spec import FOUR, THIRTEEN, default_dims, element, round_up
 from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import Encoding, Part
 from xr_tensorfmt.writing.checked_input import Subject
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import attributes, described, encoded, labels
 from xr_tensorfmt.writing.file_plan import Blueprint, Placed
-from xr_tensorfmt.writing.to_file import Job, Plan, SaveOptions
+from xr_tensorfmt.writing.to_file import Mode, write
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ def _entry(subject: Subject, key: str, variable: Variable, keys: set[str]) -> Re
     if not 1 <= variable.ndim <= MOST_ARCHIVE_DIMENSIONS or not variable.size:
         raise ValueError(
             f"{subject.path}: {key!r} has shape {variable.shape}, and an archive holds 1 to "
-            f"{MOST_ARCHIVE_DIMENSIONS} dimensions and no empty tensors; reshape it, or write version=300"
+            f"{MOST_ARCHIVE_DIMENSIONS} dimensions and no empty tensors; reshape it, "
+            "or write version=300"
         )
     default = default_dims(key, variable.ndim, keys)
     if variable.dims != default:
@@ -334,15 +337,26 @@ def _has_dtypes(value: Any) -> bool:
     return dumps(without_dtypes(value)) != dumps(value)
 
 
-_PLANS: dict[int, Plan] = {300: plan_snapshot, 1: plan_archive}
+_PLANS: dict[int, Callable[[Subject], Blueprint]] = {300: plan_snapshot, 1: plan_archive}
+
+
+def plan(checked: Subject, version: int = 300) -> Blueprint:
+    """Plan a MAG file of a version."""
+    return _PLANS[version](checked)
 
 
 def to_mag(
     data: Dataset | DataArray,
     path: Any,
     *,
-    version: Literal[300, 1] = 300,
-    **options: Unpack[SaveOptions],
+    version: Literal[300, 1] | None = None,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
 ) -> Delayed | None:
     """Write a MAG file: every variable a tensor under its name.
 
@@ -355,8 +369,8 @@ def to_mag(
     version : {300, 1}
         A snapshot that magnetron 0.2 loads, or an archive as magnetron 0.1.2 wrote it, which has
         no place for dims, coordinates and attributes of variables.
-    **options
-        As for `to_file`: mode, compute, region, encoding, drop, storage_options, fs.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
 
     Returns
     -------
@@ -370,6 +384,16 @@ def to_mag(
     OSError
         The system refuses; what was there before is unchanged.
     """
-    if version not in _PLANS:
-        raise ValueError(f"version={version!r} is not one of {', '.join(map(str, _PLANS))}")
-    return Job.of("to_mag", options).run(data, path, "MAG", _PLANS[version])
+    return write(
+        data,
+        path,
+        MagFormat(),
+        {"version": version},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )

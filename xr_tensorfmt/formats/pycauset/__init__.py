@@ -1,3 +1,50 @@
-"""."""
+"""PyCauset: matrices and vectors of causal sets, in every container since 0.2."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+MAGIC = b"PYCAUSET"
+ZIP_MAGIC = b"PK\x03\x04"
+
+
+class PycausetFormat(Format):
+    """PyCauset: one matrix or vector."""
+
+    name = "pycauset"
+    title = "PyCauset"
+    suffixes = (".pycauset",)
+    magics = (MAGIC, ZIP_MAGIC)
+    write_options = MappingProxyType({"version": ("r1", "v2"), "matrix_type": (), "seed": ()})
+
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the size, and at the first entry of a zip archive."""
+        from xr_tensorfmt.formats.pycauset.read import recognises  # noqa: PLC0415
+
+        return head.startswith(self.magics) and recognises(head, size)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.pycauset.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; the keywords are those of `to_pycauset`."""
+        from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check slots, metadata, padding, checksums and what the file claims of its values."""
+        from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
+
+        return check(reader, container)

@@ -37,6 +37,7 @@ from xr_tensorfmt.formats.pycauset.spec import (
     SLOTS,
     Matrix,
     check_slot,
+    slot_finding,
 )
 from xr_tensorfmt.formats.pycauset.triangle import Triangle
 
@@ -95,9 +96,6 @@ def _check_rows(source: Source, rows: Rows) -> Iterator[Finding]:
             return
 
 
-COVERED = ("slot A", "slot B")
-"""Words of those warnings of the reader that are found here as well, with their place."""
-
 _PREAMBLE_BYTES = 16
 _SLOT_BYTES = 128
 _POINTER_BYTES = 60
@@ -124,8 +122,7 @@ def check_container(reader: HeaderReader, payload: int, payload_stop: int) -> It
     for name, offset in SLOTS.items():
         slot, fault = check_slot(reader, name, offset)
         if fault is not None:
-            message = f"{fault}; the file was damaged or not written to its end: save it again"
-            yield Finding(source.name, offset, f"slot {name}", message)
+            yield slot_finding(reader, name, offset, fault)
             continue
         blocks[slot.metadata_offset] = slot.metadata_offset + slot.metadata_length
         try:
@@ -238,20 +235,9 @@ _ZEROS = (
 )
 
 
-def check_pycauset(source: Source, container: Container) -> Iterator[Finding]:
-    """Check a file whose header can be read, and those of its blocks.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    container : Container
-        What its reader makes of it.
-
-    Yields
-    ------
-    Finding
-    """
+def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    """Check a file whose header can be read, and those of its blocks."""
+    source = reader.source
     for each in (source, *container.siblings):
         yield from _check_file(each)
     (tensor,) = container.tensors

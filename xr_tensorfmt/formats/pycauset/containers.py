@@ -15,8 +15,10 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
+from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.pycauset import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset.spec import Matrix, Metadata, Slot, decode_map, read_slots
 
 HEADER_BYTES = 4096
@@ -170,14 +172,14 @@ class Content:
         Its metadata.
     payload_limit : int
         The byte before which the payload must end.
-    warnings : tuple of str
+    findings : tuple of Finding
         What is wrong without being in the way.
     """
 
     slot: Slot
     metadata: Mapping[str, Any]
     payload_limit: int
-    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def read_container(reader: HeaderReader) -> Content:
@@ -207,15 +209,10 @@ def read_container(reader: HeaderReader) -> Content:
         except TensorFormatError as error:
             errors.append(error)
             continue
-        found = [*faults, *(f"{each.field} has {each.found}" for each in errors)]
+        found = [*faults, *(finding_of(each) for each in errors)]
         blocks = [each.metadata_offset for each in slots]
         after = [offset for offset in blocks if offset > slot.payload_offset]
-        warnings = tuple(
-            f"{reader.source.name}: {fault}; the file was damaged or not written to its end, "
-            f"and is read by slot {slot.name}, generation {slot.generation}"
-            for fault in found
-        )
-        return Content(slot, metadata, min(after, default=reader.source.size), warnings)
+        return Content(slot, metadata, min(after, default=reader.source.size), tuple(found))
     raise errors[0]
 
 
@@ -269,7 +266,6 @@ def _error(reader: HeaderReader, slot: Slot, found: str, expected: str) -> Tenso
     )
 
 
-MAGIC = b"PK\x03\x04"
 METADATA, DATA = "metadata.json", "data.bin"
 
 MOST_ENTRIES = 64
@@ -311,7 +307,7 @@ class Entry:
 
 def is_archive(head: bytes) -> bool:
     """Whether the first bytes are those of a zip that begins with ``metadata.json``, stored."""
-    if len(head) < _LOCAL.size or not head.startswith(MAGIC):
+    if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
         return False
     _, _, _, method, *_, name_length, _ = _LOCAL.unpack(head[: _LOCAL.size])
     name = head[_LOCAL.size : _LOCAL.size + name_length]
@@ -377,7 +373,7 @@ def entries(reader: HeaderReader) -> Iterator[Entry]:
             return
         fields = _LOCAL.unpack(reader.bytes_at(offset, _LOCAL.size, "a local header"))
         magic, _, flags, method, _, _, checksum, packed, size, name_length, extra_length = fields
-        if magic != MAGIC:
+        if magic != ZIP_MAGIC:
             return
         begin = offset + _LOCAL.size
         raw = reader.bytes_at(begin, name_length + extra_length, "the name of an entry")

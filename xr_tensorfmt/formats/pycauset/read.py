@@ -17,12 +17,14 @@ from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain, StoredDtype
 from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
-from xr_tensorfmt.core.format import Format, OpenOptions
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import WIDEST, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, transposed
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec as slots
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.containers import (
@@ -352,7 +354,7 @@ def stored_dtype(matrix: Matrix, layout: Layout) -> np.dtype[np.generic] | Store
 
 
 def _check_types(matrix: Matrix, path: str) -> None:
-    for field, found, known in (
+    for name, found, known in (
         ("the matrix type", matrix.matrix_type, DATA_TYPES),
         (
             f"the data type of a {matrix.matrix_type} matrix",
@@ -363,7 +365,7 @@ def _check_types(matrix: Matrix, path: str) -> None:
         if found not in known:
             raise TensorFormatError(
                 path,
-                field,
+                name,
                 repr(found),
                 "one of " + ", ".join(sorted(known)),
                 "the header is damaged, or of a version that is not known",
@@ -439,7 +441,6 @@ def _dense(matrix: Matrix, lengths: tuple[int, ...]) -> tuple[Layout, int]:
     return Dense(lengths, element, matrix.offset), count * element.stored.itemsize
 
 
-MAGIC = b"PYCAUSET"
 BLOCK = "BLOCK"
 
 _IDENTIFYING = 16
@@ -457,13 +458,13 @@ class Opening:
 
     Parameters
     ----------
-    warnings : list of str
+    findings : list of Finding
         What was found on the way.
     siblings : list of Source
         Files of the blocks opened so far.
     """
 
-    warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     siblings: list[Source] = field(default_factory=list)
 
     def read(self, reader: HeaderReader, level: int = 0) -> tuple[Matrix, Layout]:
@@ -500,7 +501,7 @@ class Opening:
     def _container(self, reader: HeaderReader, level: int) -> tuple[Matrix, Layout]:
         source = reader.source
         content = read_container(reader)
-        self.warnings += content.warnings
+        self.findings += content.findings
         metadata = Metadata(content.metadata, source.name, content.slot.metadata_offset)
         matrix = with_diagonal(reader, content.slot, matrix_of(content, metadata))
         if matrix.matrix_type != BLOCK:
@@ -512,7 +513,7 @@ class Opening:
             return self.read(HeaderReader(sibling), level + 1)
 
         mosaic = blocks_layout(source, matrix, metadata, child)
-        self.warnings += lossy_blocks(source.name, mosaic)
+        self.findings += lossy_blocks(source.name, mosaic)
         return matrix, view_of(mosaic, matrix)
 
     def _check_count(self, source: Source, offset: int, level: int) -> None:
@@ -623,7 +624,7 @@ def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Chi
     return Mosaic(*edges, blocks)
 
 
-def lossy_blocks(path: str, mosaic: Mosaic) -> list[str]:
+def lossy_blocks(path: str, mosaic: Mosaic) -> list[Finding]:
     """What to say where integers of 64 bits become floating-point numbers beside other blocks.
 
     Parameters
@@ -635,8 +636,8 @@ def lossy_blocks(path: str, mosaic: Mosaic) -> list[str]:
 
     Returns
     -------
-    list of str
-        One warning, or none.
+    list of Finding
+        One, or none.
     """
     kinds = {tile.layout.dtype for row in mosaic.tiles for tile in row}
     long = any(kind.kind in "iu" and kind.itemsize == _LONG for kind in kinds)
@@ -644,10 +645,10 @@ def lossy_blocks(path: str, mosaic: Mosaic) -> list[str]:
         return []
     names = ", ".join(sorted(map(str, kinds)))
     message = (
-        f"{path}: blocks of {names} together are {mosaic.dtype}, which rounds integers above "
-        "2**53; open a block by its own path for its exact values"
+        f"those of {names} together are {mosaic.dtype}, which rounds integers above 2**53; open a "
+        "block by its own path for its exact values"
     )
-    return [message]
+    return [Finding(path, None, "the blocks", message, "warning")]
 
 
 def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
@@ -714,7 +715,7 @@ MATRIX_DIMS = ("row", "col")
 VECTOR_DIMS = ("index",)
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file.
 
     Parameters
@@ -742,11 +743,10 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
     encoding = _encoding(matrix, layout)
     tensor = Tensor(options.name, dims, layout, shown_attrs(matrix), encoding)
-    siblings, warnings = tuple(opening.siblings), tuple(opening.warnings)
     return Container(
         (tensor,),
-        siblings=siblings,
-        warnings=warnings,
+        siblings=tuple(opening.siblings),
+        findings=tuple(opening.findings),
         note=matrix.note,
         derived=matrix.derived,
     )
@@ -781,6 +781,3 @@ def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
         **matrix.facts,
     }
     return {"tensorfmt": facts, "dtype": stored_dtype(matrix, layout)}
-
-
-PYCAUSET = Format("pycauset", (MAGIC, ZIP_MAGIC), recognises, parse)

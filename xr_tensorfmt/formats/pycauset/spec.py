@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any, TypeVar
 from zlib import crc32
 
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError, shortened
 
@@ -296,7 +297,7 @@ class Slot:
     metadata_length: int
 
 
-def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]:
+def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[Finding, ...]]:
     """Read the header of a container.
 
     Parameters
@@ -308,7 +309,7 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
     -------
     slots : tuple of Slot
         The valid ones, newest first; at least one.
-    faults : tuple of str
+    faults : tuple of Finding
         What is wrong with the others.
 
     Raises
@@ -323,18 +324,24 @@ def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[str, ...]]
         if fault is None:
             valid.append(slot)
         else:
-            faults.append(f"slot {name} at byte {offset} has {fault}")
+            faults.append(slot_finding(reader, name, offset, fault))
     if not valid:
         raise TensorFormatError(
             reader.source.name,
             "the header slots",
-            " and ".join(faults),
+            " and ".join(each.sentence for each in faults),
             "at least one valid slot",
             "the header is damaged, or the file is cut off; fetch it again",
             offset=SLOTS["A"],
         )
     # Of two alike, as in a file that was never updated, A comes first.
     return tuple(sorted(valid, key=lambda slot: -slot.generation)), tuple(faults)
+
+
+def slot_finding(reader: HeaderReader, name: str, offset: int, fault: str) -> Finding:
+    """What to say of a slot that is not valid."""
+    message = f"{fault}; the file was damaged or not written to its end: save it again"
+    return Finding(reader.source.name, offset, f"slot {name}", message)
 
 
 def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:

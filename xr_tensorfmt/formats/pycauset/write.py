@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Mapping
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from struct import pack
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, get_args
 from zlib import crc32
 
 import numpy as np
@@ -16,11 +16,12 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
 from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.core.layout import Layout, within
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import held
+from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.pycauset.containers import (
     BLOCK_HEADER,
     BLOCK_MAGIC,
@@ -29,9 +30,9 @@ from xr_tensorfmt.formats.pycauset.containers import (
     KNOWN_VERSION,
     MATRIX_TYPES,
 )
+from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.read import (
     BIT_ROW,
-    MAGIC,
     default_dims,
     shown_attrs,
     sized_layout,
@@ -52,11 +53,12 @@ from xr_tensorfmt.formats.pycauset.spec import (
 )
 from xr_tensorfmt.formats.pycauset.triangle import Mirrored
 from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import Encoding, Part
 from xr_tensorfmt.writing.checked_input import Subject
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import Blueprint, Placed
-from xr_tensorfmt.writing.to_file import Job, SaveOptions
+from xr_tensorfmt.writing.to_file import Mode, write
 
 # Elements that are looked at, or compared with their mirror image, before the next ones.
 _AT_A_TIME = 1 << 19
@@ -358,10 +360,16 @@ def to_pycauset(
     data: Dataset | DataArray,
     path: Any,
     *,
-    version: Version = "r1",
+    version: Version | None = None,
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
-    **options: Unpack[SaveOptions],
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
 ) -> Delayed | None:
     """Write a PyCauset file: one matrix or vector.
 
@@ -382,8 +390,8 @@ def to_pycauset(
         triangle of bools in memory; else every element is stored.
     seed : int, optional
         Of the random numbers that the values come from; by default the attribute ``seed``.
-    **options
-        As for `to_file`: mode, compute, region, encoding, drop, storage_options, fs.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
 
     Returns
     -------
@@ -403,24 +411,26 @@ def to_pycauset(
     Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
     mirror image, every chunk is computed a second time.
     """
-    if version not in get_args(Version):
-        raise ValueError(f"version={version!r} is neither 'r1' nor 'v2'")
-    if seed is not None and not _is_seed(seed):
-        raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
-    given = matrix_type is not None or seed is not None
-    if given and options.get("region") is not None:
-        raise ValueError(
-            "matrix_type= and seed= are for new files, and region= writes into one that has both "
-            "already; leave them out"
-        )
-    plan = partial(plan_pycauset, version=version, requested=matrix_type, seed=seed)
-    return Job.of("to_pycauset", options).run(data, path, "PyCauset", plan)
+    return write(
+        data,
+        path,
+        PycausetFormat(),
+        {"version": version, "matrix_type": matrix_type, "seed": seed},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
 
 
-def plan_pycauset(
+def plan(
     subject: Subject,
+    *,
     version: Version = "r1",
-    requested: MatrixType | None = None,
+    matrix_type: MatrixType | None = None,
     seed: int | None = None,
 ) -> Blueprint:
     """Arrange a Dataset as a PyCauset file.
@@ -440,8 +450,10 @@ def plan_pycauset(
     -------
     Blueprint
     """
+    if seed is not None and not _is_seed(seed):
+        raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     _, variable = subject.only
-    types, conversion = matrix_types(subject, version, requested)
+    types, conversion = matrix_types(subject, version, matrix_type)
     matrices = [_matrix(subject, version, each, data_type(conversion), seed) for each in types]
     matrix = next((each for each in matrices if _may_hold(subject, each)), matrices[-1])
     layout, payload = sized_layout(matrix, subject.path)

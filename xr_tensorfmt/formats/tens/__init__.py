@@ -1,3 +1,54 @@
-"""."""
+"""TENS, the tensor files of cc4s: versions 0.9 and 1.0."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+
+MAGIC = b"TENS"
+
+
+class TensFormat(Format):
+    """TENS: one tensor, dense or as pairs of index and value."""
+
+    name = "tens"
+    title = "TENS"
+    suffixes = (".tens", ".bin")
+    magics = (MAGIC,)
+    write_options = MappingProxyType({"version": ("1.0", "0.9"), "sparse": (True, False), "symmetries": ()})
+
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the fixed fields; four other formats begin with the same magic."""
+        from xr_tensorfmt.formats.tens.spec import recognises  # noqa: PLC0415
+
+        return head.startswith(self.magics) and recognises(head, size)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.tens.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
+        """Plan a file; the keywords are those of `to_tens`."""
+        from xr_tensorfmt.formats.tens.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)
+
+    @property
+    def check_options(self) -> OpenOptions:
+        """All elements of a file of pairs, however many."""
+        return OpenOptions(sparse="dense", verify=False)
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check reserved bytes, chunks, pairs and symmetries."""
+        from xr_tensorfmt.formats.tens.check import check  # noqa: PLC0415
+
+        return check(reader, container)

@@ -189,21 +189,9 @@ _SYMMETRY_FIELDS = 2
 _CHANGES: dict[str, Callable[[Array], Array]] = {"x": np.asarray, "-x": np.negative}
 
 
-def check_tens(source: Source, container: Container) -> Iterator[Finding]:
-    """Check a file whose header can be read.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    container : Container
-        What its reader makes of it, all elements filled in.
-
-    Yields
-    ------
-    Finding
-    """
-    reader = HeaderReader(source)
+def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    """Check a file whose header can be read."""
+    source = reader.source
     header = read_header(reader)
     storage = find_storage(reader, header)
     yield from _check_reserved(reader, header)

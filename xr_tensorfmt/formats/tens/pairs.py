@@ -371,6 +371,11 @@ class Pairs(Layout):
         return picked
 
     @property
+    def is_checked_by_format(self) -> bool:
+        """The check looks at each of them."""
+        return True
+
+    @property
     def write_units(self) -> tuple[int, ...]:
         """A value goes with all of its components."""
         return (1,) * len(self.lengths) + (WHOLE,) * (self.components > 1)

@@ -13,9 +13,10 @@ from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.embedded_metadata import annotated
-from xr_tensorfmt.core.format import Format, OpenOptions
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
@@ -24,7 +25,6 @@ from xr_tensorfmt.formats.tens.spec import (
     CHUNK_HEADER_BYTES,
     DENSE_DATA,
     FIXED_BYTES,
-    MAGIC,
     MOST_OPERATIONS,
     NOTE,
     SYMMETRY,
@@ -44,7 +44,6 @@ from xr_tensorfmt.formats.tens.spec import (
     read_header,
     read_note,
     read_symmetry,
-    recognises,
     variable_chunks,
 )
 
@@ -148,7 +147,7 @@ class Storage:
         What the file says of them.
     skipped : tuple of str
         Magics of the chunks that nobody has defined.
-    warnings : tuple of str
+    findings : tuple of Finding
         Rules of the format that the file breaks without harm.
     note : object
         What our writer has noted of the Dataset, if it has; not checked yet.
@@ -160,7 +159,7 @@ class Storage:
     pairs: int | None = None
     symmetries: tuple[Symmetry, ...] = ()
     skipped: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     note: Any = None
 
     @property
@@ -269,8 +268,8 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
         if chunk.magic == SYMMETRY:
             symmetries.append(read_symmetry(reader, header, chunk))
         elif chunk.magic == NOTE:
-            note, warnings = read_note(reader, chunk)
-            storage = replace(storage, note=note, warnings=warnings)
+            note, findings = read_note(reader, chunk)
+            storage = replace(storage, note=note, findings=findings)
         else:
             skipped.append(chunk.magic.decode())
         end = chunk.stop
@@ -308,11 +307,13 @@ def _unpacked(reader: HeaderReader, symmetries: list[Symmetry]) -> tuple[Symmetr
 
 
 def _without_chunk(reader: HeaderReader, storage: Storage) -> Storage:
-    warning = (
-        f"{reader.source.name}: version 1.0 demands a chunk 'DENSDATA' at byte {storage.offset}, "
-        "but values of exactly the right size follow at once; they are read as in version 0.9"
+    message = (
+        "missing, but values of exactly the right size follow at once; they are read as in "
+        "version 0.9"
     )
-    return replace(storage, warnings=(warning,))
+    field = "the chunk 'DENSDATA' that version 1.0 demands"
+    finding = Finding(reader.source.name, storage.offset, field, message, "warning")
+    return replace(storage, findings=(finding,))
 
 
 def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> Storage:
@@ -389,7 +390,7 @@ MOST_FILLED_ELEMENTS = 1 << 40
 """Limit on the tensors of index-value files that open dense unless that is asked for."""
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file.
 
     Parameters
@@ -429,7 +430,7 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     attrs = _attrs(header, storage, names)
     encoding = _encoding(header, storage, _noted_names(storage, options, names))
     tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    container = Container((tensor,), warnings=storage.warnings, note=storage.note)
+    container = Container((tensor,), findings=storage.findings, note=storage.note)
     if storage.note is None or storage.components == 1 or options.dims is None:
         return container
     wanted = replace(options, dims=_with_component(options.dims))
@@ -509,7 +510,7 @@ def _stored(
         index = Records(count, 1, element, storage.offset, stride)
         facts = {"tensorfmt": {"format": "tens", "axis": axis}}
         coordinates.append(Tensor(label, (ENTRY,), index, encoding=facts))
-    container = Container((tensor,), tuple(coordinates), warnings=storage.warnings)
+    container = Container((tensor,), tuple(coordinates), findings=storage.findings)
     if storage.note is None:
         return container
     # The dims that the user names are those of the tensor; the pairs have none of them.
@@ -553,6 +554,3 @@ def _encoding(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[
     if storage.symmetries:
         facts["symmetries"] = ", ".join(map(str, storage.symmetries))
     return {"tensorfmt": facts, "dtype": storage.element.encoding}
-
-
-TENS = Format("tens", (MAGIC,), recognises, parse)

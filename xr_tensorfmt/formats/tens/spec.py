@@ -18,11 +18,12 @@ import numpy as np
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.wide import Binary128, Integer128
 
-MAGIC = b"TENS"
 FIXED_BYTES = 32
 DIMENSION_BYTES = 8
 VERSION_0_9 = 0x9000
@@ -721,7 +722,7 @@ TENSOR = "tensor"
 """What the note calls the one tensor of a file."""
 
 
-def read_note(reader: HeaderReader, chunk: VariableChunk) -> tuple[Any, tuple[str, ...]]:
+def read_note(reader: HeaderReader, chunk: VariableChunk) -> tuple[Any, tuple[Finding, ...]]:
     """Read the note of a file.
 
     Parameters
@@ -735,7 +736,7 @@ def read_note(reader: HeaderReader, chunk: VariableChunk) -> tuple[Any, tuple[st
     -------
     note : object
         What JSON gives; None where that is nothing.
-    warnings : tuple of str
+    findings : tuple of Finding
         What to say of a chunk that is no note; the values can be read all the same.
     """
     length = chunk.size - CHUNK_HEADER_BYTES
@@ -748,11 +749,13 @@ def read_note(reader: HeaderReader, chunk: VariableChunk) -> tuple[Any, tuple[st
         return None, (_warning(reader, chunk, f"{type(error).__name__}: {error}"),)
 
 
-def _warning(reader: HeaderReader, chunk: VariableChunk, problem: str) -> str:
-    return (
-        f"{reader.source.name}: the chunk {NOTE.decode()!r} at byte {chunk.offset} is no note of "
-        f"names, dims, attributes and coordinates and is not used ({shortened(problem)})"
+def _warning(reader: HeaderReader, chunk: VariableChunk, problem: str) -> Finding:
+    message = (
+        "it does not hold names, dims, attributes and coordinates as JSON and is not used "
+        f"({shortened(problem)})"
     )
+    field = f"the chunk {NOTE.decode()!r}"
+    return Finding(reader.source.name, chunk.offset, field, message, "warning")
 
 
 def noted_dims(note: Any, rank: int) -> tuple[str, ...] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection, Mapping
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 from string import ascii_letters
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
@@ -29,6 +30,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import held, unchunked
 from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.tens.pairs import INDEX_BYTES, Pairs
 from xr_tensorfmt.formats.tens.read import COMPONENT, COUNT_BYTES, ENTRY
 from xr_tensorfmt.formats.tens.spec import (
@@ -53,6 +55,7 @@ from xr_tensorfmt.formats.tens.spec import (
     operation_of,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import Encoding, Part
 from xr_tensorfmt.writing.checked_input import Subject
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels, one_tensor
@@ -65,7 +68,7 @@ from xr_tensorfmt.writing.file_plan import (
     cut,
     in_file_order,
 )
-from xr_tensorfmt.writing.to_file import Job, SaveOptions
+from xr_tensorfmt.writing.to_file import Mode, write
 
 Version = Literal["1.0", "0.9"]
 
@@ -1176,10 +1179,16 @@ def to_tens(
     data: Dataset | DataArray,
     path: Any,
     *,
-    version: Version = "1.0",
+    version: Version | None = None,
     sparse: bool = False,
     symmetries: Symmetries | None = None,
-    **options: Unpack[SaveOptions],
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
 ) -> Delayed | None:
     """Write a TENS file: one tensor.
 
@@ -1201,8 +1210,8 @@ def to_tens(
         T[a, b] = -T[b, a]. Of elements that are related so only one is stored. Dimensions of
         longer names are called a, b, ... in their order. By default those by which the
         opened file was packed, if they still fit the dims; an empty list for none.
-    **options
-        As for `to_file`: mode, compute, region, encoding, drop, storage_options, fs.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
 
     Returns
     -------
@@ -1217,19 +1226,27 @@ def to_tens(
     OSError
         The system refuses; what was there before is unchanged.
     """
-    if version not in VERSIONS:
-        raise ValueError(f"version={version!r} is not one of {', '.join(map(repr, VERSIONS))}")
-    if symmetries and not sparse:
-        raise ValueError(
-            f"symmetries={symmetries!r} leaves elements out, and TENS can do that only in pairs; "
-            "pass sparse=True too"
-        )
-    plan = partial(plan_tens, version=version, sparse=sparse, symmetries=symmetries)
-    return Job.of("to_tens", options).run(data, path, "TENS", plan)
+    return write(
+        data,
+        path,
+        TensFormat(),
+        {"version": version, "sparse": sparse or None, "symmetries": symmetries},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
 
 
-def plan_tens(
-    subject: Subject, version: Version, *, sparse: bool, symmetries: Symmetries | None
+def plan(
+    subject: Subject,
+    *,
+    version: Version = "1.0",
+    sparse: bool = False,
+    symmetries: Symmetries | None = None,
 ) -> Blueprint | Survey:
     """Arrange a Dataset as a TENS file.
 
@@ -1244,6 +1261,11 @@ def plan_tens(
     -------
     Blueprint or Survey
     """
+    if symmetries and not sparse:
+        raise ValueError(
+            f"symmetries={symmetries!r} leaves elements out, and TENS can do that only in pairs; "
+            "pass sparse=True too"
+        )
     stored = are_stored_pairs(subject.only[1])
     if version == "0.9":
         if sparse or stored:

@@ -1,3 +1,46 @@
-"""."""
+"""Typed binary tensors of Vespa: ``.tbf`` files, and the same bytes under any name."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+
+class VespaFormat(Format):
+    """Vespa: one tensor of mapped and indexed dimensions."""
+
+    name = "vespa"
+    title = "Vespa"
+    suffixes = (".tbf",)
+    magics = ()
+    open_options = frozenset({"fill_value"})
+
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the suffix, the tag, the number of dimensions and the first name."""
+        from xr_tensorfmt.formats.vespa.spec import recognises  # noqa: PLC0415
+
+        return path.casefold().endswith(self.suffixes) and recognises(head, size)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.vespa.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; the keywords are those of `to_vespa`."""
+        from xr_tensorfmt.formats.vespa.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check the labels of all blocks."""
+        from xr_tensorfmt.formats.vespa.check import check  # noqa: PLC0415
+
+        return check(reader, container)

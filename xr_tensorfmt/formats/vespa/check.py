@@ -12,32 +12,19 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Entry, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import MOST_OF_ONE, attempt
 from xr_tensorfmt.errors import TensorFormatWarning, shortened
 from xr_tensorfmt.formats.vespa.labels import Labels
 
-COVERED = ("the same labels as an earlier one",)
-"""Words of those warnings of the reader that are found here as well, with their place."""
-
 _BLOCKS_AT_ONCE = 1 << 16
 
 
-def check_vespa(source: Source, container: Container) -> Iterator[Finding]:
-    """Check the labels of all blocks.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    container : Container
-        What its reader makes of it, with labels that are not UTF-8 escaped.
-
-    Yields
-    ------
-    Finding
-    """
+def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    """Check the labels of all blocks."""
+    source = reader.source
     labels = [each.layout for each in container.coordinates if isinstance(each.layout, Labels)]
     if labels:
         yield from attempt(lambda: _check_labels(source, labels), "the labels")

@@ -236,6 +236,11 @@ class Labels(Layout):
             self._warn_of_repeated(source, texts)
         return texts
 
+    @property
+    def is_checked_by_format(self) -> bool:
+        """The check looks at each of them."""
+        return True
+
     def _warn_of_repeated(self, source: Source, texts: Array) -> None:
         label = repeated_text(texts)
         if label is not None:

@@ -9,9 +9,10 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.format import Format, OpenOptions
+from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Held
@@ -26,11 +27,10 @@ from xr_tensorfmt.formats.vespa.spec import (
     dimension_names,
     odd_names,
     read_header,
-    recognises,
 )
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks.
 
     Parameters
@@ -57,21 +57,21 @@ def parse(reader: HeaderReader, options: OpenOptions) -> Container:
     _check_options(reader.source, header, options)
     blocks = _blocks(reader.source, header) if header.mapped else None
     stop = blocks.table.stop if blocks else header.stop + header.blocks * header.block_bytes
-    warnings = [
+    findings = [
         *odd_names(reader.source.name, header),
         *_leftover(reader.source, header, stop, options),
     ]
     if blocks is None:
         names = dimension_names(header, options)
-        return _container(header, options, names, _unmapped(header), (), warnings)
+        return _container(header, options, names, _unmapped(header), (), findings)
     labels = tuple(Labels(blocks, number, options.errors) for number in range(len(header.mapped)))
     if options.sparse == "dense":
         names = dimension_names(header, options)
         layout, along = filled(reader.source, blocks, labels, header, options)
         coordinates = tuple(Tensor(n, (n,), each) for n, each in zip(names, along, strict=False))
-        return _container(header, options, names, layout, coordinates, warnings)
-    warnings += _repeated(reader.source, labels)
-    return _stored(header, options, blocks, labels, warnings)
+        return _container(header, options, names, layout, coordinates, findings)
+    findings += _repeated(reader.source, labels)
+    return _stored(header, options, blocks, labels, findings)
 
 
 def _check_options(source: Source, header: Header, options: OpenOptions) -> None:
@@ -105,7 +105,7 @@ def _stored(
     options: OpenOptions,
     blocks: Blocks,
     labels: tuple[Labels, ...],
-    warnings: list[str],
+    findings: list[Finding],
 ) -> Container:
     """Blocks as they lie in the file; those with one label each have it for an index."""
     indexed_by_label = len(labels) == 1 and options.sparse == "auto"
@@ -113,7 +113,7 @@ def _stored(
     along = names[0] if indexed_by_label else BLOCK
     coordinates = tuple(Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False))
     dims = (along, *names[len(labels) :])
-    return _container(header, options, dims, blocks, coordinates, warnings)
+    return _container(header, options, dims, blocks, coordinates, findings)
 
 
 def _container(
@@ -122,14 +122,14 @@ def _container(
     dims: tuple[str, ...],
     layout: Layout,
     coordinates: tuple[Tensor, ...],
-    warnings: list[str],
+    findings: list[Finding],
 ) -> Container:
     attrs = {"vespa_type": header.type}
     tensor = Tensor(options.name, dims, layout, attrs, _encoding(header))
-    return Container((tensor,), coordinates, warnings=tuple(warnings))
+    return Container((tensor,), coordinates, findings=tuple(findings))
 
 
-def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -> Iterator[str]:
+def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -> Iterator[Finding]:
     """Refuse bytes after the tensor, or only warn of them."""
     if stop == source.size:
         return
@@ -143,20 +143,24 @@ def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -
     )
     if options.verify:
         raise error
-    yield str(error)
+    yield finding_of(error)
 
 
-def _repeated(source: Source, labels: tuple[Labels, ...]) -> Iterator[str]:
+def _repeated(source: Source, labels: tuple[Labels, ...]) -> Iterator[Finding]:
     count = labels[0].blocks.table.count
     if count > COMPARED_AT_OPENING or source.distant:
         return
     everything = Selection.everything((count,))
     block = repeated_block([each.read(source, everything) for each in labels])
     if block is not None:
-        yield (
-            f"{source.name}: block {block} has the same labels as an earlier one, which Vespa may "
-            "refuse; both are kept"
-        )
+        yield repeated_labels(source, labels[0], block)
+
+
+def repeated_labels(source: Source, labels: Labels, block: int) -> Finding:
+    """What to say at opening of a block that has the labels of an earlier one."""
+    place = int(labels.blocks.table.places.starts(np.array([block]))[0])
+    message = "they are those of an earlier block, which Vespa may refuse; both are kept"
+    return Finding(source.name, place, f"the labels of block {block}", message, "warning")
 
 
 def _encoding(header: Header) -> dict[str, Any]:
@@ -173,6 +177,3 @@ def _encoding(header: Header) -> dict[str, Any]:
         "byteorder": "big",
     }
     return {"tensorfmt": facts, "dtype": header.element.encoding}
-
-
-VESPA = Format("vespa", (), recognises, parse, suffixes=(".tbf",), fills=True)

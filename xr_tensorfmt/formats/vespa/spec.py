@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.core.elements import BFloat16, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.format import OpenOptions
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, Cursor, HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError, shortened
 
 BLOCK = "block"
@@ -65,14 +66,12 @@ def dimension_names(header: Header, options: OpenOptions, *taken: str) -> tuple[
     return names
 
 
-def odd_names(path: str, header: Header) -> Iterator[str]:
+def odd_names(path: str, header: Header) -> Iterator[Finding]:
     """Say which names Vespa's own parsers of types would refuse."""
     for name in header.mapped + header.indexed:
         if not USUAL_NAME.fullmatch(name):
-            yield (
-                f"{path}: the dimension {shortened(repr(name))} has a name that Vespa refuses in "
-                "types"
-            )
+            field = f"the dimension {shortened(repr(name))}"
+            yield Finding(path, None, field, "it has a name that Vespa refuses in types", "warning")
 
 
 @dataclass(frozen=True)

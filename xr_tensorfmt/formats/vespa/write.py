@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
@@ -24,11 +25,12 @@ from xr_tensorfmt.core.extents import (
     gather_uniform,
     scatter_uniform,
 )
-from xr_tensorfmt.core.format import OpenOptions
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH, Encoded, raw_bytes
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection, entry_part
 from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed
 from xr_tensorfmt.formats.vespa.labels import alike
 from xr_tensorfmt.formats.vespa.outer_product import repeated_block
@@ -45,10 +47,11 @@ from xr_tensorfmt.formats.vespa.spec import (
     new_header,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import Encoding, Part
 from xr_tensorfmt.writing.checked_input import Subject
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import Blueprint, Placed
-from xr_tensorfmt.writing.to_file import Job, SaveOptions
+from xr_tensorfmt.writing.to_file import Mode, write
 
 Texts = NDArray[Any]
 """Python's own texts, an element a block."""
@@ -482,7 +485,16 @@ _CELLS = {each.element.name: each for each in CELL_TYPES}
 
 
 def to_vespa(
-    data: Dataset | DataArray, path: Any, **options: Unpack[SaveOptions]
+    data: Dataset | DataArray,
+    path: Any,
+    *,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
 ) -> Delayed | None:
     """Write a typed binary tensor of Vespa.
 
@@ -494,8 +506,8 @@ def to_vespa(
         the dimension ``block``; dimensions without a coordinate are indexed.
     path : str or PathLike
         The file, or its URL.
-    **options
-        As for `to_file`: mode, compute, region, encoding, drop, storage_options, fs.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
 
     Returns
     -------
@@ -509,10 +521,22 @@ def to_vespa(
     OSError
         The system refuses; what was there before is unchanged.
     """
-    return Job.of("to_vespa", options).run(data, path, "Vespa", plan_vespa)
+    return write(
+        data,
+        path,
+        VespaFormat(),
+        {},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
 
 
-def plan_vespa(subject: Subject) -> Blueprint:
+def plan(subject: Subject) -> Blueprint:
     """Arrange a Dataset as a typed binary tensor.
 
     Parameters

@@ -1,14 +1,12 @@
-"""What a family of files is to the rest of the house."""
+"""What a user can ask of every format when a file is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, get_args
 
-from xr_tensorfmt.core.container import Container, Names
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.container import Names
 
 Sparse = Literal["auto", "dense", "stored"]
 TextErrors = Literal["strict", "surrogateescape"]
@@ -70,37 +68,3 @@ class OpenOptions:
                 f"{path} stores every element, so that sparse='stored' has nothing to leave "
                 "out; open it without"
             )
-
-
-@dataclass(frozen=True)
-class Format:
-    """A family of files.
-
-    Parameters
-    ----------
-    name : str
-        Word for the keyword ``format``.
-    magics : tuple of bytes
-        What its files begin with, one of them; none where no first bytes tell.
-    recognises : callable
-        Whether the first bytes of a file of a given size can only be of this family; other
-        programs may use the same magic.
-    parse : callable
-        Reads a header; raises `TensorFormatError` where it is wrong.
-    suffixes : tuple of str
-        What the names of its files end in, where no first bytes tell. Only files so named are
-        shown to `recognises`.
-    fills : bool
-        Whether the user chooses the value of elements that are not stored.
-    """
-
-    name: str
-    magics: tuple[bytes, ...]
-    recognises: Callable[[bytes, int], bool]
-    parse: Callable[[HeaderReader, OpenOptions], Container]
-    suffixes: tuple[str, ...] = ()
-    fills: bool = False
-
-    def may_be_named(self, path: str) -> bool:
-        """Whether a file of this family can have a name; any where the first bytes tell."""
-        return not self.suffixes or path.casefold().endswith(self.suffixes)
