@@ -386,7 +386,7 @@ class TestTheGarbageCollector:
     def test_it_is_on_in_a_process_that_is_forked_meanwhile(self) -> None:
         code = (
             "import gc, os\n"
-            "from xr_tensorfmt.collector import paused_collector\n"
+            "from xr_tensorfmt.datasets.opening import paused_collector\n"
             "with paused_collector():\n"
             "    child = os.fork()\n"
             "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"

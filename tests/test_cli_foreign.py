@@ -22,7 +22,7 @@ from tests.servers import S3Store
 from tests.test_cli import dataset, done, failed, opened, run, save
 from tests.test_cli import folder as folder  # noqa: PLC0414  # a fixture
 from xr_tensorfmt.cli import rounding
-from xr_tensorfmt.cli.apart import check_apart
+from xr_tensorfmt.cli.apart import check_overlap
 from xr_tensorfmt.cli.attributes import fits
 from xr_tensorfmt.cli.naming import can_be_named
 
@@ -124,7 +124,7 @@ def test_nothing_is_written_into_the_store_that_is_read(target: str, kind: str) 
 )
 def test_urls_of_one_place_are_known_by_any_name(source: str, target: str) -> None:
     with pytest.raises(ValueError, match="input"):
-        check_apart(source, target, from_store=True, to_store=True)
+        check_overlap(source, target, from_store=True, to_store=True)
 
 
 def test_neighbours_are_apart() -> None:
@@ -133,9 +133,9 @@ def test_neighbours_are_apart() -> None:
         ("s3://b/x", "memory://b/x"),
         ("x", "memory://x"),
     ):
-        check_apart(source, target, from_store=True, to_store=True)
+        check_overlap(source, target, from_store=True, to_store=True)
     with pytest.raises(ValueError, match=r"nope://x: .*give a path or a URL"):
-        check_apart("nope://x", "y", from_store=True, to_store=True)
+        check_overlap("nope://x", "y", from_store=True, to_store=True)
 
 
 # What is there

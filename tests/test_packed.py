@@ -24,13 +24,13 @@ from xr_tensorfmt.core.views import OnlyRow, transposed
 from xr_tensorfmt.datasets.lazy_array import lazy_array
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import (
+    BlockMatrix,
     ComplexPlanes,
     Conjugated,
     Diagonal,
-    Mosaic,
+    MatrixBlock,
     Ones,
     Scaled,
-    Tile,
     UnitVector,
 )
 from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
@@ -92,9 +92,9 @@ def scaled(scalar: complex, case: Case) -> Case:
 def blocks() -> Case:
     parts = [[numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), planes()]]
     parts[1][1] = scaled(2, dense_bits(2, 4))
-    grid = tuple(tuple(Tile(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
+    grid = tuple(tuple(MatrixBlock(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
     values = np.block([[each[2] for each in row] for row in parts])
-    return b"", Mosaic((0, 3, 5), (0, 3, 7), grid), values
+    return b"", BlockMatrix((0, 3, 5), (0, 3, 7), grid), values
 
 
 CASES: dict[str, Case] = {

@@ -16,13 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
+from tests.headers import header_of
 from tests.recording import RecordingSource
 from tests.test_tens import open_tens, quad
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats import parse
 from xr_tensorfmt.formats.tens import pairs as pairtable
 from xr_tensorfmt.formats.tens.pairs import Pairs, PairTable
 from xr_tensorfmt.formats.tens.spec import Operation, generated
@@ -186,7 +185,7 @@ def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
 def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
-    layout = parse(source, OpenOptions()).tensors[0].layout
+    layout = header_of(source).tensors[0].layout
     layout.read(source, Selection((1000,), (slice(0, 1, 1),)))
     source.requests.clear()
     values = layout.read(source, Selection((1000,), (slice(500, 540, 1),)))
@@ -200,7 +199,7 @@ def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
 def test_the_pass_over_the_pairs_is_made_once_for_all_threads_and_travels() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))
     source = RecordingSource(content)
-    layout = parse(source, OpenOptions()).tensors[0].layout
+    layout = header_of(source).tensors[0].layout
     assert source.fetched < len(content) or len(content) < 4096
     source.requests.clear()
     empty = Selection((1000,), (slice(1, 2, 1),))

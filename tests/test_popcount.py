@@ -235,8 +235,8 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 64, 3000])
 def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("bitcounts._BLOCK", "bitcounts._SHIFTED", "columnsums._ADDED", "columnsums._STEP"):
-        monkeypatch.setattr(f"xr_tensorfmt.layouts.{name}", limit)
+    for name in ("_BLOCK", "_SHIFTED", "_ADDED", "_STEP"):
+        monkeypatch.setattr(f"xr_tensorfmt.formats.pycauset.popcount.{name}", limit)
     content, layout, values = causal(300)
     for first, stop in ((0, 300), (100, 231), (64, 128)):
         counts = BitCounts(

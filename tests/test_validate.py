@@ -120,13 +120,13 @@ def test_a_file_that_changes_meanwhile_is_no_finding(
 ) -> None:
     path = tmp_path / "a.mag"
     path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}))
-    real = xr_tensorfmt.validation.check_mag
+    real = xr_tensorfmt.formats.mag.check.check
 
-    def changed(reader: Any) -> Any:
+    def changed(reader: Any, container: Any) -> Any:
         path.write_bytes(path.read_bytes() + b"!")
-        return real(reader)
+        return real(reader, container)
 
-    monkeypatch.setattr("xr_tensorfmt.formats.mag.check.check_mag", changed)
+    monkeypatch.setattr("xr_tensorfmt.formats.mag.check.check", changed)
     with pytest.raises(SourceChangedError):
         validate(path)
 

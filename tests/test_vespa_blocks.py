@@ -18,12 +18,12 @@ from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import Held
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.formats.vespa import blocks as blockscan
 from xr_tensorfmt.formats.vespa import blocks as lanes
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, find_blocks
 from xr_tensorfmt.formats.vespa.labels import Labels
-from xr_tensorfmt.formats.vespa.outer_product import Scattered
+from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 from xr_tensorfmt.formats.vespa.spec import BlockForm, walk
 from xr_tensorfmt.sources.memory import Memory
 
@@ -296,7 +296,7 @@ def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
     form = BlockForm(2, 256)
     offset = content.index(b"\2u0")
     blocks = Blocks(find_blocks(source, form, offset, 2000), (64,), FLOAT)
-    layout = Scattered(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
+    layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (slice(500, 510, 1), slice(0, 64, 1)))
     np.testing.assert_array_equal(layout.read(source, selection), values[500:510])
@@ -319,7 +319,7 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     source = Memory(empty)
     blocks = Blocks(find_blocks(source, BlockForm(2, 16), len(empty), 0), (4,), FLOAT)
     nothing = np.empty(0, np.int64)
-    layout = Scattered(blocks, (2, 2), nothing, nothing, 7.0)
+    layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
     points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
     assert layout.read_points(source, points).tolist() == [7.0, 7.0]
     everything = Selection.everything(layout.shape)
@@ -329,7 +329,7 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
 
 def test_held_values_are_handed_out_as_copies() -> None:
     values = np.arange(12).reshape(3, 4)
-    layout, source = Held(values), Memory(b"")
+    layout, source = InMemory(values), Memory(b"")
     selection = Selection((3, 4), (np.array([0, 2]), slice(1, 4, 2)))
     read = layout.read(source, selection)
     np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])

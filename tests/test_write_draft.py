@@ -22,7 +22,7 @@ from dask.delayed import Delayed
 from xr_tensorfmt import SourceChangedError, to_mag
 from xr_tensorfmt.writing import file_io as placing
 from xr_tensorfmt.writing import file_io as reserving
-from xr_tensorfmt.writing.atomic_file import Draft, Piece, draft_for
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
 
 
 def dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
@@ -412,30 +412,30 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "a")
-    draft = draft_for(path, 100, replace=True).begin()
+    atomic_file = atomic_file_for(path, 100, replace=True).begin()
     log = []
     write, sync = os.pwrite, os.fsync
     monkeypatch.setattr(
         os, "pwrite", lambda file, data, at: (log.append(at), write(file, data, at))[1]
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
-    draft.finish([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
+    atomic_file.finish([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
     assert log == [50, 90, "sync", 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
 
 def test_a_draft_that_has_its_name_already_is_not_discarded(tmp_path: Path) -> None:
-    draft = draft_for(str(tmp_path / "a"), 4, replace=True)
-    assert not draft.discard()
-    draft.begin().finish([Piece(0, b"head")])
-    assert not draft.discard()
+    atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
+    assert not atomic_file.discard()
+    atomic_file.begin().finish([Piece(0, b"head")])
+    assert not atomic_file.discard()
     assert (tmp_path / "a").read_bytes() == b"head"
 
 
 def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> None:
-    draft = Draft(str(tmp_path / "a"), str(tmp_path / "gone.part"), 4, replace=True)
+    atomic_file = AtomicFile(str(tmp_path / "a"), str(tmp_path / "gone.part"), 4, replace=True)
     with pytest.raises(FileNotFoundError) as caught:
-        draft.finish([Piece(0, b"head")])
+        atomic_file.finish([Piece(0, b"head")])
     assert str(caught.value) == (
         "[Errno 2] No such file or directory, while writing the 4 bytes of it; what was there "
         f"before is unchanged: '{tmp_path / 'a'}'"
@@ -450,7 +450,7 @@ def test_parts_of_two_drafts_do_not_become_one_file(tmp_path: Path) -> None:
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
     # As on a cluster that has lost the first draft, and not that a block was written to it.
-    graph["lost"] = (draft_for(str(path), 8192, replace=True).begin,)
+    graph["lost"] = (atomic_file_for(str(path), 8192, replace=True).begin,)
     graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
     with pytest.raises(OSError, match=r"worker that began it was lost, .* again; what") as caught:
         dask.get(graph, task.key)

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain, StoredDtype
 from xr_tensorfmt.core.layout import WHOLE
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import Held, Transposed
+from xr_tensorfmt.core.views import InMemory, Transposed
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
 from xr_tensorfmt.writing.file_plan import (
@@ -171,7 +171,7 @@ def test_what_is_encoded_is_read(element: Element, selection: Selection, order, 
 
 
 def test_layouts_that_are_only_read_say_so() -> None:
-    held = Held(np.zeros(3))
+    held = InMemory(np.zeros(3))
     everything = Selection.everything((3,))
     with pytest.raises(TypeError, match="in the layout Held can only be read"):
         held.encode(everything, np.zeros(3))

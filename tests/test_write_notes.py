@@ -21,7 +21,7 @@ from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.embedded_metadata import annotated
+from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.json_values import (
     MOST_LEVELS,
     TAG,
@@ -196,7 +196,7 @@ def container(**note: Any) -> Container:
 
 
 def noted(dims: Any = None, **note: Any) -> Container:
-    return annotated("a.mag", container(**note), OpenOptions(dims=dims))
+    return with_embedded_metadata("a.mag", container(**note), OpenOptions(dims=dims))
 
 
 GOOD: dict[str, Any] = {
@@ -232,7 +232,7 @@ def test_a_note_gives_names_dims_attributes_and_labels() -> None:
 
 
 def test_a_name_of_the_users_comes_before_the_noted_one() -> None:
-    found = annotated("a.mag", container(**GOOD), OpenOptions(name="mine"))
+    found = with_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
     assert [each.name for each in found.tensors] == ["a"]
 
 

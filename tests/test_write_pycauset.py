@@ -24,7 +24,7 @@ from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import bits as bits_layout
 from xr_tensorfmt.formats.pycauset import triangle
 from xr_tensorfmt.formats.pycauset.spec import decode_map, encode_map
-from xr_tensorfmt.formats.vespa.outer_product import Scattered
+from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 
 RNG = np.random.default_rng(3)
 DTYPES = {
@@ -211,9 +211,9 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
 @given(subjects(), st.sampled_from(["memory", "dask", "lazy"]), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 def test_any_dataset_comes_back(
-    tmp_path: Path, subject: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
+    tmp_path: Path, checked: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
 ) -> None:
-    data, kind = subject
+    data, kind = checked
     (name,) = data
     path, again = tmp_path / "t", tmp_path / "again"
     given_data = data
@@ -621,7 +621,7 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
 
 
 def test_layouts_that_are_only_read_say_so() -> None:
-    layout = Scattered.__new__(Scattered)
+    layout = OuterProduct.__new__(OuterProduct)
     with pytest.raises(TypeError, match="values in the layout Scattered can only be read"):
         layout.stored_element()
 

@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 import xr_tensorfmt
 from xr_tensorfmt import to_file, to_mag
-from xr_tensorfmt.writing.checked_input import subject_of
+from xr_tensorfmt.writing.checked_input import check_input
 
 
 def opened(path: Path) -> xr.Dataset:
@@ -155,13 +155,13 @@ def test_what_cannot_be_kept_can_be_dropped(tmp_path: Path) -> None:
 
 
 def test_only_one_variable_goes_into_a_file_of_one() -> None:
-    two = subject_of(xr.Dataset({"a": 1, "b": 2}), "f", "TENS", None, ())
+    two = check_input(xr.Dataset({"a": 1, "b": 2}), "f", "TENS", None, ())
     with pytest.raises(ValueError, match=r"holds one variable, the Dataset has 2 \('a', 'b'\)"):
         two.only  # noqa: B018  # a property that raises
-    none = subject_of(xr.Dataset(), "f", "TENS", None, ())
+    none = check_input(xr.Dataset(), "f", "TENS", None, ())
     with pytest.raises(ValueError, match=r"the Dataset has 0 \(none\); pass one of them"):
         none.only  # noqa: B018
-    assert subject_of(xr.Dataset({"a": 1}), "f", "TENS", None, ()).only[0] == "a"
+    assert check_input(xr.Dataset({"a": 1}), "f", "TENS", None, ()).only[0] == "a"
 
 
 class Duck(NDArrayOperatorsMixin):
@@ -332,7 +332,7 @@ def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
 def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> None:
     code = (
         "import sys, xr_tensorfmt; "
-        "assert not any(name.startswith('xr_tensorfmt.write') for name in sys.modules); "
+        "assert not any(name.startswith('xr_tensorfmt.writing') for name in sys.modules); "
         "assert 'dask' not in sys.modules; "
         "from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa; "
         "print(to_mag.__module__)"

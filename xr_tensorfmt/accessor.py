@@ -76,9 +76,7 @@ class TensorFormatAccessor:
         """
         return explain(self._data, selection, **indexers)
 
-    def to_file(
-        self, path: Any, format: str | None = None, **options: Any
-    ) -> Delayed | None:
+    def to_file(self, path: Any, format: str | None = None, **options: Any) -> Delayed | None:
         """Write to a tensor file; as `xr_tensorfmt.to_file`.
 
         Parameters

@@ -10,21 +10,8 @@ from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 
-def check_apart(source: str, target: str, *, from_store: bool, to_store: bool) -> None:
-    """Refuse to write a store over what it is made of, and into the store that is read.
-
-    Parameters
-    ----------
-    source, target : str
-        Paths or URLs.
-    from_store, to_store : bool
-        Whether they are zarr stores, which are folders, and not files.
-
-    Raises
-    ------
-    ValueError
-        Chunks that are not read yet would be deleted or replaced.
-    """
+def check_overlap(source: str, target: str, *, from_store: bool, to_store: bool) -> None:
+    """Refuse to write a store over what it is made of, and into the store that is read."""
     if not (from_store or to_store):
         return
     read, written = _spot(source), _spot(target)

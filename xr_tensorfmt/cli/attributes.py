@@ -34,19 +34,7 @@ _RESERVED_BEGINNINGS = ("_nczarr", "_NCZARR", "_Quantize")
 
 
 def fits(kind: str, name: Any, value: Any) -> bool:
-    """Whether a format has a place for an attribute, and gives it back as it is.
-
-    Parameters
-    ----------
-    kind : {"zarr", "netcdf"}
-        The format.
-    name, value : object
-        The attribute.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a format has a place for an attribute, and gives it back as it is."""
     if not isinstance(name, str):
         return False
     if kind == NETCDF:
@@ -75,17 +63,7 @@ def _fits_netcdf(value: Any) -> bool:
 
 
 def is_netcdf_text(text: str) -> bool:
-    """Whether netCDF can hold a text, which ends there at the first NUL.
-
-    Parameters
-    ----------
-    text : str
-        The text.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether netCDF can hold a text, which ends there at the first NUL."""
     return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
 
 

@@ -82,12 +82,7 @@ def _parts(
 @click.option("--progress/--no-progress", default=None, help="A bar; by default on a terminal.")
 @click.option("--quiet", "-q", is_flag=True, help="Neither a bar nor notes.")
 def convert(progress: bool | None, quiet: bool, **wanted: Any) -> None:
-    """Convert a file: between TENS, MAG, PyCauset and Vespa, and from and to zarr and netCDF.
-
-    Values go from IN to OUT in chunks and in parallel, so that files may be larger than the memory.
-    OUT gets its name when it is complete; if anything fails, what was there before stays. Nothing
-    is left out or rounded unless an option says so.
-    """
+    """Convert a file: between TENS, MAG, PyCauset and Vespa, and from and to zarr and netCDF."""
     if progress is None:
         progress = sys.stderr.isatty()
     with one_line():

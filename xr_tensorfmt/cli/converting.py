@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import xarray as xr
 from dask.diagnostics.progress import ProgressBar
 
-from xr_tensorfmt.cli.apart import check_apart
+from xr_tensorfmt import formats
+from xr_tensorfmt.cli.apart import check_overlap
 from xr_tensorfmt.cli.dtypenotes import lost_dtypes, unchanged
 from xr_tensorfmt.cli.failing import one_line
 from xr_tensorfmt.cli.foreign import Foreign
@@ -23,7 +23,6 @@ from xr_tensorfmt.cli.options import reaching
 from xr_tensorfmt.cli.troubles import said_of
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.writing.checked_input import Part
-from xr_tensorfmt import formats
 from xr_tensorfmt.writing.to_file import to_file
 
 _SWITCHES = {"true": True, "false": False}
@@ -31,35 +30,7 @@ _SWITCHES = {"true": True, "false": False}
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """What the user of ``xr-tensorfmt convert`` wants; the help of the command says what it means.
-
-    Parameters
-    ----------
-    source, target : str
-        Files, stores or URLs.
-    from_, to : str or None
-        What they are, where names and content must not decide.
-    overwrite : bool
-        Whether what is there may be replaced.
-    variable, name : str or None
-        The variable that is wanted alone, and a name for it.
-    dims : tuple of str or None
-        Names for its dimensions.
-    dtypes : mapping of str or None to str
-        What variables are stored as; None stands for the sole one.
-    drop : tuple of str
-        What may be left out.
-    options : mapping of str to str
-        Keywords of the writer.
-    sparse : {"auto", "dense", "stored"}
-        What of a sparse file.
-    storage_options : mapping
-        How to reach URLs.
-    verify : bool
-        Whether a wrong checksum is an error.
-    notes : list of str
-        What the user should know of the result.
-    """
+    """What the user of ``xr-tensorfmt convert`` wants; the help of the command says what it means."""
 
     source: str
     target: str
@@ -78,16 +49,10 @@ class Conversion:
     notes: list[str] = field(default_factory=list)
 
     def run(self, *, progress: bool) -> None:
-        """Do it.
-
-        Parameters
-        ----------
-        progress : bool
-            Whether to show a bar.
-        """
+        """Do it."""
         kind = self.to or _kind_to_write(self.target)
         from_store = (self.from_ or foreign_kind(self.source)) == ZARR
-        check_apart(self.source, self.target, from_store=from_store, to_store=kind == ZARR)
+        check_overlap(self.source, self.target, from_store=from_store, to_store=kind == ZARR)
         with self._opened() as opened:
             ds = reduced(
                 opened, self.source, variable=self.variable, dims=self.dims, name=self.name
@@ -179,34 +144,13 @@ def _bar() -> AbstractContextManager[Any]:
 
 
 def keywords(kind: str, options: Mapping[str, str]) -> Iterable[tuple[str, Any]]:
-    """Texts as the values that a writer's keywords take.
-
-    Parameters
-    ----------
-    kind : str
-        The format.
-    options : mapping of str to str
-        What the user gave.
-
-    Yields
-    ------
-    key : str
-        A keyword of the writer.
-    value : object
-        One of those that the keyword allows, if it lists them; else a whole number where it takes
-        such, true or false, or the text.
-
-    Raises
-    ------
-    ValueError
-        The writer has no such keyword, or it does not allow the value.
-    """
-    format = formats.by_name(kind)
+    """Texts as the values that a writer's keywords take."""
+    chosen = formats.by_name(kind)
     for key, text in options.items():
-        if key not in format.write_options:
-            listed = ", ".join(sorted(format.write_options)) or "none"
-            raise ValueError(f"--option {key}: the keywords of {format.title} are {listed}")
-        if format.write_options[key]:
+        if key not in chosen.write_options:
+            listed = ", ".join(sorted(chosen.write_options)) or "none"
+            raise ValueError(f"--option {key}: the keywords of {chosen.title} are {listed}")
+        if chosen.write_options[key]:
             yield key, _SWITCHES.get(text, text)
         else:
             yield key, int(text) if text.isdecimal() else text

@@ -17,24 +17,7 @@ Entry = tuple[Hashable | None, Hashable, Any]
 
 
 def misread(ds: xr.Dataset, kind: str) -> Iterator[Entry]:
-    """Find attributes that change what is read back, or are not among the attributes then.
-
-    xarray itself is asked, with a single element of each variable: ``scale_factor`` is such an
-    attribute in any file, ``units`` is one if it is ``"days since 2000-01-01"``, and others are
-    such for some dtypes, or together.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What is to be written.
-    kind : {"zarr", "netcdf"}
-        As what.
-
-    Yields
-    ------
-    Entry
-        Without these all others are read as they are written.
-    """
+    """Find attributes that change what is read back, or are not among the attributes then."""
     entries = [*_entries(None, ds.attrs)]
     for name, variable in ds.variables.items():
         entries += _entries(name, variable.attrs)

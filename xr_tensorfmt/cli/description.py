@@ -15,37 +15,21 @@ from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.views import Held
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.pycauset.matrices import Mosaic, Ones, UnitVector
+from xr_tensorfmt.formats.pycauset.matrices import BlockMatrix, Ones, UnitVector
 from xr_tensorfmt.sources import find_source
 
-_WITHOUT_BYTES = (Held, Mosaic, Ones, UnitVector)
+_WITHOUT_BYTES = (InMemory, BlockMatrix, Ones, UnitVector)
 
 
 def describe(
     file: str, format: str | None, storage_options: Mapping[str, Any] | None, *, verify: bool
 ) -> dict[str, Any]:
-    """Read a header.
-
-    Parameters
-    ----------
-    file : str
-        A path or URL.
-    format : str or None
-        The format, where the content must not decide.
-    storage_options : mapping or None
-        How to reach a URL.
-    verify : bool
-        Whether a wrong checksum is an error.
-
-    Returns
-    -------
-    dict
-    """
+    """Read a header."""
     if foreign_kind(file):
         raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
     source, head = find_source(file, storage_options=storage_options)
@@ -67,7 +51,7 @@ def describe(
         "facts": plain(dict(container.encoding.get("tensorfmt", {}))),
         "note": container.note is not None,
         "files": [each.name for each in container.siblings],
-        "warnings": list([each.sentence for each in container.findings]),
+        "warnings": [each.sentence for each in container.findings],
     }
 
 
@@ -109,17 +93,7 @@ def _described(tensor: Tensor) -> dict[str, Any]:
 
 
 def has_bytes(layout: Layout) -> bool:
-    """Whether values are stored in this file, or follow from where they are.
-
-    Parameters
-    ----------
-    layout : Layout
-        The values.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether values are stored in this file, or follow from where they are."""
     inner = getattr(layout, "inner", None) or getattr(layout, "values", None)
     if isinstance(layout, _WITHOUT_BYTES):
         return False
@@ -131,34 +105,14 @@ def _dtype(dtype: np.dtype[Any]) -> str:
 
 
 def stored_name(dtype: np.dtype[Any] | StoredDtype) -> str:
-    """What a file holds, in words; the byte order where it is not the usual one.
-
-    Parameters
-    ----------
-    dtype : dtype or StoredDtype
-        What it holds.
-
-    Returns
-    -------
-    str
-    """
+    """What a file holds, in words; the byte order where it is not the usual one."""
     if isinstance(dtype, StoredDtype):
         return dtype.name
     return f"{dtype.name}, big-endian" if dtype.str.startswith(">") else _dtype(dtype)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it; this is for reading, not for getting it back.
-
-    Parameters
-    ----------
-    value : object
-        An attribute.
-
-    Returns
-    -------
-    object
-    """
+    """A value as JSON can hold it; this is for reading, not for getting it back."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):

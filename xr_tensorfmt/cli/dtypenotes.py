@@ -16,22 +16,7 @@ _BIT = "bit"
 def lost_dtypes(
     ds: xr.Dataset, settled: Collection[str], source: str, target: str
 ) -> Iterator[str]:
-    """Say which dtypes a new file does not know of, and how to get them back.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What was written.
-    settled : collection of str
-        Variables of which nothing is to be said.
-    source, target : str
-        Where it came from, and went to.
-
-    Yields
-    ------
-    str
-        A note for the user.
-    """
+    """Say which dtypes a new file does not know of, and how to get them back."""
     by_name: dict[tuple[str, str], list[str]] = {}
     for name, each in ds.variables.items():
         stored = each.encoding.get("dtype")
@@ -47,20 +32,7 @@ def lost_dtypes(
 
 
 def unchanged(ds: xr.Dataset, written: xr.Dataset) -> Iterator[str]:
-    """Find the variables that have the same dtype in a new file.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What was written.
-    written : Dataset
-        The same, opened.
-
-    Yields
-    ------
-    str
-        Names in `ds`.
-    """
+    """Find the variables that have the same dtype in a new file."""
     found = dict(written.variables)
     if len(ds.data_vars) == len(written.data_vars) == 1:  # perhaps by another name
         found |= dict(zip(ds, (each.variable for each in written.values()), strict=True))

@@ -13,15 +13,7 @@ from dask.system import CPU_COUNT
 
 
 def threads_that_end() -> AbstractContextManager[Any]:
-    """Let dask compute in threads that have ended when it returns or raises.
-
-    Its own threads go on after an error: they would write chunks into a file or a folder that is
-    closed and removed by then, and so make it anew.
-
-    Returns
-    -------
-    context manager
-    """
+    """Let dask compute in threads that have ended when it returns or raises."""
     chosen = dask.config.get("scheduler", None)
     if chosen not in (None, "threads", "threading"):
         return nullcontext()  # the user's own choice, which may be no threads at all

@@ -15,19 +15,7 @@ from xr_tensorfmt.errors import TensorFormatWarning
 
 
 def sentence(error: BaseException, file: str = "") -> str:
-    """What an error says, on one line.
-
-    Parameters
-    ----------
-    error : Exception
-        Any error.
-    file : str
-        The file that it is about, for errors that do not name it.
-
-    Returns
-    -------
-    str
-    """
+    """What an error says, on one line."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename:
         text = f"{error.filename}: {error.strerror}"

@@ -19,29 +19,7 @@ from xr_tensorfmt.writing.checked_input import check_name, check_variable
 
 
 def fitting(ds: xr.Dataset, path: str, kind: str, drop: Collection[str]) -> xr.Dataset:
-    """The same without the attributes that must be left out, if that is allowed.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What is to be written.
-    path : str
-        Where to, for errors.
-    kind : {"zarr", "netcdf"}
-        As what.
-    drop : collection of str
-        What may be left out: of its words only attrs means something here.
-
-    Returns
-    -------
-    Dataset
-        One that looks over its labels while they are written.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A name, a dtype or an attribute cannot be held.
-    """
+    """The same without the attributes that must be left out, if that is allowed."""
     ds = ds.copy()
     for name, variable in ds.variables.items():
         _check_variable(ds, name, variable, path, kind)

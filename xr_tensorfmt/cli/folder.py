@@ -18,24 +18,7 @@ ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
 def write_folder(
     path: str, source: str, write: Callable[[str], object], *, overwrite: bool
 ) -> None:
-    """Write a store under another name beside its own, which it takes when it is complete.
-
-    Parameters
-    ----------
-    path : str
-        The folder to be; of a symbolic link, what it points to.
-    source : str
-        What it is made of, for errors.
-    write : callable
-        What writes a store into an empty folder.
-    overwrite : bool
-        Whether it may take the place of a store.
-
-    Raises
-    ------
-    ValueError, OSError
-        There is something else, or writing fails.
-    """
+    """Write a store under another name beside its own, which it takes when it is complete."""
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     if not overwrite:
@@ -44,25 +27,25 @@ def write_folder(
         _check_store(target, path)
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
-    draft = beside(target)
-    with said_of(path, source, "what was there before is unchanged", draft=draft):
+    atomic_file = beside(target)
+    with said_of(path, source, "what was there before is unchanged", atomic_file=atomic_file):
         try:
-            _fill(draft, target, write)
+            _fill(atomic_file, target, write)
             if overwrite and os.path.lexists(target):
-                _replace(draft, target, path)
+                _replace(atomic_file, target, path)
             else:
-                _take(draft, target, path)
+                _take(atomic_file, target, path)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(atomic_file, ignore_errors=True)
 
 
-def _fill(draft: str, target: str, write: Callable[[str], object]) -> None:
+def _fill(atomic_file: str, target: str, write: Callable[[str], object]) -> None:
     """Who may read a store is not changed by writing it anew, nor more open until then."""
     mode = stat.S_IMODE(os.stat(target).st_mode) if os.path.lexists(target) else None
-    os.mkdir(draft, 0o777 if mode is None else mode | stat.S_IRWXU)
-    write(draft)
+    os.mkdir(atomic_file, 0o777 if mode is None else mode | stat.S_IRWXU)
+    write(atomic_file)
     if mode is not None:
-        os.chmod(draft, mode)
+        os.chmod(atomic_file, mode)
 
 
 def _check_store(folder: str, path: str) -> None:
@@ -71,46 +54,36 @@ def _check_store(folder: str, path: str) -> None:
 
 
 def no_store(path: str) -> FileExistsError:
-    """The error about what must not be replaced.
-
-    Parameters
-    ----------
-    path : str
-        A path or URL.
-
-    Returns
-    -------
-    FileExistsError
-    """
+    """The error about what must not be replaced."""
     return FileExistsError(
         f"{path} is there and no zarr store, so that it is not replaced; choose another name"
     )
 
 
-def _take(draft: str, target: str, path: str) -> None:
+def _take(atomic_file: str, target: str, path: str) -> None:
     """Give a folder a name that nothing has: POSIX lets it replace an empty folder, ours alone."""
     if os.name == "nt":
-        os.rename(draft, target)  # fails where anything is
+        os.rename(atomic_file, target)  # fails where anything is
         return
     try:
         os.mkdir(target)
     except FileExistsError:
         raise exists_already(path) from None
     try:
-        os.rename(draft, target)
+        os.rename(atomic_file, target)
     except BaseException:
         with suppress(OSError):
             os.rmdir(target)
         raise
 
 
-def _replace(draft: str, target: str, path: str) -> None:
+def _replace(atomic_file: str, target: str, path: str) -> None:
     """A folder cannot take the place of another at once: for a moment there is none."""
     old = beside(target)
     os.rename(target, old)
     try:
         _check_store(old, path)  # what is there may have changed
-        os.rename(draft, target)
+        os.rename(atomic_file, target)
     except BaseException:
         _give_back(old, target, path)
         raise

@@ -25,21 +25,7 @@ from xr_tensorfmt.writing.to_file import destination
 
 @dataclass(frozen=True)
 class Foreign:
-    """A zarr store or a netCDF file that is to be written.
-
-    Parameters
-    ----------
-    path : str
-        Where to; a path or a URL.
-    kind : {"zarr", "netcdf"}
-        As what.
-    source : str
-        What it is made of, for errors.
-    overwrite : bool
-        Whether it may take the place of what is there.
-    storage_options : mapping or None
-        How to reach a URL.
-    """
+    """A zarr store or a netCDF file that is to be written."""
 
     path: str
     kind: str
@@ -48,22 +34,7 @@ class Foreign:
     storage_options: Mapping[str, Any] | None
 
     def write(self, ds: xr.Dataset, *, drop: Collection[str], dtypes: Mapping[str, str]) -> None:
-        """Write a Dataset in chunks.
-
-        Parameters
-        ----------
-        ds : Dataset
-            What to write.
-        drop : collection of str
-            What may be left out: of its words only attrs means something here.
-        dtypes : mapping of str to str
-            What variables are rounded to.
-
-        Raises
-        ------
-        ValueError, OSError
-            Something cannot be held, or the system refuses.
-        """
+        """Write a Dataset in chunks."""
         place = destination(self.path, self.storage_options, None)
         with said_of(self.path, self.source, "nothing is written"):
             ds = converted(ds, self.path, self.kind, dtypes)

@@ -24,10 +24,7 @@ def info(
     storage_options: dict[str, Any],
     verify: bool,
 ) -> None:
-    """Say what files are: format, dimensions, variables, attributes, places.
-
-    Only headers are read.
-    """
+    """Say what files are: format, dimensions, variables, attributes, places."""
     failed = False
     documents = []
     for number, file in enumerate(files):

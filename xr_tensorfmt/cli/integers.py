@@ -13,21 +13,7 @@ _FIRST_INEXACT = 2**53
 
 
 def checked_integers(ds: xr.Dataset, file: str) -> xr.Dataset:
-    """Have large integers looked at, so that none becomes another number in silence.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What xarray has opened, in chunks.
-    file : str
-        Where from, for errors.
-
-    Returns
-    -------
-    Dataset
-        The same. To compute a variable of 64-bit integers beside missing values raises a ValueError
-        where float64 may not tell one of them from its neighbours.
-    """
+    """Have large integers looked at, so that none becomes another number in silence."""
     for name, variable in ds.variables.items():
         if variable.chunks is not None and _were_integers(variable):
             check = partial(_check, f"{file}: {name!r}")

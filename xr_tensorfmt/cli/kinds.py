@@ -24,15 +24,5 @@ FOREIGN = {
 
 
 def foreign_kind(file: str) -> str | None:
-    """Whether a name is that of a zarr store or a netCDF file; the content of others decides.
-
-    Parameters
-    ----------
-    file : str
-        A path or URL.
-
-    Returns
-    -------
-    str or None
-    """
+    """Whether a name is that of a zarr store or a netCDF file; the content of others decides."""
     return FOREIGN.get(os.path.splitext(file.rstrip("/").casefold())[1])

@@ -15,19 +15,7 @@ _NETCDF = re.compile(f"[A-Za-z0-9_{_WIDE}]([ -.0-~{_WIDE}]*[!-.0-~{_WIDE}])?")
 
 
 def can_be_named(kind: str, name: Any) -> bool:
-    """Whether a name can be that of a variable: one file in a folder, and no group.
-
-    Parameters
-    ----------
-    kind : {"zarr", "netcdf"}
-        The format.
-    name : object
-        The name.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a name can be that of a variable: one file in a folder, and no group."""
     if not isinstance(name, str) or not name or {"/", "\\", "\0"} & set(name):
         return False
     if name in (".", "..", "zarr.json") or name.startswith((".z", "__")):
@@ -38,17 +26,7 @@ def can_be_named(kind: str, name: Any) -> bool:
 
 
 def is_netcdf_name(name: str) -> bool:
-    """Whether netCDF can hold a name of anything, and gives it back as it is.
-
-    Parameters
-    ----------
-    name : str
-        The name.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether netCDF can hold a name of anything, and gives it back as it is."""
     plain = _NETCDF.fullmatch(name) is not None
     return plain and unicodedata.is_normalized("NFC", name) and _is_short(NETCDF, name)
 

@@ -24,23 +24,7 @@ _STARTS = (0, 512, 1024, _LAST_START := 2048)
 def open_any(
     file: str, kind: str | None, storage_options: Mapping[str, Any] | None, **options: Any
 ) -> xr.Dataset:
-    """Open a file, a store or a URL, in chunks.
-
-    Parameters
-    ----------
-    file : str
-        The file.
-    kind : str or None
-        What it is; by default its name says so for zarr and netCDF, and its content else.
-    storage_options : mapping or None
-        How to reach a URL.
-    **options
-        Those of the engine of this package.
-
-    Returns
-    -------
-    Dataset
-    """
+    """Open a file, a store or a URL, in chunks."""
     kind = kind or foreign_kind(file)
     if kind == ZARR:
         require("zarr", file)
@@ -99,10 +83,7 @@ def open_tensors(
 
 
 def _netcdf_engine(file: str) -> str | None:
-    """The package for a file that may have groups; for others xarray decides.
-
-    h5netcdf comes first, as it alone knows complex numbers.
-    """
+    """The package for a file that may have groups; for others xarray decides."""
     if is_url(file):
         return "h5netcdf" if find_spec("h5netcdf") else None
     path = os.path.expanduser(file)
@@ -135,30 +116,7 @@ def reduced(
     dims: Sequence[str] | None = None,
     name: str | None = None,
 ) -> xr.Dataset:
-    """One variable of a Dataset, under other names.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What was opened.
-    file : str
-        Where from, for errors.
-    variable : str, optional
-        The variable that is wanted alone.
-    dims : sequence of str, optional
-        Names for the dimensions of the only variable.
-    name : str, optional
-        A name for it.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        There is no such variable, or more than one to be named.
-    """
+    """One variable of a Dataset, under other names."""
     if variable is not None:
         if variable not in ds:
             raise ValueError(f"{file}: there is no variable {variable!r}; it has {_listed(ds)}")

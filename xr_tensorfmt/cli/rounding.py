@@ -14,28 +14,7 @@ from xr_tensorfmt.writing.conversion import Conversion, is_convertible
 
 
 def converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) -> xr.Dataset:
-    """Round to the dtypes that are wanted; integers never become others.
-
-    Parameters
-    ----------
-    ds : Dataset
-        What is to be written.
-    path : str
-        Where to, for errors.
-    kind : {"zarr", "netcdf"}
-        As what.
-    dtypes : mapping of str to str
-        What variables are rounded to.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        There is no such dtype, or values cannot become of it.
-    """
+    """Round to the dtypes that are wanted; integers never become others."""
     for name, wanted in dtypes.items():
         dtype = _dtype(wanted, path, kind)
         _check_convertible(name, ds[name].dtype, dtype, path)
@@ -46,22 +25,7 @@ def converted(ds: xr.Dataset, path: str, kind: str, dtypes: Mapping[str, str]) -
 
 
 def mapped(variable: xr.Variable, apply: Callable[[Any], Any], dtype: np.dtype[Any]) -> Any:
-    """Values of which a function has made others.
-
-    Parameters
-    ----------
-    variable : Variable
-        The values.
-    apply : callable
-        The function, of an ndarray.
-    dtype : dtype
-        What it makes.
-
-    Returns
-    -------
-    ndarray or dask array
-        Those in memory, as of an index, are made now; others when they are computed.
-    """
+    """Values of which a function has made others."""
     if variable.chunks is None:
         return apply(variable.values)
     return variable.data.map_blocks(apply, dtype=dtype)

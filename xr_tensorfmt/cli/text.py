@@ -14,18 +14,7 @@ _MOST_CHARACTERS = 72
 
 
 def text_of(document: Mapping[str, Any]) -> str:
-    """What `describe` found, for a terminal.
-
-    Parameters
-    ----------
-    document : mapping
-        The description.
-
-    Returns
-    -------
-    str
-        Lines without a newline at the end.
-    """
+    """What `describe` found, for a terminal."""
     title = [_TITLES[document["format"]], document["container"], document["version"]]
     words = " ".join(str(each) for each in title if each is not None)
     noted = ", with a note by xr_tensorfmt" if document["note"] else ""

@@ -14,30 +14,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def said_of(path: str, source: str, outcome: str, *, draft: str = "") -> Iterator[None]:
-    """Let errors begin with the file, and end with what has become of it, unless they name a file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    source : str
-        What it is made of.
-    outcome : str
-        What is there now.
-    draft : str
-        What the libraries call it.
-
-    Yields
-    ------
-    None
-    """
+def said_of(path: str, source: str, outcome: str, *, atomic_file: str = "") -> Iterator[None]:
+    """Let errors begin with the file, and end with what has become of it, unless they name a file."""
     try:
         yield
     except TensorFormatError:
         raise  # they are of another file, and say so
     except Exception as error:
-        text = _text(error, draft)
+        text = _text(error, atomic_file)
         if outcome in text or text.startswith((*_names(path), *_names(source))):
             raise
         kind = OSError if isinstance(error, OSError) else ValueError
@@ -49,11 +33,11 @@ def _names(file: str) -> tuple[str, ...]:
     return file, plain, os.path.abspath(plain), os.path.realpath(plain)
 
 
-def _text(error: Exception, draft: str) -> str:
+def _text(error: Exception, atomic_file: str) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
-        if error.filename and not (draft and str(error.filename).startswith(draft)):
+        if error.filename and not (atomic_file and str(error.filename).startswith(atomic_file)):
             text = f"{error.filename}: {text}"
     elif not text or isinstance(error, KeyError | NotImplementedError):
         text = f"{type(error).__name__} {text}".rstrip()
@@ -61,4 +45,4 @@ def _text(error: Exception, draft: str) -> str:
     text = by_hdf5[1] if by_hdf5 else text
     full = getattr(error, "errno", None) in _FULL or "HDF error" in text
     hint = " (the disk may be full)" if full else ""
-    return (text.replace(draft, "it") if draft else text).rstrip(".;") + hint
+    return (text.replace(atomic_file, "it") if atomic_file else text).rstrip(".;") + hint

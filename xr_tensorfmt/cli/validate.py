@@ -18,11 +18,7 @@ from xr_tensorfmt.cli.words import in_command_words, without_secrets
 def validate(
     files: tuple[str, ...], strict: bool, format: str | None, storage_options: dict[str, Any]
 ) -> None:
-    """Check files: header, checksums, padding, and every value.
-
-    Prints ok, or a line for each finding: where it is, what is there, what should be, and what to
-    do. Exits with 1 if there is an error in any file. Files are read as a whole, in small pieces.
-    """
+    """Check files: header, checksums, padding, and every value."""
     failed = False
     for file in files:
         try:

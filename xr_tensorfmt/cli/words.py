@@ -20,53 +20,21 @@ _WORDS = (
 
 
 def printable(text: str) -> str:
-    """A text of unknown origin without characters that could steer a terminal.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-
-    Returns
-    -------
-    str
-        With escapes, as Python writes them, in their place.
-    """
+    """A text of unknown origin without characters that could steer a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def without_secrets(text: str) -> str:
-    """A text with URLs in it, such as an argument of the command, as it may be printed.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-
-    Returns
-    -------
-    str
-        Without users, passwords and queries.
-    """
+    """A text with URLs in it, such as an argument of the command, as it may be printed."""
     from xr_tensorfmt.sources.store_errors import redacted  # noqa: PLC0415
 
     return redacted(text) if "://" in text else text
 
 
 def in_command_words(message: str) -> str:
-    """A message with options in place of keywords, on one line.
-
-    Parameters
-    ----------
-    message : str
-        What a function of the package has to say.
-
-    Returns
-    -------
-    str
-    """
+    """A message with options in place of keywords, on one line."""
     text = printable(without_secrets(" ".join(message.split())))
     for pattern, words in _WORDS:
         text = re.sub(pattern, words, text)

@@ -9,11 +9,8 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Once(Generic[Value]):
-    """Computes a value once for all threads, and takes it along when it is pickled.
-
-    It lives in a Layout, so that an index goes away with the Dataset that needed it.
-    """
+class CachedValue(Generic[Value]):
+    """Computes a value once for all threads, and takes it along when it is pickled."""
 
     def __init__(self, value: Value | None = None) -> None:
         self._value = value
@@ -36,6 +33,6 @@ class Once(Generic[Value]):
         """Names in dask do not depend on whether the value is there yet."""
         return type(self).__name__
 
-    def __reduce__(self) -> tuple[type[Once[Value]], tuple[Value | None]]:
+    def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[Value | None]]:
         """A lock cannot travel."""
-        return Once, (self._value,)
+        return CachedValue, (self._value,)

@@ -19,24 +19,7 @@ anew: where values are copied, chunks of 31 MiB are a quarter faster than those 
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
-    """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Lengths of the axes, slowest first.
-    item : int
-        Bytes of one element.
-    target : int
-        Most bytes of one chunk, if one element is not larger.
-
-    Returns
-    -------
-    tuple of int
-        ``(1, ..., 1, k, full, ..., full)``. The chunks are as equal as can be, and those of ``k``
-        rows have a multiple of 4096 bytes if any ``k`` within `target` has. Where there is no
-        element, there is one chunk.
-    """
+    """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes."""
     lengths = tuple(max(1, length) for length in shape)
     if item * prod(shape) <= target:
         return lengths
@@ -49,24 +32,7 @@ def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[in
 
 
 def row_chunk(shape: tuple[int, int], item: int, stored: int, target: int) -> tuple[int, int]:
-    """Shape of the chunks of a matrix whose rows take fewer bytes in the file than in memory.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Rows and columns.
-    item : int
-        Bytes of one element in memory.
-    stored : int
-        Bytes of one row in the file; 0 where rows differ, so that no count of them makes a page.
-    target : int
-        Most bytes of one chunk in memory, if one element is not larger.
-
-    Returns
-    -------
-    tuple of int
-        Whole rows, unless a single one is too large.
-    """
+    """Shape of the chunks of a matrix whose rows take fewer bytes in the file than in memory."""
     rows, columns = (max(1, length) for length in shape)
     row = item * columns
     if row > target:

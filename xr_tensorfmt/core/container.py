@@ -83,28 +83,7 @@ Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 
 
 def named_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Names for the axes of a variable: those that the user asked for, else those of the file.
-
-    Parameters
-    ----------
-    requested : mapping, sequence or None
-        Names by variable, or the names alone where a file has one variable.
-    variable : str
-        Name of the variable.
-    default : tuple of str
-        The file's own names.
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    TypeError
-        The names are not texts in an order.
-    ValueError
-        The names are too few, too many, repeated, or the variable's own name.
-    """
+    """Names for the axes of a variable: those that the user asked for, else those of the file."""
     names = requested.get(variable) if isinstance(requested, Mapping) else requested
     if names is None:
         names = default

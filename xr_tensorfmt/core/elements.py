@@ -15,18 +15,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredDtype:
-    """What a file holds where numpy has no dtype for it; for ``encoding["dtype"]``.
-
-    It compares and prints as its name. Where a dtype is needed, as for writing to other formats,
-    numpy takes it for that of the values.
-
-    Parameters
-    ----------
-    name : str
-        The field's usual word (``"bfloat16"``).
-    dtype : dtype
-        dtype of the values.
-    """
+    """What a file holds where numpy has no dtype for it; for ``encoding["dtype"]``."""
 
     name: str
     dtype: np.dtype[Any]
@@ -125,19 +114,7 @@ class Element(ABC):
 
 @dataclass(eq=False)
 class ElementError(ValueError):
-    """One element has no value; the Layout that reads it knows where it is.
-
-    Parameters
-    ----------
-    position : int
-        Flat C-order position in the array that was decoded.
-    found : object
-        What is there.
-    expected : str
-        What would have a value.
-    hint : str
-        What the user can do.
-    """
+    """One element has no value; the Layout that reads it knows where it is."""
 
     position: int
     found: Any
@@ -205,16 +182,7 @@ _HALF = np.uint32(16)
 
 @dataclass(frozen=True)
 class BFloat16(Element):
-    """The upper half of a float32, which gives exactly that float32.
-
-    Parameters
-    ----------
-    big_endian : bool
-        Whether the more significant byte comes first.
-    rounding : {"nearest", "down"}
-        What becomes of the lower half when values are written: the nearest value, the even one of
-        two, or cut off.
-    """
+    """The upper half of a float32, which gives exactly that float32."""
 
     big_endian: bool = False
     rounding: Literal["nearest", "down"] = "nearest"
@@ -259,10 +227,7 @@ class BFloat16(Element):
 
 @dataclass(frozen=True)
 class Float8E4M3FN(Element):
-    """A sign, 4 bits of exponent and 3 of fraction, without infinities; exact as float32.
-
-    Source: P. Micikevicius et al., "FP8 formats for deep learning" (2022), table 1.
-    """
+    """A sign, 4 bits of exponent and 3 of fraction, without infinities; exact as float32."""
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.views import Held
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shortened
 
 KEY = "xr_tensorfmt"
@@ -39,29 +39,8 @@ _KEYS = {
 _KEYS_OF_VARIABLE = {"name", "dims", "attrs", "values"}
 
 
-def annotated(path: str, container: Container, options: OpenOptions) -> Container:
-    """Apply the note of a container to what its format knows of it.
-
-    Parameters
-    ----------
-    path : str
-        The file, for the warning.
-    container : Container
-        What the format knows.
-    options : OpenOptions
-        What the user asked for, which comes before the note.
-
-    Returns
-    -------
-    Container
-        With a warning where the note does not fit the file, as after another program has changed
-        it; then the note is not used.
-
-    Raises
-    ------
-    ValueError
-        The names that the user asked for do not fit the variables.
-    """
+def with_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
+    """Apply the note of a container to what its format knows of it."""
     try:
         noted = _applied(container, _decoded(container.note), options)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -154,7 +133,7 @@ def _held(name: str, facts: Mapping[str, Any]) -> Tensor:
     values, dims = array_from_json(facts["values"]), _names(facts["dims"])
     if len(dims) != values.ndim:
         raise ValueError(f"{name!r} has {values.ndim} dimensions")
-    return Tensor(name, dims, Held(values), dict(from_json(facts["attrs"])))
+    return Tensor(name, dims, InMemory(values), dict(from_json(facts["attrs"])))
 
 
 def _renamed(container: Container, requested: Names) -> Container:

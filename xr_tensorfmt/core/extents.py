@@ -161,38 +161,12 @@ class Extents:
 
 
 def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
-    """Copy pieces of one length, one after the other.
-
-    Parameters
-    ----------
-    window : ndarray of uint8
-        Bytes that hold all of them.
-    starts : ndarray of int64
-        Where in the window each begins; in any order, and they may overlap.
-    length : int
-        Bytes of each.
-
-    Returns
-    -------
-    ndarray of uint8
-    """
+    """Copy pieces of one length, one after the other."""
     return _pieces(window, length)[starts].view(np.uint8)
 
 
 def scatter_uniform(window: Bytes, starts: Integers, pieces: Bytes, length: int) -> None:
-    """Put pieces of one length into their places; the way back of `gather_uniform`.
-
-    Parameters
-    ----------
-    window : ndarray of uint8
-        Bytes with room for all of them.
-    starts : ndarray of int64
-        Where in the window each begins; in any order, but none over another.
-    pieces : ndarray of uint8
-        The pieces, one after the other.
-    length : int
-        Bytes of each.
-    """
+    """Put pieces of one length into their places; the way back of `gather_uniform`."""
     if starts.size:
         _pieces(window, length)[starts] = pieces.view(np.dtype((np.void, length)))
 

@@ -53,19 +53,7 @@ class Finding:
 
 
 def finding_of(error: TensorFormatError, within: str = "") -> Finding:
-    """What a reader refuses, as a finding.
-
-    Parameters
-    ----------
-    error : TensorFormatError
-        The error.
-    within : str
-        The variable that was being read, where the error does not name it.
-
-    Returns
-    -------
-    Finding
-    """
+    """What a reader refuses, as a finding."""
     field = f"{error.field} of {within}" if within else error.field
     message = f"{shortened(error.found)}, expected {shortened(error.expected)}; {error.hint}"
     return Finding(error.path, error.offset, field, message)
@@ -161,24 +149,7 @@ def _check(path: str, gap: Gap, raw: Bytes) -> Iterator[Finding]:
 
 
 def trailing(source: Source, stop: int, after: str, severity: Severity = "error") -> list[Finding]:
-    """What to say of bytes after the end.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    stop : int
-        Where it should end.
-    after : str
-        What ends there.
-    severity : {"error", "warning"}
-        How bad they are.
-
-    Returns
-    -------
-    list of Finding
-        One, or none.
-    """
+    """What to say of bytes after the end."""
     more = source.size - stop
     if more <= 0:
         return []

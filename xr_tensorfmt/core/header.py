@@ -16,15 +16,7 @@ from xr_tensorfmt.errors import TensorFormatError
 
 
 class Headed(Source):
-    """Another source and its first bytes; for parsing alone, as it would not travel light.
-
-    Parameters
-    ----------
-    source : Source
-        The other source.
-    head : bytes
-        Its first bytes.
-    """
+    """Another source and its first bytes; for parsing alone, as it would not travel light."""
 
     def __init__(self, source: Source, head: bytes) -> None:
         self._source = source
@@ -209,24 +201,7 @@ WIDEST = 16
 
 
 def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
-    """Refuse a rank that numpy cannot hold.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    tensor : object
-        Whose rank it is, for the message.
-    rank : int
-        The number of dimensions.
-    offset : int
-        Where the file says so.
-
-    Raises
-    ------
-    TensorFormatError
-        The rank is above `MOST_DIMENSIONS`.
-    """
+    """Refuse a rank that numpy cannot hold."""
     if rank > MOST_DIMENSIONS:
         raise TensorFormatError(
             path,
@@ -239,24 +214,7 @@ def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
 
 
 def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
-    """Refuse a shape that no computer can address.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    lengths : sequence of int
-        Lengths of the axes.
-    item : int
-        Bytes of one element.
-    offset : int
-        Where the file says so.
-
-    Raises
-    ------
-    TensorFormatError
-        The tensor has more than `MOST_BYTES`.
-    """
+    """Refuse a shape that no computer can address."""
     if not is_addressable(lengths, item):
         raise TensorFormatError(
             path,
@@ -269,19 +227,7 @@ def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> Non
 
 
 def is_addressable(lengths: Sequence[int], item: int) -> bool:
-    """Whether numpy can hold a shape.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        Lengths of the axes.
-    item : int
-        Bytes of one element.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether numpy can hold a shape."""
     # A length of 0 does not excuse the others: numpy multiplies them all the same.
     extent = prod(lengths) or prod([max(1, length) for length in lengths])
     return extent * item <= MOST_BYTES

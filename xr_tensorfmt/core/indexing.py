@@ -27,40 +27,14 @@ _EMPTY = slice(0, 0, 1)
 
 @dataclass(frozen=True, eq=False)
 class AxisPick:
-    """What is read along one axis, and what of that in which order.
-
-    Parameters
-    ----------
-    entry : slice or ndarray
-        The Selection's entry.
-    then : int, slice or ndarray
-        Key to apply to the axis after reading: 0 drops it, a slice keeps or reverses it, an array
-        repeats and reorders.
-    """
+    """What is read along one axis, and what of that in which order."""
 
     entry: Entry
     then: int | slice | Integers
 
 
 def pick(key: Any, length: int) -> AxisPick:
-    """Plan one axis.
-
-    Parameters
-    ----------
-    key : int, slice or one-dimensional integer array
-        As numpy understands it, negative values and steps included.
-    length : int
-        Length of the axis.
-
-    Returns
-    -------
-    AxisPick
-
-    Raises
-    ------
-    IndexError
-        The key reaches outside of the axis.
-    """
+    """Plan one axis."""
     if isinstance(key, slice):
         return _pick_slice(range(*key.indices(length)))
     if np.ndim(key) == 0:
@@ -112,15 +86,7 @@ def checked_indices(indices: NDArray[Any], length: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class OuterPlan:
-    """A key that is an outer product of one key an axis.
-
-    Parameters
-    ----------
-    extent : tuple of int
-        Shape of the tensor.
-    picks : tuple of AxisPick
-        One an axis.
-    """
+    """A key that is an outer product of one key an axis."""
 
     extent: tuple[int, ...]
     picks: tuple[AxisPick, ...]
@@ -148,35 +114,13 @@ class OuterPlan:
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
-    """Plan a key of integers, slices and one-dimensional arrays that act independently.
-
-    Parameters
-    ----------
-    key : sequence
-        One entry an axis.
-    shape : tuple of int
-        Shape of the tensor.
-
-    Returns
-    -------
-    OuterPlan
-    """
+    """Plan a key of integers, slices and one-dimensional arrays that act independently."""
     return OuterPlan(shape, tuple(map(pick, key, shape)))
 
 
 @dataclass(frozen=True, eq=False)
 class ArrangedPlan:
-    """An outer product whose axes are spread over the axes of a broadcast result.
-
-    Parameters
-    ----------
-    outer : OuterPlan
-        The outer product; each axis that it keeps stands for `spread` of the result.
-    spread : tuple of tuple of int
-        For each axis that `outer` keeps, the result axes it varies along.
-    shape : tuple of int
-        Shape of the result; axes that nothing varies along repeat the values.
-    """
+    """An outer product whose axes are spread over the axes of a broadcast result."""
 
     outer: OuterPlan
     spread: tuple[tuple[int, ...], ...]
@@ -192,22 +136,7 @@ class ArrangedPlan:
 
 
 def arrange(values: Array, spread: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> Array:
-    """Spread the axes of an array over those of a broadcast result.
-
-    Parameters
-    ----------
-    values : ndarray
-        Axis ``i`` has as many elements as the result axes ``spread[i]`` together.
-    spread : sequence of tuple of int
-        Result axes, each at most once.
-    shape : tuple of int
-        Shape of the result.
-
-    Returns
-    -------
-    ndarray
-        A writable view where no axis has to be repeated.
-    """
+    """Spread the axes of an array over those of a broadcast result."""
     axes = [axis for group in spread for axis in group]
     split = values.reshape([shape[axis] for axis in axes])
     ordered = split.transpose(np.argsort(axes)) if axes else split
@@ -224,21 +153,7 @@ _MOST_POINTS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class PointPlan:
-    """A key in which several axes advance together, perhaps with an outer product of others.
-
-    Parameters
-    ----------
-    extent : tuple of int
-        Shape of the tensor.
-    points : dict of int to ndarray
-        For each axis that advances with others its indices, all one-dimensional and equally long.
-    picks : dict of int to AxisPick
-        The other axes, which act independently.
-    spread : tuple of tuple of int
-        Result axes of the points, then those of each axis that `picks` keeps.
-    shape : tuple of int
-        Shape of the result.
-    """
+    """A key in which several axes advance together, perhaps with an outer product of others."""
 
     extent: tuple[int, ...]
     points: dict[int, Integers]
@@ -313,27 +228,7 @@ class PointPlan:
 def plan_vectorized(
     key: Sequence[Integers | slice], extent: tuple[int, ...]
 ) -> OuterPlan | ArrangedPlan | PointPlan:
-    """Plan a key of integer arrays that are broadcast against each other.
-
-    Parameters
-    ----------
-    key : sequence of ndarray or slice
-        One entry an axis: arrays of one rank, of shapes that broadcast; the axes of slices come
-        after those of the arrays in the result.
-    extent : tuple of int
-        Shape of the tensor.
-
-    Returns
-    -------
-    ArrangedPlan or PointPlan
-        `ArrangedPlan` if no two arrays vary along the same axis of the result, as those of a lazy
-        transpose; else `PointPlan`.
-
-    Raises
-    ------
-    IndexError
-        The key reaches outside of an axis.
-    """
+    """Plan a key of integer arrays that are broadcast against each other."""
     arrays = _as_arrays(key, extent)
     shape = np.broadcast_shapes(*(each.shape for each in arrays))
     if 0 in shape:

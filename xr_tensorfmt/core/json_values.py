@@ -29,28 +29,7 @@ _MOST_ROOM = 32
 
 
 def to_json(value: Any, what: str, level: int = 0) -> Any:
-    """What JSON can hold of a value, without loss.
-
-    Parameters
-    ----------
-    value : object
-        Texts, numbers, bools, None, and lists, mappings and arrays of such. numpy's scalars keep
-        their dtype, but for texts; tuples become lists, which are equal to what they were.
-    what : str
-        What it is, for errors.
-    level : int
-        In how many lists and mappings it is.
-
-    Returns
-    -------
-    object
-        Of dicts with texts as keys, lists, texts, numbers, bools and None.
-
-    Raises
-    ------
-    TypeError
-        JSON has nothing like it.
-    """
+    """What JSON can hold of a value, without loss."""
     if level > MOST_LEVELS:
         raise TypeError(f"{what} is nested deeper than {MOST_LEVELS} levels; make it flatter")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
@@ -72,24 +51,7 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
 
 
 def from_json(value: Any, level: int = 0) -> Any:
-    """The value that `to_json` made this of.
-
-    Parameters
-    ----------
-    value : object
-        What JSON gave.
-    level : int
-        In how many lists and mappings it is.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError
-        It was not made so.
-    """
+    """The value that `to_json` made this of."""
     if level > MOST_LEVELS:
         raise ValueError(f"more than {MOST_LEVELS} levels")
     if isinstance(value, Mapping):
@@ -101,18 +63,7 @@ def from_json(value: Any, level: int = 0) -> Any:
 
 
 def without_dtypes(value: Any) -> Any:
-    """What `to_json` makes of Python's numbers instead of numpy's, for programs that know no tag.
-
-    Parameters
-    ----------
-    value : object
-        What `to_json` gave.
-
-    Returns
-    -------
-    object
-        The same, with a plain number or bool for each scalar that has an equal one in JSON.
-    """
+    """What `to_json` makes of Python's numbers instead of numpy's, for programs that know no tag."""
     if isinstance(value, Mapping):
         if set(value) != {TAG}:
             return {key: without_dtypes(each) for key, each in value.items()}
@@ -123,24 +74,7 @@ def without_dtypes(value: Any) -> Any:
 
 
 def array_to_json(array: Array, what: str) -> dict[str, Any]:
-    """An array as JSON: texts as they are, other values as bytes in base64.
-
-    Parameters
-    ----------
-    array : ndarray
-        Numbers, bools, times, or texts.
-    what : str
-        What it is, for errors.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    TypeError
-        It holds other objects.
-    """
+    """An array as JSON: texts as they are, other values as bytes in base64."""
     if np.ma.isMaskedArray(array):
         raise TypeError(f"{what} has masked values, which JSON cannot hold; fill them first")
     shape = list(array.shape)
@@ -173,23 +107,7 @@ def _has_room(dtype: np.dtype[Any], texts: Sequence[str]) -> bool:
 
 
 def array_from_json(facts: Mapping[str, Any]) -> Array:
-    """The array that `array_to_json` made this of.
-
-    Parameters
-    ----------
-    facts : mapping
-        What JSON gave.
-
-    Returns
-    -------
-    ndarray
-        In native byte order, memory of its own.
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError
-        It was not made so.
-    """
+    """The array that `array_to_json` made this of."""
     dtype, shape = _dtype(facts["dtype"]), _shape(facts["shape"])
     if "texts" in facts:
         return _texts(facts["texts"], dtype).reshape(shape)

@@ -218,23 +218,7 @@ def raw_bytes(stored: Array) -> Bytes:
 def values_of(
     convert: Callable[[Array], Array], raw: Array, path: str, offset_of: Callable[[int], int]
 ) -> Array:
-    """Turn stored elements into values, and name the place of one that has none.
-
-    Parameters
-    ----------
-    convert : callable
-        `Element.decode` or `Element.adopt`.
-    raw : ndarray
-        The stored elements.
-    path : str
-        The file, for the message.
-    offset_of : callable
-        Byte of the file at which the element at a flat position of `raw` begins.
-
-    Returns
-    -------
-    ndarray
-    """
+    """Turn stored elements into values, and name the place of one that has none."""
     try:
         return convert(raw)
     except ElementError as error:

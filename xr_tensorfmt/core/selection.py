@@ -129,15 +129,7 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Ranges ``[start, start + length)`` of flat indices, ascending and apart.
-
-    Parameters
-    ----------
-    starts : ndarray of int64
-        First flat index of each range.
-    length : int
-        Elements of each range.
-    """
+    """Ranges ``[start, start + length)`` of flat indices, ascending and apart."""
 
     starts: Integers
     length: int

@@ -16,17 +16,7 @@ from xr_tensorfmt.errors import TensorFormatError
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The bytes ``[start, stop)``, fetched by one request.
-
-    Parameters
-    ----------
-    start, stop : int
-        What is fetched, in bytes from the start of the file.
-    extents : Extents
-        What is needed of it.
-    position : int
-        Where that goes among all that is needed.
-    """
+    """The bytes ``[start, stop)``, fetched by one request."""
 
     start: int
     stop: int
@@ -53,20 +43,7 @@ class Part:
 
 
 def merged_parts(extents: Extents, *, gap: int, limit: int) -> Iterator[Part]:
-    """One part for each group of near ranges, however long a range is.
-
-    Parameters
-    ----------
-    extents : Extents
-        What is needed.
-    gap, limit : int
-        As for `Extents.merged`.
-
-    Yields
-    ------
-    Part
-        In the order of the file.
-    """
+    """One part for each group of near ranges, however long a range is."""
     position = 0
     for group in extents.merged(gap=gap, limit=limit):
         yield Part(*group.bounds, group, position)
@@ -74,25 +51,7 @@ def merged_parts(extents: Extents, *, gap: int, limit: int) -> Iterator[Part]:
 
 
 def even_parts(extents: Extents, *, gap: int, smallest: int, largest: int, most: int) -> list[Part]:
-    """Parts of about one size, which several requests at a time fetch best.
-
-    Parameters
-    ----------
-    extents : Extents
-        What is needed.
-    gap : int
-        Most bytes to fetch in vain in order to spare one request.
-    smallest, largest : int
-        Between these is the size of the parts of a long range.
-    most : int
-        How many requests go at the same time; parts are as small as gives work to all.
-
-    Returns
-    -------
-    list of Part
-        In the order of the file. None is longer than `largest`, and those of a long range are as
-        equal as can be.
-    """
+    """Parts of about one size, which several requests at a time fetch best."""
     gaps = extents.gaps
     fetched = extents.nbytes + int(gaps[gaps <= gap].sum())
     size = min(max(fetched // most, smallest), largest)

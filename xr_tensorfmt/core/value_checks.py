@@ -26,20 +26,7 @@ MOST_OF_ONE = 20
 
 
 def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]:
-    """Read every value, but for pairs and labels, which have checks of their own.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    tensors : iterable of Tensor
-        Its variables and coordinates.
-
-    Yields
-    ------
-    Finding
-        At most 20 for each of them.
-    """
+    """Read every value, but for pairs and labels, which have checks of their own."""
     for tensor in tensors:
         layout = tensor.layout.stored
         if layout is None or layout.is_checked_by_format:
@@ -52,19 +39,7 @@ def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]
 
 
 def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
-    """All elements of a layout, a chunk at a time.
-
-    Parameters
-    ----------
-    layout : Layout
-        The layout.
-    target : int
-        Most bytes of a chunk.
-
-    Yields
-    ------
-    Selection
-    """
+    """All elements of a layout, a chunk at a time."""
     shape = layout.shape
     if 0 in shape:
         return
@@ -76,24 +51,7 @@ def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
 
 
 def attempt(read: Callable[[], Iterable[Finding]], within: str) -> Iterator[Finding]:
-    """What reading something finds, and the error that ends it, if any does.
-
-    Parameters
-    ----------
-    read : callable
-        Reads, and gives findings.
-    within : str
-        What is read, for the finding.
-
-    Yields
-    ------
-    Finding
-
-    Raises
-    ------
-    SourceChangedError
-        The file changes while it is looked at, so that nothing can be said of it.
-    """
+    """What reading something finds, and the error that ends it, if any does."""
     try:
         yield from read()
     except SourceChangedError:
@@ -135,17 +93,7 @@ Truth = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Symmetry:
-    """``T[i] = change(T[j])`` with ``j[p] = i[axes[p]]``.
-
-    Parameters
-    ----------
-    name : str
-        The file's own words for it.
-    axes : tuple of int
-        A permutation of the axes.
-    change : callable
-        What is done to the values of the other elements.
-    """
+    """``T[i] = change(T[j])`` with ``j[p] = i[axes[p]]``."""
 
     name: str
     axes: tuple[int, ...]
@@ -154,17 +102,7 @@ class Symmetry:
 
 @dataclass(frozen=True)
 class Zeros:
-    """A part of a matrix where all values are the same, mostly zero.
-
-    Parameters
-    ----------
-    name : str
-        The file's own words for it.
-    where : callable
-        Which elements, by their rows and columns.
-    value : int
-        What they are.
-    """
+    """A part of a matrix where all values are the same, mostly zero."""
 
     name: str
     where: Callable[[Array, Array], Array]
@@ -172,22 +110,7 @@ class Zeros:
 
 
 def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[Finding]:
-    """Compare a tensor with what the claim makes of it, a chunk at a time.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    layout : Layout
-        The values.
-    claim : Symmetry
-        The claim.
-
-    Yields
-    ------
-    Finding
-        At the first element that contradicts it, beyond what rounding could have done.
-    """
+    """Compare a tensor with what the claim makes of it, a chunk at a time."""
     shape = layout.shape
     if any(shape[axis] != length for axis, length in zip(claim.axes, shape, strict=True)):
         yield _false(source, None, claim.name, f"its shape is {shape}, expected equal lengths")
@@ -203,22 +126,7 @@ def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[
 
 
 def check_zeros(source: Source, layout: Layout, claim: Zeros) -> Iterator[Finding]:
-    """Look at the part of a matrix that a claim is about.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    layout : Layout
-        The values, of two axes.
-    claim : Zeros
-        The claim.
-
-    Yields
-    ------
-    Finding
-        At the first element that contradicts it.
-    """
+    """Look at the part of a matrix that a claim is about."""
     for selection in chunks(layout):
         rows, columns = map(entry_indices, selection.entries)
         wrong = claim.where(rows[:, np.newaxis], columns) & (

@@ -100,13 +100,7 @@ class Transposed(Layout):
 
 @dataclass(frozen=True)
 class OnlyRow(Layout):
-    """The only row of a matrix, as a vector.
-
-    Parameters
-    ----------
-    inner : Layout
-        The matrix.
-    """
+    """The only row of a matrix, as a vector."""
 
     inner: Layout
 
@@ -199,14 +193,8 @@ def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Layout):
-    """Values that were worked out when the file was opened, or that its format takes for granted.
-
-    Parameters
-    ----------
-    values : ndarray
-        The values; no reader gets at this array itself.
-    """
+class InMemory(Layout):
+    """Values that were worked out when the file was opened, or that its format takes for granted."""
 
     values: Array
 

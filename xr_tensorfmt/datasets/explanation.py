@@ -140,9 +140,9 @@ class Explanation:
 
     @property
     def _sums(self) -> str:
-        subject = "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
+        checked = "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
         sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
-        return f"{subject} {sizes} ({self.amplification:.2f} x)"
+        return f"{checked} {sizes} ({self.amplification:.2f} x)"
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
@@ -162,27 +162,7 @@ def explain_piece(
     layout: Layout,
     source: Source,
 ) -> Piece:
-    """Explain one read; pure arithmetic.
-
-    Parameters
-    ----------
-    variable : str
-        Name of the variable.
-    chunk : iterable of int
-        Number of the chunk along each axis.
-    shape : tuple of int
-        Shape of the values.
-    plan : Plan
-        What is read of the layout.
-    layout : Layout
-        How the values lie in the bytes.
-    source : Source
-        Which requests its bytes take; none is sent.
-
-    Returns
-    -------
-    Piece
-    """
+    """Explain one read; pure arithmetic."""
     reads = plan.reads(layout, source)
     parts = [(origin, part) for origin, read in reads for part in origin.parts(read)]
     fetched = sum(origin.fetched(part) for origin, part in parts)
@@ -195,17 +175,7 @@ def explain_piece(
 
 
 def size_in_words(count: int) -> str:
-    """Bytes in the largest binary unit of which there is at least one.
-
-    Parameters
-    ----------
-    count : int
-        The bytes.
-
-    Returns
-    -------
-    str
-    """
+    """Bytes in the largest binary unit of which there is at least one."""
     units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
     return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"
@@ -215,20 +185,7 @@ _GETTERS = (getter, getter_inline, getter_nofancy)
 
 
 def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Find every piece of a lazy array that computing a dask array would read.
-
-    Parameters
-    ----------
-    array : dask.array.Array
-        What would be computed; the graph is taken as dask would run it.
-
-    Yields
-    ------
-    block : tuple of int
-        Number of the block that the reading task makes, along each axis.
-    piece : object
-        The lazy array, indexed as far as it would be.
-    """
+    """Find every piece of a lazy array that computing a dask array would read."""
     optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
     graph = dict(optimised.__dask_graph__())
     for key, node in graph.items():
@@ -271,35 +228,14 @@ def _value(node: Any, known: Mapping[Any, Any]) -> Any:
 
 
 def explanation(data: Dataset | DataArray) -> Explanation:
-    """Say what computing something would read, without reading any of it.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What would be computed.
-
-    Returns
-    -------
-    Explanation
-    """
+    """Say what computing something would read, without reading any of it."""
     return Explanation(
         tuple(piece for name, each in _variables(data) for piece in _pieces(name, each))
     )
 
 
 def sources(variable: Variable) -> Iterator[Source]:
-    """Find the files of this engine that computing a variable would read.
-
-    Parameters
-    ----------
-    variable : Variable
-        What would be computed.
-
-    Yields
-    ------
-    Source
-        One for each read, so that most are found more than once.
-    """
+    """Find the files of this engine that computing a variable would read."""
     for _, lazy in _reads(variable):
         found = unwrapped(lazy)
         if found is not None:

@@ -19,28 +19,7 @@ MOST_LEVELS = 64
 
 
 def branch(container: Container, group: str | None, separator: str) -> Container:
-    """The tensors whose names begin with those of a group, under the rest of their names.
-
-    Parameters
-    ----------
-    container : Container
-        What a file holds.
-    group : str or None
-        The beginning of the names, without the separator after it (``"layers.0"``), or the path
-        of the group in the tree (``"/layers/0"``); None, ``""`` or ``"/"`` is the whole.
-    separator : str
-        What stands between the parts of a name.
-
-    Returns
-    -------
-    Container
-        Without the attributes of the whole file, unless the group is the root.
-
-    Raises
-    ------
-    ValueError
-        No name begins so.
-    """
+    """The tensors whose names begin with those of a group, under the rest of their names."""
     start = prefix(group, separator)
     if not start:
         return container
@@ -90,26 +69,7 @@ def _renamed(tensor: Tensor, name: str, suffix: str = "") -> Tensor:
 
 
 def split(container: Container, separator: str) -> dict[str, Container]:
-    """The groups of a tree, by path.
-
-    Parameters
-    ----------
-    container : Container
-        What a file holds.
-    separator : str
-        What stands between the parts of a name.
-
-    Returns
-    -------
-    dict of str to Container
-        ``"/"`` first, with the attributes of the file, then every group in the order in which the
-        names bring them up, those without tensors of their own as well.
-
-    Raises
-    ------
-    ValueError
-        A name has more than `MOST_LEVELS` parts.
-    """
+    """The groups of a tree, by path."""
     for each in container.tensors:
         if each.name.count(separator) >= MOST_LEVELS:
             raise ValueError(
@@ -157,18 +117,7 @@ def _apart(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
 
 
 def quoted(part: str) -> str:
-    """One part of a name, made fit for a path; different parts stay different.
-
-    Parameters
-    ----------
-    part : str
-        Any text.
-
-    Returns
-    -------
-    str
-        Not empty, without slashes, neither ``"."`` nor ``".."``.
-    """
+    """One part of a name, made fit for a path; different parts stay different."""
     if part in (".", ".."):
         return part.replace(".", "%2E")
     return part.replace("%", "%25").replace("/", "%2F") or EMPTY

@@ -38,15 +38,7 @@ from xr_tensorfmt.sources.threads import LOADS
 
 
 class TensorArray(BackendArray):
-    """A Layout over a Source, as the lazy array that xarray indexes.
-
-    Parameters
-    ----------
-    source : Source
-        Where the bytes are.
-    layout : Layout
-        How the values lie in them.
-    """
+    """A Layout over a Source, as the lazy array that xarray indexes."""
 
     __slots__ = ("dtype", "layout", "shape", "source")
 
@@ -73,13 +65,7 @@ class TensorArray(BackendArray):
 
 
 class LazyTensor(LazilyIndexedArray):
-    """A tensor with a key that is not applied yet.
-
-    xarray's own class turns a transpose into a vectorised key, which then fails on a single
-    element; this one transposes the layout and keeps the key as it is. And it takes a slice of a
-    negative step that begins before the first element, such as ``[-7::-1]`` of 5, for all elements
-    in reverse; this one, as numpy, for none.
-    """
+    """A tensor with a key that is not applied yet."""
 
     __slots__ = ()
 
@@ -106,12 +92,7 @@ def _unambiguous(entry: Any, length: int) -> Any:
 
 
 class DistinctVariable(Variable):
-    """A variable whose array in dask is named by what tells it apart.
-
-    xarray names it by the variable, the file and the keywords alone. That is the same for
-    same-named variables of several groups that `xarray.open_groups` opens at once, and before and
-    after a remote object is replaced, so that dask would take one for the other.
-    """
+    """A variable whose array in dask is named by what tells it apart."""
 
     __slots__ = ()
 
@@ -132,19 +113,7 @@ def held(variable: Variable) -> Any:
 
 
 def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
-    """Find the tensor beneath what xarray wraps around it.
-
-    Parameters
-    ----------
-    lazy : object
-        A Variable, or one of xarray's lazy arrays.
-
-    Returns
-    -------
-    tuple or None
-        The tensor and the key that is not applied yet; None where the values are in memory, or
-        are not of this engine.
-    """
+    """Find the tensor beneath what xarray wraps around it."""
     data: Any = held(lazy) if isinstance(lazy, Variable) else lazy
     while data is not None:
         inner = getattr(data, "array", None)
@@ -166,17 +135,7 @@ def _everything(rank: int) -> BasicIndexer:
 
 @dataclass(frozen=True, eq=False)
 class Unread:
-    """What a lazy array would read.
-
-    Parameters
-    ----------
-    source : Source
-        Where the bytes are.
-    layout : Layout
-        How the values lie in them.
-    plan : OuterPlan
-        What of them, and in which order.
-    """
+    """What a lazy array would read."""
 
     source: Source
     layout: Layout
@@ -184,19 +143,7 @@ class Unread:
 
 
 def unread(variable: Variable) -> Unread | None:
-    """Look through what xarray and dask wrap around a lazy array of this engine.
-
-    Parameters
-    ----------
-    variable : Variable
-        Any variable.
-
-    Returns
-    -------
-    Unread or None
-        None if the values are in memory, computed, of another engine, or picked by a vectorised
-        key; and of a dask array unless it is as it was made of the lazy array.
-    """
+    """Look through what xarray and dask wrap around a lazy array of this engine."""
     data = _lazy_data(variable)
     if data is None:
         return None
@@ -205,18 +152,7 @@ def unread(variable: Variable) -> Unread | None:
 
 
 def unchunked(variable: Variable) -> Variable:
-    """A variable without the chunks in which it would be read.
-
-    Parameters
-    ----------
-    variable : Variable
-        Any variable.
-
-    Returns
-    -------
-    Variable
-        The lazy one that dask would read; the same where dask does more than that.
-    """
+    """A variable without the chunks in which it would be read."""
     data = _lazy_data(variable)
     if variable.chunks is None or data is None:
         return variable

@@ -26,12 +26,7 @@ from xr_tensorfmt.sources import find_source, is_remote, open_source
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Let no collection begin.
-
-    Each new object counts towards the next collection, which then visits all that there are. For
-    the variables of a file it would visit them again and again and find nothing to free, at about
-    a third of the time that opening takes.
-    """
+    """Let no collection begin."""
     if not gc.isenabled():
         yield
         return
@@ -59,19 +54,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_file(file: Any, request: Request) -> Dataset:
-    """Open a file, or one branch of it; nothing but its header is read.
-
-    Parameters
-    ----------
-    file : object
-        As for `TensorFormatBackend.open_dataset`.
-    request : Request
-        The keywords.
-
-    Returns
-    -------
-    Dataset
-    """
+    """Open a file, or one branch of it; nothing but its header is read."""
     with paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
@@ -79,48 +62,17 @@ def open_file(file: Any, request: Request) -> Dataset:
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
-    """Open a file as one Dataset a group; nothing but its header is read.
-
-    Parameters
-    ----------
-    file, request
-        As for `open_file`.
-
-    Returns
-    -------
-    dict of str to Dataset
-        By path; ``"/"`` is the first.
-    """
+    """Open a file as one Dataset a group; nothing but its header is read."""
     return _datasets(file, request)
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
-    """Open a file as a tree of groups; nothing but its header is read.
-
-    Parameters
-    ----------
-    file, request
-        As for `open_file`.
-
-    Returns
-    -------
-    DataTree
-    """
+    """Open a file as a tree of groups; nothing but its header is read."""
     return DataTree.from_dict(_datasets(file, request))
 
 
 def recognised(file: Any) -> bool:
-    """Whether a file can only be of one of the formats, by its content.
-
-    Parameters
-    ----------
-    file : object
-        Whatever a user passes as a file. A URL is never asked, a file object left where it was.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a file can only be of one of the formats, by its content."""
     if is_remote(file):
         return False
     if isinstance(file, str | os.PathLike):

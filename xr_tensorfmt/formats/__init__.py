@@ -11,16 +11,16 @@ from importlib.metadata import entry_points
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.embedded_metadata import annotated
+from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shortened
-from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.vespa import VespaFormat
+from xr_tensorfmt.sources.store_errors import redacted
 
 GROUP = "xr_tensorfmt.formats"
 """Entry points by which other packages offer formats."""
@@ -83,28 +83,12 @@ def recognised(source: Source) -> bool:
 
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
-    """The format of a name, or else that of a file by its first bytes and then its suffix.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is of no known format.
-    ValueError
-        There is no format of that name.
-    """
+    """The format of a name, or else that of a file by its first bytes and then its suffix."""
     return by_name(name) if name is not None else _by_content(reader)
 
 
 def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
-    """Read a file's header, and apply the embedded metadata.
-
-    Raises
-    ------
-    TensorFormatError
-        The header is wrong.
-    ValueError
-        The format does not know one of the options, or it does not fit the file.
-    """
+    """Read a file's header, and apply the embedded metadata."""
     path = reader.source.name
     if options.fill_value is not None and "fill_value" not in chosen.open_options:
         raise ValueError(
@@ -113,7 +97,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
         )
     container = replace(chosen.read(reader, options), format=chosen.name)
     if container.note is not None:
-        container = annotated(path, container, options)
+        container = with_embedded_metadata(path, container, options)
     if options.dims is not None:
         _check_named_variables(container, options)
         _check_lengths(container, options)

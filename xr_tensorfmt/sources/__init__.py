@@ -35,24 +35,7 @@ def find_source(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
-    """Find the Source for whatever a user passes, and what opening has fetched of it.
-
-    Parameters
-    ----------
-    file, io, storage_options, fs
-        As for `open_by_fsspec` and `open_source`.
-
-    Returns
-    -------
-    source : Source
-    head : bytes
-        Its first bytes; none of a local file.
-
-    Raises
-    ------
-    OSError, ImportError, TypeError, ValueError
-        As for these two.
-    """
+    """Find the Source for whatever a user passes, and what opening has fetched of it."""
     if fs is not None or is_remote(file):
         return open_by_fsspec(file, io, storage_options, fs)
     if storage_options:
@@ -66,34 +49,7 @@ def open_by_fsspec(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
-    """Find the Source for a URL and the like, and what opening has fetched of it.
-
-    Parameters
-    ----------
-    file : str, PathLike or OpenFile
-        A URL, a chain of URLs, an open file of fsspec, or a path in `fs`.
-    io : {"auto", "mmap", "read"}
-        As for `open_source`, where the file turns out to be a local one.
-    storage_options : mapping, optional
-        How to reach a URL, in the words of its file system.
-    fs : AbstractFileSystem, optional
-        A file system of fsspec that `file` is a path in.
-
-    Returns
-    -------
-    source : Source
-    head : bytes
-        Its first bytes; none of a local file.
-
-    Raises
-    ------
-    OSError
-        There is no such file.
-    ImportError
-        The package is missing that reaches the URL.
-    TypeError, ValueError
-        The arguments do not fit each other.
-    """
+    """Find the Source for a URL and the like, and what opening has fetched of it."""
     from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
 
     _check_io(io)
@@ -104,27 +60,7 @@ def open_by_fsspec(
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
-    """Find the Source for what a user passes as a file.
-
-    Parameters
-    ----------
-    file : str, PathLike, bytes, bytearray, memoryview or file object
-        A local path, the content itself, or a seekable binary file object.
-    io : {"auto", "mmap", "read"}
-        How a local file is read: by windows mapped for each read (``"auto"`` and ``"mmap"``), or
-        into memory of its own (``"read"``). It means nothing for the others.
-
-    Returns
-    -------
-    Source
-
-    Raises
-    ------
-    OSError
-        There is no such file.
-    TypeError, ValueError
-        `file` is none of these, or `io` none of its words.
-    """
+    """Find the Source for what a user passes as a file."""
     _check_io(io)
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)

@@ -50,24 +50,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
-    """Map ``[start, stop)`` of an open file, copy-on-write.
-
-    Parameters
-    ----------
-    descriptor : int
-        The open file; it may be closed afterwards.
-    start, stop : int
-        The range in bytes; it must lie within the file.
-    scattered : bool
-        Whether few, distant pages of it will be touched, so that reading ahead would be in vain.
-
-    Returns
-    -------
-    ndarray of uint8 or None
-        Writable memory over the file's pages: the pages are fetched when they are touched, and a
-        write stays in memory. None where the system refuses (a file system without mappings, too
-        many of them) and of a file that was detached, so that the caller can read instead.
-    """
+    """Map ``[start, stop)`` of an open file, copy-on-write."""
     origin = start - start % mmap.ALLOCATIONGRANULARITY
     key = _key(os.fstat(descriptor))
     with _lock:
@@ -99,33 +82,12 @@ def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
 
 
 def is_detached(status: os.stat_result) -> bool:
-    """Whether a file is not to be mapped any more, as `detach` was called for it.
-
-    Parameters
-    ----------
-    status : stat_result
-        What tells the file from others.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a file is not to be mapped any more, as `detach` was called for it."""
     return _key(status) in _written_into
 
 
 def detach(status: os.stat_result) -> None:
-    """Make all windows of a file memory of their own, and map no more of it in this process.
-
-    Parameters
-    ----------
-    status : stat_result
-        What tells the file from others.
-
-    Raises
-    ------
-    OSError
-        There is not enough memory, or the file was cut off meanwhile.
-    """
+    """Make all windows of a file memory of their own, and map no more of it in this process."""
     key = _key(status)
     with _lock:
         _written_into.add(key)
@@ -165,28 +127,7 @@ _SAME_TICK = 2 * 10**9
 
 @dataclass(frozen=True)
 class LocalFile(Source):
-    """A local file, opened anew for each read.
-
-    Parameters
-    ----------
-    path : str
-        Absolute path, so that workers in other folders find it.
-    size : int
-        Bytes of the file when it was opened.
-    mtime_ns : int
-        Its time of modification then, in nanoseconds.
-    ctime_ns : int
-        Its time of change then, which no program can set. It is compared on `host` alone, as
-        copies of a file on several machines differ in it.
-    inode : int or None
-        Its inode number, if the change was so recent that a replacement may bear the same time;
-        else None, as some file systems number their files anew while they are not open.
-    host : str
-        The machine on which it was looked at.
-    mapped : bool
-        Whether reads map a window of the file; otherwise they copy into memory of their own,
-        which suits network file systems and files that others rewrite.
-    """
+    """A local file, opened anew for each read."""
 
     path: str
     size: int
@@ -198,24 +139,7 @@ class LocalFile(Source):
 
     @classmethod
     def at(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
-        """Take note of the file at `path` (``~`` is the home folder).
-
-        Parameters
-        ----------
-        path : str or PathLike
-            The file.
-        mapped : bool
-            As for the class.
-
-        Returns
-        -------
-        LocalFile
-
-        Raises
-        ------
-        OSError
-            There is no such file, or it may not be looked at.
-        """
+        """Take note of the file at `path` (``~`` is the home folder)."""
         absolute = os.path.abspath(os.path.expanduser(path))
         status = os.stat(absolute)
         if stat.S_ISDIR(status.st_mode):

@@ -15,13 +15,7 @@ from xr_tensorfmt.sources.store_errors import ask_store, redacted
 
 
 class Memory(Source):
-    """The content of a file, given as ``bytes``, ``bytearray`` or ``memoryview``.
-
-    Parameters
-    ----------
-    content : bytes-like
-        The whole file. Arrays read from it are copies; the content is never written to.
-    """
+    """The content of a file, given as ``bytes``, ``bytearray`` or ``memoryview``."""
 
     def __init__(self, content: bytes | bytearray | memoryview) -> None:
         self._view = memoryview(content).cast("B")
@@ -62,21 +56,7 @@ class BinaryReader(Protocol):
 
 
 class FileObject(Source):
-    """A seekable binary file object.
-
-    Its position is shared by all that use it, so that reads take turns: open by path where dask
-    is to read in parallel or on other machines.
-
-    Parameters
-    ----------
-    file : BinaryReader
-        The file object; it must stay open while the Dataset is lazy.
-
-    Raises
-    ------
-    TypeError
-        The object gives text, or it cannot seek.
-    """
+    """A seekable binary file object."""
 
     def __init__(self, file: BinaryReader) -> None:
         self._file = file

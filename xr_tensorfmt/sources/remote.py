@@ -43,21 +43,7 @@ Measured at 20 ms a request and 100 MB/s a connection: 8 MiB take 105 ms by one 
 
 @dataclass(frozen=True)
 class RemoteFile(Source):
-    """An object, read by ranges; each read is as many requests as it has parts.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it, without secrets: `redacted`.
-    fs : AbstractFileSystem
-        How to reach it; it travels as its class and options, and connects where it arrives.
-    path : str
-        What `fs` calls it.
-    size : int
-        Bytes of the object when it was opened.
-    version : Version
-        Its version then.
-    """
+    """An object, read by ranges; each read is as many requests as it has parts."""
 
     url: str
     fs: AbstractFileSystem = field(repr=False)
@@ -135,34 +121,7 @@ class RemoteFile(Source):
 
 
 def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile, bytes]:
-    """Take note of an object and fetch its first bytes, by two requests at the same time.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it.
-    fs : AbstractFileSystem
-        How to reach it.
-    path : str
-        What `fs` calls it.
-
-    Returns
-    -------
-    source : RemoteFile
-    head : bytes
-        The first 64 KiB, or all there is.
-
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError
-        There is no such object.
-    SourceChangedError
-        It was replaced between the two requests.
-    ValueError
-        The store does not say how long it is.
-    OSError
-        The store fails, or refuses.
-    """
+    """Take note of an object and fetch its first bytes, by two requests at the same time."""
     fs = of_this_process(fs)
     fs.invalidate_cache(path)  # a listing from before may tell of an older version
     ask_info = partial(ask_store, fs.info, path, url=url, path=path, options=fs)
@@ -198,17 +157,7 @@ def _info(url: str, asked: Future[dict[str, Any]], fetched: Future[Answer]) -> d
 
 
 def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
-    """The file system itself, or one like it where a fork has left its threads behind.
-
-    Parameters
-    ----------
-    fs : AbstractFileSystem
-        The file system.
-
-    Returns
-    -------
-    AbstractFileSystem
-    """
+    """The file system itself, or one like it where a fork has left its threads behind."""
     if getattr(fs, "_pid", os.getpid()) == os.getpid():
         return fs
     copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes
@@ -220,17 +169,7 @@ _OF_ARGUMENTS = ImportError, TypeError, ValueError
 
 @dataclass(frozen=True)
 class Place:
-    """Where an object is.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it, without secrets: `redacted`.
-    fs : AbstractFileSystem
-        The file system that reaches it.
-    path : str
-        What `fs` calls it.
-    """
+    """Where an object is."""
 
     url: str
     fs: AbstractFileSystem = field(repr=False)
@@ -249,28 +188,7 @@ class Place:
 def locate(
     file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
 ) -> Place:
-    """Find the file system of a remote file; nothing is asked of it.
-
-    Parameters
-    ----------
-    file : str, PathLike or OpenFile
-        A URL, a chain of URLs, an open file of fsspec, or a path in `fs`.
-    storage_options : mapping, optional
-        How to reach a URL, in the words of its file system.
-    fs : AbstractFileSystem, optional
-        The file system.
-
-    Returns
-    -------
-    Place
-
-    Raises
-    ------
-    TypeError, ValueError
-        The arguments do not fit each other, or there is no such protocol.
-    ImportError
-        The package is missing that reaches it.
-    """
+    """Find the file system of a remote file; nothing is asked of it."""
     if storage_options and not (fs is None and isinstance(file, str)):
         raise ValueError(
             "storage_options= says how to reach a URL, but the file system is given already; "

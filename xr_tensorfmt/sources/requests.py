@@ -23,15 +23,7 @@ _TIMES = ("Last-Modified", "LastModified", "last_modified", "mtime", "updated", 
 
 @dataclass(frozen=True)
 class Version:
-    """What a store says of the content of an object; empty texts where it says nothing.
-
-    Parameters
-    ----------
-    etag : str
-        A word that changes with the content.
-    modified : str
-        The time of modification, in the store's own form.
-    """
+    """What a store says of the content of an object; empty texts where it says nothing."""
 
     etag: str = ""
     modified: str = ""
@@ -72,17 +64,7 @@ _one_download = Lock()
 
 @dataclass(frozen=True)
 class Answer:
-    """What a store sent.
-
-    Parameters
-    ----------
-    data : bytes
-        The bytes.
-    version : Version
-        Of which version they are, if the store says so.
-    size : int, optional
-        Bytes of the whole object, if the store says so.
-    """
+    """What a store sent."""
 
     data: bytes
     version: Version = _NOTHING_KNOWN
@@ -91,21 +73,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Asked:
-    """A range of an object, and what is known of the object.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it.
-    path : str
-        What its file system calls it.
-    start, stop : int
-        The range, in bytes; a store sends less where the object ends before.
-    version : Version
-        The version that the bytes must be of.
-    size : int, optional
-        Bytes that the object must have; None where that is not known yet.
-    """
+    """A range of an object, and what is known of the object."""
 
     url: str
     path: str = field(repr=False)
@@ -115,22 +83,7 @@ class Asked:
     size: int | None = None
 
     def check_range(self, status: int, content_range: str, length: int | None) -> int | None:
-        """Refuse an answer that is not the range, before its body is received.
-
-        Parameters
-        ----------
-        status : int
-            That of HTTP.
-        content_range : str
-            The header of this name.
-        length : int or None
-            Bytes of the body, if the store says so.
-
-        Returns
-        -------
-        int or None
-            Bytes of the whole object, if the store says so.
-        """
+        """Refuse an answer that is not the range, before its body is received."""
         found = _CONTENT_RANGE.fullmatch(content_range) if status == _PARTIAL else None
         if status == _PARTIAL:
             total = None if found is None or found[3] == "*" else int(found[3])
@@ -162,26 +115,7 @@ class Asked:
 
 
 def fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
-    """Send one request.
-
-    Parameters
-    ----------
-    fs : AbstractFileSystem
-        The file system.
-    asked : Asked
-        What is asked for.
-
-    Returns
-    -------
-    Answer
-
-    Raises
-    ------
-    SourceChangedError
-        The object is there in another version.
-    OSError
-        The store fails, or refuses, or sent something else than the range.
-    """
+    """Send one request."""
     context = f", while bytes {asked.start} to {asked.stop - 1} were fetched"
     answer = ask_store(
         _fetch, fs, asked, url=asked.url, path=asked.path, options=fs, context=context

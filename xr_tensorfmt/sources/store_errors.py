@@ -44,18 +44,7 @@ _NUMBERS_BY_STATUS = {
 
 
 def redacted(text: str) -> str:
-    """Take out of the URLs in a text what may be secret: user, password and query.
-
-    Parameters
-    ----------
-    text : str
-        A URL, a chain of them, or a text with URLs in it.
-
-    Returns
-    -------
-    str
-        ``https://host/path?...`` for ``https://user:password@host/path?signature=...``.
-    """
+    """Take out of the URLs in a text what may be secret: user, password and query."""
     return _URL.sub(lambda found: _QUERY.sub("?...", _USER.sub("", found[0])), text)
 
 
@@ -68,28 +57,7 @@ def ask_store(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Result:
-    """Call a file system, and raise its errors as `store_error` makes them.
-
-    Parameters
-    ----------
-    call : callable
-        What asks something of a store.
-    *arguments
-        What it is called with.
-    url, path, options, context, kept
-        As for `store_error`.
-
-    Returns
-    -------
-    object
-        What the call returns.
-
-    Raises
-    ------
-    OSError, TensorFormatError
-        The store has raised something. Nothing is chained to the error, as what the store has
-        raised may hold secrets.
-    """
+    """Call a file system, and raise its errors as `store_error` makes them."""
     try:
         return call(*arguments)
     except MemoryError:
@@ -111,29 +79,7 @@ def store_error(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
-    """Say what a store has raised by an error that pickles and that holds no secret.
-
-    Parameters
-    ----------
-    error : Exception
-        What the store has raised.
-    url : str
-        The object, without secrets.
-    path : str
-        What its file system calls it.
-    options : AbstractFileSystem or mapping
-        The file system, or its options.
-    context : str
-        What the message ends with.
-    kept : tuple of type
-        Errors that keep their type beside those of the system, such as `ValueError`.
-
-    Returns
-    -------
-    Exception
-        ``OSError``, of the subclass that fits: `FileNotFoundError`, `PermissionError`,
-        `TimeoutError`. Our own errors are returned as they are, with nothing chained to them.
-    """
+    """Say what a store has raised by an error that pickles and that holds no secret."""
     secrets = sorted({*_secrets(options), *_secrets_of(path)}, key=len, reverse=True)
 
     def clean(text: str) -> str:

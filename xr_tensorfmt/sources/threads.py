@@ -16,13 +16,7 @@ Item = TypeVar("Item")
 
 
 class Threads:
-    """Up to 16 threads, made at first use and made anew in a process that was forked.
-
-    Parameters
-    ----------
-    name : str
-        What they do, for debuggers.
-    """
+    """Up to 16 threads, made at first use and made anew in a process that was forked."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,20 +39,7 @@ class Threads:
         return self._get().submit(call, *arguments)
 
     def run_all(self, call: Callable[[Item], None], items: Iterable[Item]) -> None:
-        """Call with each item in the threads, and wait for all.
-
-        Parameters
-        ----------
-        call : callable
-            What is done with an item.
-        items : iterable
-            What to call it with; no more of it is taken ahead than can be done at once.
-
-        Raises
-        ------
-        Exception
-            What the first call that failed has raised; those that have not begun never do.
-        """
+        """Call with each item in the threads, and wait for all."""
         pending: deque[Future[None]] = deque()
         try:
             for item in items:

@@ -22,34 +22,13 @@ from xr_tensorfmt.writing.file_io import (
 
 
 def check_absent(path: str) -> None:
-    """Refuse to write over a file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Raises
-    ------
-    FileExistsError
-        It exists.
-    """
+    """Refuse to write over a file."""
     if os.path.exists(path):
         raise exists_already(path)
 
 
 def exists_already(path: str) -> FileExistsError:
-    """The error about a file that must not be replaced.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Returns
-    -------
-    FileExistsError
-    """
+    """The error about a file that must not be replaced."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
 
@@ -60,29 +39,7 @@ _LONGEST_NAME = 255
 
 
 def target_of(path: str, *, replace: bool) -> str:
-    """Find out which file a path means, and refuse what can be none.
-
-    Parameters
-    ----------
-    path : str
-        The file; of a symbolic link, what it points to.
-    replace : bool
-        Whether it may take the place of a file.
-
-    Returns
-    -------
-    str
-        The file itself.
-
-    Raises
-    ------
-    FileExistsError
-        There is such a file, and it must not be replaced.
-    IsADirectoryError, FileNotFoundError
-        It is a folder, or in one that does not exist.
-    OSError
-        It is no ordinary file.
-    """
+    """Find out which file a path means, and refuse what can be none."""
     target = os.path.realpath(path)
     if os.path.islink(target):
         raise OSError(ELOOP, "its symbolic links lead to each other", path)
@@ -104,18 +61,7 @@ def unfinished() -> str:
 
 
 def beside(target: str) -> str:
-    """A name of its own for what lies unfinished beside the file that it is to become.
-
-    Parameters
-    ----------
-    target : str
-        The file.
-
-    Returns
-    -------
-    str
-        Another one with each call.
-    """
+    """A name of its own for what lies unfinished beside the file that it is to become."""
     folder, name = os.path.split(target)
     end = unfinished()
     short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
@@ -142,23 +88,8 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A file that lies unfinished beside the one that it is to become.
-
-    Its first bytes, by which its format is known, are written last: what a killed process leaves
-    behind is of no format at all.
-
-    Parameters
-    ----------
-    target : str
-        The file that it is to become.
-    path : str
-        Where it lies until then.
-    size : int
-        Bytes of the whole file.
-    replace : bool
-        Whether it may take the place of a file.
-    """
+class AtomicFile:
+    """A file that lies unfinished beside the one that it is to become."""
 
     target: str
     path: str
@@ -170,29 +101,12 @@ class Draft:
         """No other draft has its path."""
         return self.path
 
-    def begin_another(self) -> Draft:
-        """Make a file of another name; as `begin`.
-
-        Returns
-        -------
-        Draft
-            That of one computation of many, which may all run at once.
-        """
+    def begin_another(self) -> AtomicFile:
+        """Make a file of another name; as `begin`."""
         return replace(self, path=beside(self.target)).begin()
 
-    def begin(self) -> Draft:
-        """Make the file and ask the system for all of its space, so that none can run out later.
-
-        Returns
-        -------
-        Draft
-            This one.
-
-        Raises
-        ------
-        OSError
-            The file cannot be made, or there is no space for it.
-        """
+    def begin(self) -> AtomicFile:
+        """Make the file and ask the system for all of its space, so that none can run out later."""
         with self._explained():
             descriptor = os.open(self.path, _NEW, 0o666)
             try:
@@ -206,36 +120,12 @@ class Draft:
         return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-        """Put bytes into their places; any number of threads and processes may do so at once.
-
-        Parameters
-        ----------
-        batches : iterator of (Extents, ndarray of uint8)
-            Ranges of the file, and what belongs there.
-
-        Raises
-        ------
-        OSError
-            The system does not take them.
-        """
+        """Put bytes into their places; any number of threads and processes may do so at once."""
         with self._explained():
             write_batches(self.path, batches)
 
     def finish(self, pieces: Sequence[Piece]) -> None:
-        """Write what is left, wait until the disk has all of it, and give the file its name.
-
-        Parameters
-        ----------
-        pieces : sequence of Piece
-            The header first; none, if another program has written all of the file.
-
-        Raises
-        ------
-        FileExistsError
-            The file must not be replaced, and there is one by now.
-        OSError
-            The system refuses something else.
-        """
+        """Write what is left, wait until the disk has all of it, and give the file its name."""
         with self._explained():
             try:
                 self._complete(pieces)
@@ -298,26 +188,7 @@ class Draft:
 _HINT = "what was there before is unchanged"
 
 
-def draft_for(path: str, size: int, *, replace: bool) -> Draft:
-    """The draft of a file.
-
-    Parameters
-    ----------
-    path : str
-        The file; of a symbolic link, what it points to.
-    size : int
-        Bytes of the whole file.
-    replace : bool
-        Whether it may take the place of a file.
-
-    Returns
-    -------
-    Draft
-
-    Raises
-    ------
-    OSError
-        It cannot be there; as `target_of`.
-    """
+def atomic_file_for(path: str, size: int, *, replace: bool) -> AtomicFile:
+    """The draft of a file."""
     target = target_of(path, replace=replace)
-    return Draft(target, beside(target), size, replace)
+    return AtomicFile(target, beside(target), size, replace)

@@ -16,20 +16,7 @@ from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertib
 
 
 def check_name(path: str, name: Hashable) -> None:
-    """Refuse names that no file can hold.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    name : hashable
-        A name of a variable or a dimension.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is no text, or none that UTF-8 has bytes for.
-    """
+    """Refuse names that no file can hold."""
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is no text; rename it to {str(name)!r}")
     try:
@@ -39,25 +26,7 @@ def check_name(path: str, name: Hashable) -> None:
 
 
 def check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
-    """Refuse a variable that no file could give back as it is.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    name : str
-        The variable.
-    variable : Variable
-        The same.
-    labels : bool
-        Whether it is a coordinate.
-
-    Raises
-    ------
-    ValueError
-        Its lengths are not known, two of its dimensions have one name, or it would open as a
-        coordinate.
-    """
+    """Refuse a variable that no file could give back as it is."""
     if len(set(variable.dims)) != len(variable.dims):
         raise ValueError(
             f"{path}: two dimensions of {name!r} have one name in {variable.dims}; rename one"
@@ -79,20 +48,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
 
 
 def check_encoding(variables: Mapping[Any, Variable], encoding: Any) -> None:
-    """Refuse what means nothing as ``encoding=``.
-
-    Parameters
-    ----------
-    variables : mapping of hashable to Variable
-        All variables.
-    encoding : object
-        As the user gave it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is no mapping of mappings, names no variable, or asks for more than a dtype.
-    """
+    """Refuse what means nothing as ``encoding=``."""
     known = isinstance(encoding, Mapping)
     if not known or not all(isinstance(each, Mapping) for each in encoding.values()):
         raise TypeError(f"encoding={encoding!r} is not as {{name: {{'dtype': ...}}}}")
@@ -117,7 +73,7 @@ Encoding = Mapping[Any, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class CheckedInput:
     """A Dataset, with what the user has asked for.
 
     Parameters
@@ -236,32 +192,10 @@ class Subject:
         )
 
 
-def subject_of(
+def check_input(
     data: Dataset | DataArray, path: str, format: str, encoding: Encoding | None, drop: Any
-) -> Subject:
-    """Look over what is to be written.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What the user has; a DataArray without a name is called ``"tensor"``.
-    path, format : str
-        The file to be, for errors.
-    encoding : mapping, optional
-        As the user gave it.
-    drop : collection of str
-        As the user gave it.
-
-    Returns
-    -------
-    Subject
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is none of these, has names that are no texts or an index of several levels, or the
-        other arguments make no sense.
-    """
+) -> CheckedInput:
+    """Look over what is to be written."""
     dataset = _dataset(data)
     for name in (*dataset.variables, *dataset.dims):
         check_name(path, name)
@@ -277,7 +211,7 @@ def subject_of(
     every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: each for name, each in every.items() if name in dataset.coords}
     plain = {name: each for name, each in every.items() if name not in coords}
-    return Subject(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
+    return CheckedInput(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
 
 
 def _dataset(data: Dataset | DataArray) -> Dataset:

@@ -15,40 +15,14 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Conversion:
-    """What becomes of values before they are packed.
-
-    Parameters
-    ----------
-    name : str
-        The variable, for errors.
-    element : Element
-        What the file holds.
-    exact : bool
-        Whether every value must be one that the element has. Where the user has asked for the
-        dtype, numbers of it may be rounded, but never become another integer or infinite.
-    """
+    """What becomes of values before they are packed."""
 
     name: str
     element: Element
     exact: bool
 
     def apply(self, values: Array) -> Array:
-        """Convert some values.
-
-        Parameters
-        ----------
-        values : ndarray
-            The values.
-
-        Returns
-        -------
-        ndarray of ``element.dtype``
-
-        Raises
-        ------
-        ValueError
-            One of them does not survive it.
-        """
+        """Convert some values."""
         dtype = self.element.dtype
         if values.dtype == dtype:
             converted = values
@@ -117,17 +91,7 @@ def _within(values: Array, dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_name(dtype: Any) -> str:
-    """A dtype's usual name.
-
-    Parameters
-    ----------
-    dtype : object
-        Whatever numpy makes a dtype of, or the name of one that it does not know.
-
-    Returns
-    -------
-    str
-    """
+    """A dtype's usual name."""
     try:
         return str(np.dtype(str(dtype) if isinstance(dtype, StoredDtype) else dtype).name)
     except TypeError:
@@ -135,34 +99,12 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_numeric(dtype: Any) -> bool:
-    """Whether values of a dtype are numbers or truth values.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Of numpy, of ml_dtypes (which numpy knows by what they become), or of pandas.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether values of a dtype are numbers or truth values."""
     if not isinstance(dtype, np.dtype):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))
 
 
 def is_convertible(dtype: Any, other: np.dtype[Any]) -> bool:
-    """Whether values can become those of another dtype, without losing a part of each.
-
-    Parameters
-    ----------
-    dtype : dtype
-        As of `is_numeric`.
-    other : dtype
-        That of an element.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether values can become those of another dtype, without losing a part of each."""
     return is_numeric(dtype) and (dtype.kind != "c" or other.kind == "c")

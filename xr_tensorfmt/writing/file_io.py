@@ -22,18 +22,7 @@ _LARGE = 1 << 20
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Open a file that is there already, for writing into it.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-
-    Yields
-    ------
-    int
-        Its descriptor.
-    """
+    """Open a file that is there already, for writing into it."""
     descriptor = os.open(path, os.O_RDWR | BINARY)
     try:
         yield descriptor
@@ -42,15 +31,7 @@ def opened(path: str) -> Iterator[int]:
 
 
 def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-    """Put bytes into their places in a file that is there already.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    batches : iterator of (Extents, ndarray of uint8)
-        Ranges of the file, and what belongs there.
-    """
+    """Put bytes into their places in a file that is there already."""
     with opened(path) as descriptor:
         for extents, data in batches:
             write_extents(descriptor, extents, data)
@@ -66,17 +47,7 @@ def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
 
 
 def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
-    """Put bytes into their places in an open file.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    extents : Extents
-        Ranges of it.
-    data : ndarray of uint8
-        What belongs there, one after the other.
-    """
+    """Put bytes into their places in an open file."""
     buffer = data.data
     position = 0
     for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
@@ -87,17 +58,7 @@ def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
-    """Write all bytes of a buffer from a place on.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    buffer : memoryview
-        The bytes.
-    offset : int
-        Where the first one belongs.
-    """
+    """Write all bytes of a buffer from a place on."""
     while buffer:
         count = os.pwrite(descriptor, buffer, offset)
         buffer = buffer[count:]
@@ -105,13 +66,7 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make a new name last; where folders cannot be synced the system sees to it.
-
-    Parameters
-    ----------
-    folder : str
-        The folder that the name is in.
-    """
+    """Make a new name last; where folders cannot be synced the system sees to it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -124,20 +79,7 @@ _UNABLE = {EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP}
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Give a file its size and, where the file system can, all of its space.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    size : int
-        Its bytes.
-
-    Raises
-    ------
-    OSError
-        There is not so much.
-    """
+    """Give a file its size and, where the file system can, all of its space."""
     try:
         fallocate(descriptor, size)
     except OSError as error:
@@ -147,23 +89,7 @@ def reserve(descriptor: int, size: int) -> None:
 
 
 def fallocate(descriptor: int, size: int) -> None:
-    """Ask Linux for space; elsewhere nothing is asked.
-
-    `os.posix_fallocate` is not for this: where the file system cannot reserve, as those of many
-    networks cannot, the C library writes a byte into every block of the file.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    size : int
-        Bytes from its beginning on.
-
-    Raises
-    ------
-    OSError
-        There is not so much, or the file system cannot reserve.
-    """
+    """Ask Linux for space; elsewhere nothing is asked."""
     call = _linux_fallocate()
     while call is not None and size and call(descriptor, 0, 0, size):
         number = ctypes.get_errno()

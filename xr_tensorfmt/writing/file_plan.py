@@ -46,7 +46,7 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
-class Blueprint:
+class FilePlan:
     """A whole file.
 
     Parameters
@@ -70,7 +70,7 @@ class Blueprint:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class FirstPass:
     """A file that is planned when its values have been looked at.
 
     Parameters
@@ -79,7 +79,7 @@ class Survey:
         Computes what must be known of the values, without keeping them, and makes the Blueprint.
     """
 
-    look: Callable[[], Blueprint]
+    look: Callable[[], FilePlan]
 
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -94,25 +94,7 @@ MOST_MERGED = 4 * TARGET
 
 
 def writable_chunks(chunks: Chunks, units: Sequence[int], item: float, held: int) -> Chunks:
-    """Chunks that can be written where they belong, each without a look at its neighbours.
-
-    Parameters
-    ----------
-    chunks : tuple of tuple of int
-        Lengths of the chunks along each axis, slowest axis first.
-    units : sequence of int
-        For each axis the multiple at which it may be cut, or `WHOLE`.
-    item : float
-        Bytes of an element in the file; less than 1 for bits.
-    held : int
-        Bytes of an element in memory.
-
-    Returns
-    -------
-    tuple of tuple of int
-        The same chunks, or neighbours of them merged: where a chunk would end inside of a byte,
-        and where its pieces in the file would be tiny, as far as memory allows.
-    """
+    """Chunks that can be written where they belong, each without a look at its neighbours."""
     merged = [_aligned(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
     for axis in reversed(range(len(merged))):
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
@@ -145,19 +127,7 @@ def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ..
 
 
 def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
-    """Chunks of one shape, but the last ones.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Lengths of the axes.
-    block : tuple of int
-        Lengths of a chunk, which may be larger.
-
-    Returns
-    -------
-    tuple of tuple of int
-    """
+    """Chunks of one shape, but the last ones."""
     return tuple(
         (step,) * (length // step) + ((length % step,) if length % step else ())
         for length, step in zip(shape, map(min, block, shape), strict=True)
@@ -165,22 +135,7 @@ def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
 
 
 def tile(shape: tuple[int, ...], fast: int, most: int) -> tuple[int, ...]:
-    """A block that is long along the axis that is fastest to read, and along the one to write.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Lengths of the axes, of which the last is fastest where the block is written.
-    fast : int
-        The axis that is fastest where it is read; another one.
-    most : int
-        Most elements.
-
-    Returns
-    -------
-    tuple of int
-        Multiples of 64 where an axis is cut.
-    """
+    """A block that is long along the axis that is fastest to read, and along the one to write."""
     last = len(shape) - 1
     side = max(1, isqrt(most))
     block = [1] * len(shape)
@@ -219,19 +174,7 @@ class Writable(Protocol):
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """A variable, cut into blocks that can be written one by one.
-
-    Parameters
-    ----------
-    layout : Layout
-        Where the whole variable goes, or the whole that it is a part of; not transposed.
-    conversion : Conversion
-        What becomes of its dtype.
-    chunks : tuple of tuple of int
-        Lengths of the blocks along each axis.
-    origin : tuple of int
-        Index of the first value in the layout.
-    """
+    """A variable, cut into blocks that can be written one by one."""
 
     layout: Layout
     conversion: Conversion
@@ -273,22 +216,7 @@ class BlockGrid:
         return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
 
     def write(self, number: int, values: Any, file: Writable) -> None:
-        """Put the values of a block into a file.
-
-        Parameters
-        ----------
-        number : int
-            The block.
-        values : ndarray, or what numpy can make one of
-            Its values.
-        file : Writable
-            The file.
-
-        Raises
-        ------
-        TypeError, ValueError
-            They are not what dask has said of them, or what the file cannot hold.
-        """
+        """Put the values of a block into a file."""
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
         file.write(self.layout.encode(selection, converted))
@@ -317,22 +245,7 @@ def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list
 
 
 def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
-    """Cut a variable into blocks: its own chunks where it has some, else those of the file.
-
-    Parameters
-    ----------
-    placed : Placed
-        The variable; it has elements.
-    kind : type of BlockGrid
-        What is done with each block.
-
-    Returns
-    -------
-    variable : Variable
-        The same, with its axes in the order of the file; its chunks are the blocks, if it has any.
-    blocks : BlockGrid
-        Where they go.
-    """
+    """Cut a variable into blocks: its own chunks where it has some, else those of the file."""
     across = _across(placed)
     placed = across[0] if across else in_file_order(placed)
     variable, layout = placed.variable, placed.layout
@@ -347,10 +260,7 @@ def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
 
 
 def _across(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
-    """A variable whose own file has another axis fastest, without chunks, and tiles for it.
-
-    Its chunks are ranges of the one file and tiny pieces of the other. Tiles are neither.
-    """
+    """A variable whose own file has another axis fastest, without chunks, and tiles for it."""
     lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
     found = unread(lazy.variable) if lazy.variable.chunks is None else None
     if found is None or not found.source.mapped:

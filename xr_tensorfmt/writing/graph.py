@@ -24,18 +24,8 @@ File = TypeVar("File", bound=Writable)
 
 
 @dataclass(frozen=True, eq=False)
-class HeldBlock:
-    """A block of a variable that is not in chunks of dask.
-
-    Parameters
-    ----------
-    variable : Variable
-        Its values, in memory or lazy.
-    blocks : BlockGrid
-        Where the whole variable goes.
-    number : int
-        The block.
-    """
+class MemoryBlock:
+    """A block of a variable that is not in chunks of dask."""
 
     variable: Variable
     blocks: BlockGrid
@@ -54,34 +44,17 @@ def writing(
     *,
     in_turn: bool = False,
 ) -> Delayed:
-    """Plan to write variables into a file.
-
-    Parameters
-    ----------
-    cuts : iterable of (Variable, BlockGrid)
-        The variables, and how each is cut.
-    begin : callable
-        Makes the file, before all else.
-    finish : callable
-        Is given the file, after all else.
-    in_turn : bool
-        Whether dask should do the blocks about in the order of the file.
-
-    Returns
-    -------
-    Delayed
-        What writes them when it is computed.
-    """
+    """Plan to write variables into a file."""
     token = uuid.uuid4().hex
     begun = f"begin-{token}"
     graph: Graph = {begun: (begin,)}
-    held: list[HeldBlock] = []
+    held: list[MemoryBlock] = []
     chunked: list[Any] = []
     places: dict[Any, int] = {}
     for number, (variable, blocks) in enumerate(cuts):
         if variable.chunks is None:
             held.extend(
-                HeldBlock(variable[blocks.part(block)], blocks, block)
+                MemoryBlock(variable[blocks.part(block)], blocks, block)
                 for block in range(blocks.count)
             )
             continue
@@ -96,7 +69,7 @@ def writing(
             places[key] = _place(blocks, block) if in_turn else 0
     for number, batch in enumerate(_batches(held)):
         key = (f"write-{token}", number)
-        graph[key] = (write_held, batch, begun)
+        graph[key] = (write_in_memory, batch, begun)
         places[key] = _place(batch[0].blocks, batch[0].number) if in_turn else 0
     done = _turns(graph, places, token) if in_turn else list(places)
     last = f"finish-{token}"
@@ -115,12 +88,7 @@ def _place(blocks: BlockGrid, number: int) -> int:
 
 
 def _turns(graph: Graph, places: dict[Any, int], token: str) -> list[Any]:
-    """Add a chain of tasks, so that dask takes the order of the file for its own.
-
-    Tasks on which one task depends are done in any order. So each block has a task that does
-    nothing but follow the one of the block before: what the longest chain waits for goes first.
-    No block itself waits for another, so that all threads are busy.
-    """
+    """Add a chain of tasks, so that dask takes the order of the file for its own."""
     before: Any = None
     for number, key in enumerate(sorted(places, key=places.__getitem__)):
         turn = (f"turn-{token}", number)
@@ -143,7 +111,7 @@ def write_block(
     return frozenset({file.identity})
 
 
-def write_held(batch: Sequence[HeldBlock], file: Writable) -> frozenset[Hashable]:
+def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[Hashable]:
     """Write blocks one after the other; lazy ones are read as they are written."""
     for each in batch:
         # Of a lazy variable a view, as the variable itself would keep what it has read.
@@ -154,11 +122,7 @@ def write_held(batch: Sequence[HeldBlock], file: Writable) -> frozenset[Hashable
 def _finish(
     finish: Callable[[File], None], file: File, written: Sequence[frozenset[Hashable]]
 ) -> None:
-    """Finish a file, unless it has gaps.
-
-    A cluster that loses the worker which has begun the file begins it anew, and does not write
-    again what other workers have written by then, into the first one.
-    """
+    """Finish a file, unless it has gaps."""
     if not frozenset().union(*written) <= {file.identity}:
         reason = (
             "the worker that began it was lost, and with it what others had written; compute it "
@@ -168,9 +132,9 @@ def _finish(
     finish(file)
 
 
-def _batches(held: Iterable[HeldBlock]) -> Iterator[list[HeldBlock]]:
+def _batches(held: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
     """Blocks that together are worth a task."""
-    batch: list[HeldBlock] = []
+    batch: list[MemoryBlock] = []
     size = 0
     for each in held:
         if batch and size + each.nbytes > TARGET:

@@ -24,7 +24,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.sources.local import LocalFile, detach
-from xr_tensorfmt.writing.checked_input import Subject
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
 from xr_tensorfmt.writing.file_io import opened, write_batches
 from xr_tensorfmt.writing.file_plan import Placed, cut_all
@@ -41,15 +41,7 @@ class SharedFile(LocalFile):
 
 @dataclass(frozen=True)
 class ExistingFile:
-    """A file whose header stays as it is; what is written takes the place of what was there.
-
-    Parameters
-    ----------
-    target : str
-        The file.
-    identity : tuple of int
-        What tells it from another file that has taken its place.
-    """
+    """A file whose header stays as it is; what is written takes the place of what was there."""
 
     target: str
     identity: tuple[int, ...]
@@ -72,7 +64,7 @@ class ExistingFile:
         return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-        """Put bytes into their places; as `Draft.write`."""
+        """Put bytes into their places; as `AtomicFile.write`."""
         if _identity(self.target) != self.identity:
             raise SourceChangedError(
                 self.target,
@@ -91,18 +83,7 @@ class ExistingFile:
 
 
 def detach_file(path: str) -> None:
-    """Give all values that this process has loaded from a file memory of their own.
-
-    Parameters
-    ----------
-    path : str
-        The file; where there is none, as on another machine, nothing was loaded from it.
-
-    Raises
-    ------
-    OSError
-        There is not enough memory, or the file was cut off meanwhile.
-    """
+    """Give all values that this process has loaded from a file memory of their own."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -126,47 +107,25 @@ Region = Mapping[Any, slice]
 
 
 def write_region(
-    subject: Subject, region: Region, form: str | None, *, compute: bool
+    checked: CheckedInput, region: Region, form: str | None, *, compute: bool
 ) -> Delayed | None:
-    """Write over a part of a file, in place.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written; its variables must be in the file.
-    region : mapping of str to slice
-        Which part, by dimension; whole dimensions may be left out.
-    form : str or None
-        Name of the file's format, where its first bytes do not tell.
-    compute : bool
-        Whether to do it now.
-
-    Returns
-    -------
-    Delayed or None
-        What writes when it is computed, or None if that is done.
-
-    Raises
-    ------
-    ValueError
-        The file has no such variable, dimension or place, or cannot be written to in part.
-    """
-    source = SharedFile.at(subject.path, mapped=False)
+    """Write over a part of a file, in place."""
+    source = SharedFile.at(checked.path, mapped=False)
     target = ExistingFile.at(source.path)
     reader = HeaderReader(source)
     container = formats.read(reader, formats.choose(reader, form), OpenOptions())
     if container.derived:
         raise ValueError(
-            f"{subject.path} has {' and '.join(container.derived)}, which region= would leave "
+            f"{checked.path} has {' and '.join(container.derived)}, which region= would leave "
             "wrong; write the whole of the file anew"
         )
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
-    _check_names(subject, tensors, region)
-    _check_coordinates(subject, source, tensors, region)
-    _check_apart(subject, source.path)
+    _check_names(checked, tensors, region)
+    _check_coordinates(checked, source, tensors, region)
+    _check_overlap(checked, source.path)
     placed = [
-        _part(subject, name, variable, _settled(tensors[name], source), region)
-        for name, variable in subject.variables.items()
+        _part(checked, name, variable, _settled(tensors[name], source), region)
+        for name, variable in checked.variables.items()
     ]
     tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
     if not compute:
@@ -175,14 +134,14 @@ def write_region(
     return None
 
 
-def _check_names(subject: Subject, tensors: Mapping[str, Tensor], region: Region) -> None:
-    for name in subject.variables:
+def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: Region) -> None:
+    for name in checked.variables:
         if name not in tensors:
             raise ValueError(
-                f"{subject.path} has no variable {name!r} but {', '.join(map(repr, tensors))}; "
+                f"{checked.path} has no variable {name!r} but {', '.join(map(repr, tensors))}; "
                 "write the whole file to add one"
             )
-    dims = {dim for name in subject.variables for dim in tensors[name].dims}
+    dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
         if name not in dims:
             raise ValueError(
@@ -192,10 +151,10 @@ def _check_names(subject: Subject, tensors: Mapping[str, Tensor], region: Region
 
 
 def _check_coordinates(
-    subject: Subject, source: Source, tensors: Mapping[str, Tensor], region: Region
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], region: Region
 ) -> None:
     """Refuse labels that are not those of the file: they are not written."""
-    for name, coordinate in subject.coordinates.items():
+    for name, coordinate in checked.coordinates.items():
         advice = f"call drop_vars({name!r}) first"
         if any(dim in region for dim in coordinate.dims):
             raise ValueError(
@@ -205,7 +164,7 @@ def _check_coordinates(
         known = tensors.get(name)
         if known is None or not _same(coordinate, source, known):
             raise ValueError(
-                f"the coordinate {name!r} is not as in {subject.path}, and region= changes no "
+                f"the coordinate {name!r} is not as in {checked.path}, and region= changes no "
                 f"labels; {advice}"
             )
 
@@ -216,12 +175,12 @@ def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
     return same
 
 
-def _check_apart(subject: Subject, path: str) -> None:
+def _check_overlap(checked: CheckedInput, path: str) -> None:
     """Refuse values that are still to be read from the file that they would change."""
-    for name, variable in subject.variables.items():
+    for name, variable in checked.variables.items():
         if any(_is_at(each, path) for each in {source.name for source in sources(variable)}):
             raise ValueError(
-                f"{name!r} is still to be read from {subject.path}, which region= changes in "
+                f"{name!r} is still to be read from {checked.path}, which region= changes in "
                 "place; call load() first, or write the whole of another file"
             )
 
@@ -238,12 +197,12 @@ def _settled(tensor: Tensor, source: Source) -> Tensor:
 
 
 def _part(
-    subject: Subject, name: str, variable: Variable, tensor: Tensor, region: Region
+    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, region: Region
 ) -> Placed:
     """A variable with the whole layout that it is a part of, and where in it it begins."""
     if set(variable.dims) != set(tensor.dims):
         raise ValueError(
-            f"{name!r} has dims {variable.dims}, and {subject.path} has {tensor.dims} there; "
+            f"{name!r} has dims {variable.dims}, and {checked.path} has {tensor.dims} there; "
             "rename or transpose it"
         )
     variable = variable.transpose(*tensor.dims)
@@ -253,24 +212,24 @@ def _part(
         element = tensor.layout.stored_element()
     except TypeError as error:
         raise ValueError(
-            f"{subject.path}: {name!r} cannot be written in part: {error}; write the whole file"
+            f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"
         ) from None
     _check_units(name, variable, tensor, origin)
-    _check_dtype(subject, name, element)
+    _check_dtype(checked, name, element)
     # The file says what is stored; whether that may round is the user's to say.
     wanted = {name: {"dtype": element.name}}
-    conversion = replace(subject, encoding=wanted).conversion(
+    conversion = replace(checked, encoding=wanted).conversion(
         name, variable, {element.name: element}
     )
-    conversion = replace(conversion, exact=name not in subject.encoding)
+    conversion = replace(conversion, exact=name not in checked.encoding)
     return Placed(variable, tensor.layout, conversion, origin)
 
 
-def _check_dtype(subject: Subject, name: str, element: Element) -> None:
-    requested = subject.encoding.get(name, {}).get("dtype")
+def _check_dtype(checked: CheckedInput, name: str, element: Element) -> None:
+    requested = checked.encoding.get(name, {}).get("dtype")
     if requested is not None and dtype_name(requested) != element.name:
         raise ValueError(
-            f"encoding= wants {name!r} as {dtype_name(requested)}, and {subject.path} has it as "
+            f"encoding= wants {name!r} as {dtype_name(requested)}, and {checked.path} has it as "
             f"{element.name}; region= cannot change that, but the whole file can be written anew"
         )
 

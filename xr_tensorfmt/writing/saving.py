@@ -21,8 +21,8 @@ from dask.system import CPU_COUNT
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.atomic_file import Draft, Piece, draft_for
-from xr_tensorfmt.writing.file_plan import BlockGrid, Blueprint, Placed, Survey, cut_all
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
+from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed, cut_all
 from xr_tensorfmt.writing.graph import itself, writing
 
 
@@ -36,80 +36,41 @@ class Comparison(BlockGrid):
         self.layout.compare(open_source(file.path), selection, converted)
 
 
-def compare_written(placed: Iterable[Placed], draft: Draft) -> None:
-    """Compare variables with the unfinished file that they have been written to.
-
-    This is a computation of its own, within the last task of the writing: as a part of the same
-    one, chunks would be kept from the first time on, all of them.
-    """
-    comparison = writing(cut_all(placed, Comparison), partial(itself, draft), _nothing)
+def compare_written(placed: Iterable[Placed], atomic_file: AtomicFile) -> None:
+    """Compare variables with the unfinished file that they have been written to."""
+    comparison = writing(cut_all(placed, Comparison), partial(itself, atomic_file), _nothing)
     # Below a thread of its own, dask would take more threads than there are processors.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
     comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
-def _nothing(draft: Draft) -> None:
-    del draft
+def _nothing(atomic_file: AtomicFile) -> None:
+    del atomic_file
 
 
 def save(
-    blueprint: Blueprint | Survey, path: str, *, replace: bool, compute: bool
+    file_plan: FilePlan | FirstPass, path: str, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write a file.
-
-    Parameters
-    ----------
-    blueprint : Blueprint or Survey
-        What it will be, or what tells that.
-    path : str
-        Where.
-    replace : bool
-        Whether it may take the place of a file.
-    compute : bool
-        Whether to do it now.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the file when it is computed, or None if that is done.
-
-    Raises
-    ------
-    OSError
-        The system refuses; what was there before is unchanged.
-    """
+    """Write a file."""
     target = os.path.abspath(os.path.expanduser(path))
-    size = 0 if isinstance(blueprint, Survey) else blueprint.size
+    size = 0 if isinstance(file_plan, FirstPass) else file_plan.size
     # What can be refused is refused before any value is computed.
-    draft = draft_for(target, size, replace=replace)
-    if isinstance(blueprint, Survey):
+    atomic_file = atomic_file_for(target, size, replace=replace)
+    if isinstance(file_plan, FirstPass):
         write = partial(save, path=target, replace=replace, compute=True)
-        return after_survey(blueprint, write, compute=compute)
+        return after_first_pass(file_plan, write, compute=compute)
     if not compute:
-        return _tasks(blueprint, draft.begin_another)
-    with unchanged(path, draft.discard):
+        return _tasks(file_plan, atomic_file.begin_another)
+    with unchanged(path, atomic_file.discard):
         # Not by a task, which could still run after another has failed, and leave its file behind.
-        begun = partial(itself, draft.begin())
-        _tasks(blueprint, begun).compute()  # type: ignore[no-untyped-call]
+        begun = partial(itself, atomic_file.begin())
+        _tasks(file_plan, begun).compute()  # type: ignore[no-untyped-call]
     return None
 
 
 @contextmanager
 def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
-    """Say of whatever fails that a file is what it was.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    discard : callable
-        Removes what was begun; says whether there was still something.
-
-    Yields
-    ------
-    None
-        While the file is written.
-    """
+    """Say of whatever fails that a file is what it was."""
     try:
         yield
     except BaseException as error:
@@ -118,43 +79,28 @@ def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
         raise
 
 
-def after_survey(
-    survey: Survey, write: Callable[[Blueprint], Delayed | None], *, compute: bool
+def after_first_pass(
+    first_pass: FirstPass, write: Callable[[FilePlan], Delayed | None], *, compute: bool
 ) -> Delayed | None:
-    """Look at values, and write what is planned then.
-
-    Parameters
-    ----------
-    survey : Survey
-        What is to be known of the values.
-    write : callable
-        Writes the file that is planned.
-    compute : bool
-        Whether to do it now.
-
-    Returns
-    -------
-    Delayed or None
-        A task that does it, on the same threads or workers, or None if that is done.
-    """
+    """Look at values, and write what is planned then."""
     if compute:
-        write(survey.look())
+        write(first_pass.look())
         return None
     name = f"save-{uuid.uuid4().hex}"
-    graph = HighLevelGraph({name: {name: (_look_and_write, survey, write)}}, {name: set()})
+    graph = HighLevelGraph({name: {name: (_look_and_write, first_pass, write)}}, {name: set()})
     return Delayed(name, graph)  # type: ignore[no-untyped-call]
 
 
-def _look_and_write(survey: Survey, write: Callable[[Blueprint], Delayed | None]) -> None:
-    write(survey.look())
+def _look_and_write(first_pass: FirstPass, write: Callable[[FilePlan], Delayed | None]) -> None:
+    write(first_pass.look())
 
 
-def _tasks(blueprint: Blueprint, begin: Callable[[], Draft]) -> Delayed:
-    finish = partial(_finish, blueprint.pieces, blueprint.compared)
-    return writing(cut_all(blueprint.placed), begin, finish)
+def _tasks(file_plan: FilePlan, begin: Callable[[], AtomicFile]) -> Delayed:
+    finish = partial(_finish, file_plan.pieces, file_plan.compared)
+    return writing(cut_all(file_plan.placed), begin, finish)
 
 
-def _finish(pieces: Sequence[Piece], compared: Sequence[Placed], draft: Draft) -> None:
+def _finish(pieces: Sequence[Piece], compared: Sequence[Placed], atomic_file: AtomicFile) -> None:
     if compared:
-        compare_written(compared, draft)
-    draft.finish(pieces)
+        compare_written(compared, atomic_file)
+    atomic_file.finish(pieces)

@@ -21,22 +21,7 @@ from xr_tensorfmt.writing.upload import send
 
 
 def name_of(path: Any) -> str:
-    """What a user calls a file.
-
-    Parameters
-    ----------
-    path : str, PathLike or OpenFile
-        As the user gave it.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    TypeError
-        It names no file.
-    """
+    """What a user calls a file."""
     name = path.full_name if isinstance(path, OpenFile) else path
     name = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(name, str):
@@ -45,27 +30,7 @@ def name_of(path: Any) -> str:
 
 
 def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | Place:
-    """Find out where a file is to be.
-
-    Parameters
-    ----------
-    path : str, PathLike or OpenFile
-        A path, a URL, or a path in `fs`.
-    storage_options : mapping, optional
-        How to reach a URL, in the words of its file system.
-    fs : AbstractFileSystem, optional
-        The file system.
-
-    Returns
-    -------
-    str or Place
-        A path of this machine, or where it is in a store.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The arguments do not fit each other.
-    """
+    """Find out where a file is to be."""
     name = name_of(path)
     if fs is None and not is_remote(path):
         if storage_options:

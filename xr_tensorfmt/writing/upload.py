@@ -35,33 +35,18 @@ from xr_tensorfmt.core.layout import Encoded
 from xr_tensorfmt.sources.remote import Place, of_this_process
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, REQUESTS
-from xr_tensorfmt.writing.atomic_file import Draft, Piece, exists_already, unfinished
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, exists_already, unfinished
 from xr_tensorfmt.writing.file_io import opened, write_at, write_extents
-from xr_tensorfmt.writing.file_plan import Blueprint, Placed, Survey, cut_all
+from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed, cut_all
 from xr_tensorfmt.writing.graph import writing
-from xr_tensorfmt.writing.saving import after_survey, compare_written, unchanged
+from xr_tensorfmt.writing.saving import after_first_pass, compare_written, unchanged
 
 # Of these fsspec's files appear when they are closed, and never if they are not.
 _APPEARING_AT_ONCE = {"gs", "gcs", "abfs", "abfss", "az"}
 
 
 def check_place(place: Place, *, replace: bool) -> None:
-    """Refuse what can be no object, or must not be replaced.
-
-    Parameters
-    ----------
-    place : Place
-        Where an object is to be.
-    replace : bool
-        Whether it may take the place of another.
-
-    Raises
-    ------
-    IsADirectoryError, FileExistsError
-        It may not be there.
-    ValueError
-        It would go through a cache.
-    """
+    """Refuse what can be no object, or must not be replaced."""
     if place.url.endswith("/") or not place.path.strip("/"):
         raise IsADirectoryError(f"{place.url} is a folder; give the name of an object in it")
     cached = isinstance(place.fs, CachingFileSystem)
@@ -76,23 +61,7 @@ def check_place(place: Place, *, replace: bool) -> None:
 
 
 def upload_to(place: Place, size: int, *, replace: bool) -> Upload:
-    """How an object goes to its place.
-
-    Parameters
-    ----------
-    place : Place
-        The place.
-    size : int
-        Its bytes.
-    replace : bool
-        Whether it may take the place of another.
-
-    Returns
-    -------
-    Upload
-        To S3 in parts, several at a time; to stores whose objects appear when they are complete
-        as a file; to others as a file of another name beside it, which is renamed.
-    """
+    """How an object goes to its place."""
     fs, path, url, part = of_this_process(place.fs), place.path, place.url, part_size(size)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     if hasattr(fs, "call_s3"):
@@ -105,59 +74,45 @@ def upload_to(place: Place, size: int, *, replace: bool) -> Upload:
 
 @dataclass(frozen=True)
 class Spool:
-    """A file that becomes an object once it is complete.
+    """A file that becomes an object once it is complete."""
 
-    Parameters
-    ----------
-    draft : Draft
-        The file.
-    """
-
-    draft: Draft
+    atomic_file: AtomicFile
 
     @property
     def target(self) -> str:
         """What it is to become."""
-        return self.draft.target
+        return self.atomic_file.target
 
     @property
     def identity(self) -> str:
         """As that of its draft."""
-        return self.draft.identity
+        return self.atomic_file.identity
 
     def begin(self) -> Spool:
-        """Make the file; as `Draft.begin`."""
-        self._check(os.path.dirname(self.draft.path))
-        self.draft.begin()
+        """Make the file; as `AtomicFile.begin`."""
+        self._check(os.path.dirname(self.atomic_file.path))
+        self.atomic_file.begin()
         return self
 
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Put bytes into their places; as `Draft.write`."""
-        self._check(self.draft.path)
-        self.draft.write(batches)
+        """Put bytes into their places; as `AtomicFile.write`."""
+        self._check(self.atomic_file.path)
+        self.atomic_file.write(batches)
 
     def send(self, pieces: Sequence[Piece], upload: Upload) -> None:
-        """Send all of it, and make the object appear.
-
-        Parameters
-        ----------
-        pieces : sequence of Piece
-            What no chunk has written.
-        upload : Upload
-            Where it goes.
-        """
+        """Send all of it, and make the object appear."""
         try:
-            with opened(self.draft.path) as descriptor:
+            with opened(self.atomic_file.path) as descriptor:
                 for piece in pieces:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
-                for block in read_blocks(descriptor, 0, self.draft.size):
+                for block in read_blocks(descriptor, 0, self.atomic_file.size):
                     upload.write(block)
             upload.finish()
         except BaseException:
             upload.discard()
             raise
         finally:
-            self.draft.discard()
+            self.atomic_file.discard()
 
     def _check(self, path: str) -> None:
         if not os.path.exists(path):
@@ -165,22 +120,12 @@ class Spool:
                 f"this worker sees no {path}, where the workers put the object together before it "
                 "is sent; set dask's 'temporary-directory' to a folder that they share"
             )
-            raise FileNotFoundError(errno.ENOENT, reason, self.draft.target)
+            raise FileNotFoundError(errno.ENOENT, reason, self.atomic_file.target)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Bytes of a file that are sent at once.
-
-    Parameters
-    ----------
-    start, stop : int
-        The bytes.
-    chunks : int
-        How many chunks of variables lie there: one, or several that interlock; 0 for pieces alone.
-    pieces : tuple of Piece
-        What is known of it already.
-    """
+    """Bytes of a file that are sent at once."""
 
     start: int
     stop: int
@@ -195,15 +140,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Contents:
-    """A whole file in the order in which it is sent; bytes of no segment are zero.
-
-    Parameters
-    ----------
-    size : int
-        Its bytes.
-    segments : tuple of Segment
-        Ascending, none of them overlapping.
-    """
+    """A whole file in the order in which it is sent; bytes of no segment are zero."""
 
     size: int
     segments: tuple[Segment, ...]
@@ -215,22 +152,7 @@ class Contents:
 
 
 def arranged(size: int, pieces: Sequence[Piece], ranges: Iterable[tuple[int, int]]) -> Contents:
-    """Arrange a file for sending.
-
-    Parameters
-    ----------
-    size : int
-        Its bytes.
-    pieces : sequence of Piece
-        What is known already.
-    ranges : iterable of (int, int)
-        For each chunk the first byte that it fills, and the one after the last.
-
-    Returns
-    -------
-    Contents
-        Chunks and pieces that interlock, as those of columns do, are in one segment.
-    """
+    """Arrange a file for sending."""
     parts = [Segment(start, stop, 1) for start, stop in ranges]
     parts += [
         Segment(each.offset, each.offset + len(each.data), 0, (each,))
@@ -264,13 +186,7 @@ BLOCK = 8 << 20
 
 
 class Waiting(ABC):
-    """The bytes of a segment, as they come.
-
-    Parameters
-    ----------
-    segment : Segment
-        Which.
-    """
+    """The bytes of a segment, as they come."""
 
     held = 0
     """Bytes of memory that it takes."""
@@ -287,7 +203,7 @@ class Waiting(ABC):
         """All bytes in order, once they are complete."""
 
 
-class InMemory(Waiting):
+class WaitingInMemory(Waiting):
     """Bytes of one chunk as they are, of several chunks put together."""
 
     def __init__(self, segment: Segment) -> None:
@@ -339,15 +255,7 @@ def _scatter(whole: Bytes, origin: int, extents: Extents, data: Bytes) -> None:
 
 
 class OnDisk(Waiting):
-    """Bytes in a file, at the places that they will have.
-
-    Parameters
-    ----------
-    segment : Segment
-        Which.
-    scratch : Scratch
-        The file.
-    """
+    """Bytes in a file, at the places that they will have."""
 
     def __init__(self, segment: Segment, scratch: Scratch) -> None:
         super().__init__(segment)
@@ -367,15 +275,7 @@ class OnDisk(Waiting):
 
 
 class Scratch:
-    """A file of this machine that has no name, so that it goes with the process at the latest.
-
-    It takes as much of the disk as is written into it.
-
-    Parameters
-    ----------
-    folder : str
-        Where the system keeps it.
-    """
+    """A file of this machine that has no name, so that it goes with the process at the latest."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -384,20 +284,7 @@ class Scratch:
         os.unlink(path)
 
     def write(self, extents: Extents, data: Bytes) -> None:
-        """Put bytes into their places.
-
-        Parameters
-        ----------
-        extents : Extents
-            The places.
-        data : ndarray of uint8
-            The bytes, one after the other.
-
-        Raises
-        ------
-        OSError
-            The disk is full.
-        """
+        """Put bytes into their places."""
         try:
             write_extents(self.descriptor, extents, data)
         except OSError as error:
@@ -409,20 +296,7 @@ class Scratch:
 
 
 def read_blocks(descriptor: int, start: int, stop: int) -> Iterator[Bytes]:
-    """Read a part of an open file.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    start, stop : int
-        Which bytes; what was never written of them is zero.
-
-    Yields
-    ------
-    ndarray of uint8
-        A few MiB.
-    """
+    """Read a part of an open file."""
     while start < stop:
         wanted = min(BLOCK, stop - start)
         # The file may end before: nothing is written at the end of a segment that is zero there.
@@ -443,61 +317,23 @@ Result = TypeVar("Result")
 
 
 def part_size(size: int) -> int:
-    """Bytes of the parts in which an object is uploaded: 8 MiB, or more where it has too many.
-
-    Parameters
-    ----------
-    size : int
-        Bytes of the object.
-
-    Returns
-    -------
-    int
-        Whole MiB.
-    """
+    """Bytes of the parts in which an object is uploaded: 8 MiB, or more where it has too many."""
     return max(SMALLEST_PART, -(-size // (MOST_PARTS * MIB)) * MIB)
 
 
 class Upload(ABC):
-    """An object that is being uploaded, from the first byte that is written.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it, without secrets.
-    fs : AbstractFileSystem
-        The file system.
-    target : str
-        What `fs` calls it.
-    """
+    """An object that is being uploaded, from the first byte that is written."""
 
     def __init__(self, url: str, fs: AbstractFileSystem, target: str) -> None:
         self.url = url
         self._fs, self._target = fs, target
 
     def write(self, data: Bytes) -> None:
-        """Send the bytes that follow.
-
-        Parameters
-        ----------
-        data : ndarray of uint8
-            The bytes; they are no longer needed when this returns.
-
-        Raises
-        ------
-        OSError
-            The store does not take them.
-        """
+        """Send the bytes that follow."""
         ask_to_write(self._write, data, url=self.url, fs=self._fs, path=self._target)
 
     def finish(self) -> None:
-        """Make the object appear.
-
-        Raises
-        ------
-        OSError
-            The store refuses.
-        """
+        """Make the object appear."""
         ask_to_write(self._finish, url=self.url, fs=self._fs, path=self._target)
 
     @abstractmethod
@@ -512,22 +348,7 @@ class Upload(ABC):
 
 
 class StreamedFile(Upload):
-    """An object that its file system lets write as a file.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it.
-    fs : AbstractFileSystem
-        The file system.
-    path, target : str
-        Where it is written, and where it is to be. They are the same where the store shows an
-        object no sooner than its file is closed.
-    part : int
-        Bytes that are sent at once.
-    replace : bool
-        Whether it may take the place of another.
-    """
+    """An object that its file system lets write as a file."""
 
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, target: str, part: int, *, replace: bool
@@ -571,22 +392,7 @@ class StreamedFile(Upload):
 
 
 def refuse_existing(url: str, fs: AbstractFileSystem, path: str) -> None:
-    """Refuse to write over an object.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it.
-    fs : AbstractFileSystem
-        The file system.
-    path : str
-        What the file system calls it.
-
-    Raises
-    ------
-    FileExistsError
-        It exists.
-    """
+    """Refuse to write over an object."""
     fs.invalidate_cache(path)
     if fs.exists(path):
         raise exists_already(url)
@@ -595,31 +401,7 @@ def refuse_existing(url: str, fs: AbstractFileSystem, path: str) -> None:
 def ask_to_write(
     call: Callable[..., Result], *arguments: Any, url: str, fs: AbstractFileSystem, path: str
 ) -> Result:
-    """Call a file system, and say of its errors which object they are about.
-
-    Parameters
-    ----------
-    call : callable
-        What asks something of a store.
-    *arguments
-        What it is called with.
-    url : str
-        The object.
-    fs : AbstractFileSystem
-        The file system.
-    path : str
-        What the file system calls it.
-
-    Returns
-    -------
-    object
-        What the call returns.
-
-    Raises
-    ------
-    OSError
-        The store has raised something; errors of the system keep their kind.
-    """
+    """Call a file system, and say of its errors which object they are about."""
 
     def unless_read_only() -> Result:
         try:
@@ -636,21 +418,7 @@ MOST_IN_FLIGHT = 64 << 20
 
 
 class Multipart(Upload):
-    """An object of S3; one that is no larger than a part is put by a single request.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it.
-    fs : AbstractFileSystem
-        s3fs.
-    path : str
-        What `fs` calls it.
-    size, part : int
-        Bytes of the object, and of each of its parts but the last.
-    replace : bool
-        Whether it may take the place of another.
-    """
+    """An object of S3; one that is no larger than a part is put by a single request."""
 
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, size: int, part: int, *, replace: bool
@@ -729,27 +497,7 @@ _ZEROS: Bytes = np.zeros(1 << 20, dtype=np.uint8)
 
 
 class Stream:
-    """A file that takes chunks from any thread and sends them in order.
-
-    It has no thread of its own: who brings what is to be sent next sends it, and all that waits
-    behind it. A thread waits only while another one sends and there is no room for what it
-    brings; it never waits for a chunk that is still to be computed. What finds no room while
-    nothing can be sent goes to the disk.
-
-    If it is forgotten before it is finished, as by a computation that has failed, the upload is
-    given up.
-
-    Parameters
-    ----------
-    contents : Contents
-        The file.
-    upload : Upload
-        Where it is sent to.
-    room : int
-        Bytes of memory for what waits for its turn.
-    folder : str
-        Where on the disk the rest may wait.
-    """
+    """A file that takes chunks from any thread and sends them in order."""
 
     def __init__(self, contents: Contents, upload: Upload, room: int, folder: str) -> None:
         self._contents = contents
@@ -785,18 +533,7 @@ class Stream:
         )
 
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Take the bytes of a chunk, and send what can be sent.
-
-        Parameters
-        ----------
-        batches : iterator of (Extents, ndarray of uint8)
-            Ranges of the file, and what belongs there.
-
-        Raises
-        ------
-        OSError
-            The store, or the disk, does not take them.
-        """
+        """Take the bytes of a chunk, and send what can be sent."""
         packed = [each for each in batches if len(each[0])]
         if not packed:
             return
@@ -807,13 +544,7 @@ class Stream:
         self._send()
 
     def finish(self) -> None:
-        """Send what is left, once every chunk was brought, and make the object appear.
-
-        Raises
-        ------
-        OSError
-            The store does not take it.
-        """
+        """Send what is left, once every chunk was brought, and make the object appear."""
         self._send()
         with self._changed:
             self._check()
@@ -848,7 +579,7 @@ class Stream:
         # The chunk that is next is sent at once, and is in memory anyway.
         is_next = number == self._next and segment.chunks == 1
         if is_next or self._held + segment.nbytes <= self._room:
-            return InMemory(segment)
+            return WaitingInMemory(segment)
         if self._sending and segment.nbytes <= self._room:
             return None
         return OnDisk(segment, self._scratch)
@@ -886,7 +617,7 @@ class Stream:
         self._send_zeros(segment.start)
         with self._changed:
             # What is made of pieces alone was put nowhere.
-            place = self._waiting.pop(number, None) or InMemory(segment)
+            place = self._waiting.pop(number, None) or WaitingInMemory(segment)
         for block in place.blocks():
             self._upload.write(block)
         self._position = segment.stop
@@ -927,25 +658,7 @@ _RUNNING: WeakValueDictionary[str, Stream] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class Parcel:
-    """An object to be sent.
-
-    Parameters
-    ----------
-    place : Place
-        Where to.
-    contents : Contents
-        What it will be.
-    folder : str
-        Where on the disk bytes may wait until they are sent.
-    unique : str
-        What tells it from others.
-    process : int
-        The process that has planned it.
-    replace : bool
-        Whether it may take the place of another.
-    compared : tuple of Placed
-        Variables of which one half is stored, and the other compared with it.
-    """
+    """An object to be sent."""
 
     place: Place
     contents: Contents
@@ -956,19 +669,7 @@ class Parcel:
     compared: tuple[Placed, ...] = ()
 
     def begin(self) -> Stream | Spool:
-        """Begin to send it, where all of its chunks will come in this process.
-
-        Returns
-        -------
-        Stream or Spool
-            What takes the chunks. Where they may come in other processes as well, or are looked at
-            once more, the file is put together on the disk before it is sent.
-
-        Raises
-        ------
-        OSError
-            The store, or the disk, refuses.
-        """
+        """Begin to send it, where all of its chunks will come in this process."""
         if not (self.compared or self._elsewhere()):
             stream = self._stream()
             _RUNNING[self.unique] = stream
@@ -981,20 +682,12 @@ class Parcel:
         return self._spool().begin()
 
     def finish(self, pieces: tuple[Piece, ...], begun: Stream | Spool) -> None:
-        """Make the object appear, once all chunks have come.
-
-        Parameters
-        ----------
-        pieces : tuple of Piece
-            What is in no chunk.
-        begun : Stream or Spool
-            What has taken the chunks.
-        """
+        """Make the object appear, once all chunks have come."""
         if isinstance(begun, Stream):
             begun.finish()
             return
         if self.compared:
-            compare_written(self.compared, begun.draft)
+            compare_written(self.compared, begun.atomic_file)
         begun.send(pieces, self._upload())
 
     def discard(self) -> bool:
@@ -1029,7 +722,7 @@ class Parcel:
 
     def _spool(self) -> Spool:
         path = f"{self._stem}{unfinished()}"
-        return Spool(Draft(self.place.url, path, self.contents.size, self.replace))
+        return Spool(AtomicFile(self.place.url, path, self.contents.size, self.replace))
 
     @property
     def _stem(self) -> str:
@@ -1038,44 +731,22 @@ class Parcel:
 
 
 def send(
-    blueprint: Blueprint | Survey, place: Place, *, replace: bool, compute: bool
+    file_plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write an object into a store.
-
-    Parameters
-    ----------
-    blueprint : Blueprint or Survey
-        What it will be.
-    place : Place
-        Where.
-    replace : bool
-        Whether it may take the place of another.
-    compute : bool
-        Whether to do it now.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the object when it is computed, or None if that is done.
-
-    Raises
-    ------
-    OSError
-        The store refuses; what was there before is unchanged.
-    """
+    """Write an object into a store."""
     check_place(place, replace=replace)
-    if isinstance(blueprint, Survey):
+    if isinstance(file_plan, FirstPass):
         write = partial(send, place=place, replace=replace, compute=True)
-        return after_survey(blueprint, write, compute=compute)
-    cuts = cut_all(blueprint.placed)
+        return after_first_pass(file_plan, write, compute=compute)
+    cuts = cut_all(file_plan.placed)
     ranges = [blocks.bounds(number) for _, blocks in cuts for number in range(blocks.count)]
-    contents = arranged(blueprint.size, blueprint.pieces, filter(None, ranges))
+    contents = arranged(file_plan.size, file_plan.pieces, filter(None, ranges))
     folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     unique = uuid.uuid4().hex[:8]
     parcel = Parcel(
-        place, contents, os.path.abspath(folder), unique, os.getpid(), replace, blueprint.compared
+        place, contents, os.path.abspath(folder), unique, os.getpid(), replace, file_plan.compared
     )
-    finish = partial(parcel.finish, blueprint.pieces)
+    finish = partial(parcel.finish, file_plan.pieces)
     tasks = writing(cuts, parcel.begin, finish, in_turn=True)
     if not compute:
         return tasks

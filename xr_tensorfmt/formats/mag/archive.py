@@ -40,23 +40,7 @@ LENGTH = Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One tensor record, as it is.
-
-    Parameters
-    ----------
-    key : str
-        Its key.
-    shape : tuple of int
-        Lengths of the axes.
-    dtype : int
-        Number of the dtype.
-    length : int
-        Number of elements, or bytes of the data, as the record says.
-    offset : int
-        Of the data, as the record says.
-    at : int
-        Where the record begins.
-    """
+    """One tensor record, as it is."""
 
     key: str
     shape: tuple[int, ...]
@@ -67,24 +51,7 @@ class Record:
 
 
 def read_record(cursor: Cursor, number: int) -> Record:
-    """Read one record.
-
-    Parameters
-    ----------
-    cursor : Cursor
-        Where the record begins; afterwards, where it ends.
-    number : int
-        Which it is, for messages.
-
-    Returns
-    -------
-    Record
-
-    Raises
-    ------
-    TensorFormatError
-        It is cut off, or not a record of this kind.
-    """
+    """Read one record."""
     at, what = cursor.offset, f"tensor record {number}"
     aux, length, offset = cursor.unpack(RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
@@ -105,28 +72,7 @@ def read_record(cursor: Cursor, number: int) -> Record:
 
 
 def place(path: str, record: Record, numbering: Numbering, base: int) -> Stored:
-    """What a record means, if its dtype is of a numbering.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    record : Record
-        The record.
-    numbering : tuple of str
-        The dtypes by number.
-    base : int
-        Byte of the file that offsets count from.
-
-    Returns
-    -------
-    Stored
-
-    Raises
-    ------
-    TensorFormatError
-        The numbering has no such dtype, or the length of the data is another one.
-    """
+    """What a record means, if its dtype is of a numbering."""
     if record.dtype >= len(numbering):
         raise TensorFormatError(
             path,
@@ -180,24 +126,7 @@ _RECORD = Struct("<6qBQQI")
 
 
 def read_literal_records(cursor: Cursor, count: int) -> list[Record]:
-    """Read tensor records: key, six lengths, dtype, length and offset of the data, aux.
-
-    Parameters
-    ----------
-    cursor : Cursor
-        Where the records begin; afterwards, where they end.
-    count : int
-        How many there are.
-
-    Returns
-    -------
-    list of Record
-
-    Raises
-    ------
-    TensorFormatError
-        They are cut off, or not of this kind.
-    """
+    """Read tensor records: key, six lengths, dtype, length and offset of the data, aux."""
     return [_read_record(cursor, number) for number in range(count)]
 
 
@@ -236,24 +165,7 @@ INT64, FLOAT64 = 1, 2
 
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read an archive of version 1 or 100.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        Whether a wrong checksum is an error.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged or cut off.
-    """
+    """Read an archive of version 1 or 100."""
     header = reader.bytes_at(0, HEADER.size, "the MAG header")
     _, version, checksum, tensor_count, metadata_count, aux = HEADER.unpack(header)
     cursor = Cursor(reader, HEADER.size)

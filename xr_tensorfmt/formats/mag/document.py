@@ -18,19 +18,7 @@ from xr_tensorfmt.formats.mag.spec import THIRTEEN, Contents, Stored, check_alig
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON object that describes a file.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    offset : int
-        Where the document begins.
-    content : mapping
-        The object.
-    repeated : sequence of mapping
-        The objects in it that have a key twice, with the last value of each.
-    """
+    """A JSON object that describes a file."""
 
     path: str
     offset: int
@@ -62,25 +50,7 @@ class Document:
 
 
 def read_document(reader: HeaderReader, start: int, stop: int) -> Document:
-    """Read a JSON object.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    start, stop : int
-        Where the object begins and ends, in bytes.
-
-    Returns
-    -------
-    Document
-        With NaN, infinities and integers of any size, as `json.dumps` writes them.
-
-    Raises
-    ------
-    TensorFormatError
-        It is no JSON in UTF-8, no object, or nested deeper than Python can follow.
-    """
+    """Read a JSON object."""
     repeated: list[Mapping[str, Any]] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -140,35 +110,14 @@ _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the file, in bytes.
-
-    Parameters
-    ----------
-    start, stop : int
-        Where it begins and ends.
-    """
+    """A part of the file, in bytes."""
 
     start: int
     stop: int
 
 
 def read_document_snapshot(reader: HeaderReader) -> Contents:
-    """Read a snapshot of version 300; it has no checksum.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header or the document is damaged or cut off.
-    """
+    """Read a snapshot of version 300; it has no checksum."""
     aux, text, data = _read_header(reader)
     document = read_document(reader, text.start, text.stop)
     big_endian = bool(aux & _BIG_ENDIAN)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
@@ -30,27 +30,7 @@ _POOL_AT = 32
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a MAG file.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``dims`` by key, and ``verify=False`` to open in spite of a wrong checksum.
-
-    Returns
-    -------
-    Container
-        A tensor for each key, and the metadata as attributes.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or of a container that no release reads or wrote.
-    ValueError
-        The options do not fit the file.
-    """
+    """Read the header of a MAG file."""
     path = reader.source.name
     options.check_unnamed(path)
     options.check_all_stored(path)
@@ -70,27 +50,15 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     }
     return Container(
         tensors,
-        attrs={key: value for key, value in contents.metadata.items() if key != NOTE_KEY},
+        attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
         encoding={"tensorfmt": facts},
         findings=contents.findings,
-        note=contents.metadata.get(NOTE_KEY),
+        note=contents.metadata.get(EMBEDDED_KEY),
     )
 
 
 def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be MAG.
-
-    Parameters
-    ----------
-    head : bytes
-        Its first bytes.
-    size : int
-        Bytes of the whole file.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a file can only be MAG."""
     version = int.from_bytes(head[4:8], "little")
     if head.startswith(STREAM_MAGIC):
         return head[24:32] == b"KVDTTHDR"
@@ -113,24 +81,7 @@ def _tensor(contents: Contents, stored: Stored, dims: tuple[str, ...]) -> Tensor
 
 
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read the header of any container; the version alone does not tell them apart.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``verify=False`` to read on in spite of a wrong checksum.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged, or of a container that no release reads or wrote.
-    """
+    """Read the header of any container; the version alone does not tell them apart."""
     magic = reader.first_bytes(4)
     if magic == STREAM_MAGIC:
         return read_stream(reader)

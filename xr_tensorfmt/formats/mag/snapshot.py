@@ -56,21 +56,7 @@ _READINGS: dict[int, Sequence[tuple[Numbering, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One tensor descriptor, as it is.
-
-    Parameters
-    ----------
-    key : int
-        Position of the key in the pool.
-    shape : tuple of int
-        Lengths of the axes.
-    dtype : int
-        Number of the dtype.
-    offset : int
-        Of the data, from the start of all data.
-    at : int
-        Where the descriptor begins.
-    """
+    """One tensor descriptor, as it is."""
 
     key: int
     shape: tuple[int, ...]
@@ -80,26 +66,7 @@ class Descriptor:
 
 
 def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read a snapshot of version 100 or 200.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        Whether a wrong checksum is an error.
-
-    Returns
-    -------
-    Contents
-        Its tensors in the order of their keys in the pool, which is that in which they were put;
-        descriptors lie in another order each time.
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged or cut off.
-    """
+    """Read a snapshot of version 100 or 200."""
     header = reader.bytes_at(0, _HEADER.size, "the MAG header")
     _, version, seconds, checksum, aux, metadata_count, tensor_count = _HEADER.unpack(header)
     cursor = Cursor(reader, _HEADER.size)

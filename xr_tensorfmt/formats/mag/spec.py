@@ -41,19 +41,7 @@ THIRTEEN: Numbering = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool"
 
 
 def element(name: str, *, big_endian: bool = False) -> Element:
-    """What an element of a dtype is.
-
-    Parameters
-    ----------
-    name : str
-        A name of one of the numberings.
-    big_endian : bool
-        Byte order of the data; only a snapshot 300 can say so.
-
-    Returns
-    -------
-    Element
-    """
+    """What an element of a dtype is."""
     return (_BIG_ENDIAN if big_endian else _LITTLE_ENDIAN)[name]
 
 
@@ -74,21 +62,7 @@ _LITTLE_ENDIAN, _BIG_ENDIAN = _elements("<"), _elements(">")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor of a file.
-
-    Parameters
-    ----------
-    key : str
-        Its name.
-    shape : tuple of int
-        Lengths of the axes, slowest first; the data are row-major.
-    element : Element
-        What an element is.
-    offset : int
-        Byte of the file at which the data begin.
-    nbytes : int
-        Bytes of the data, which the shape and the element give.
-    """
+    """One tensor of a file."""
 
     key: str
     shape: tuple[int, ...]
@@ -104,25 +78,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the header of a container says.
-
-    Parameters
-    ----------
-    container : {"archive", "snapshot", "stream"}
-        The container.
-    version : int
-        Its version field.
-    tensors : tuple of Stored
-        In the order in which they were put, as far as the container keeps it.
-    data_start : int
-        Byte of the file before which no data can lie.
-    metadata : mapping
-        What users stored beside the tensors.
-    facts : mapping
-        What else the header says.
-    findings : tuple of Finding
-        What is doubtful, but readable.
-    """
+    """What the header of a container says."""
 
     container: str
     version: int
@@ -134,26 +90,7 @@ class Contents:
 
 
 def decode_key(path: str, raw: bytes, offset: int) -> str:
-    """The text of a key.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    raw : bytes
-        The key as it is stored.
-    offset : int
-        Where it begins.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    TensorFormatError
-        It is not UTF-8.
-    """
+    """The text of a key."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -168,20 +105,7 @@ def decode_key(path: str, raw: bytes, offset: int) -> str:
 
 
 def check_keys(path: str, tensors: Sequence[Stored]) -> None:
-    """Refuse keys that occur twice, and those that no text can hold.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    tensors : sequence of Stored
-        The tensors.
-
-    Raises
-    ------
-    TensorFormatError
-        Two tensors have one key, or a key is half of a surrogate pair.
-    """
+    """Refuse keys that occur twice, and those that no text can hold."""
     seen: set[str] = set()
     for tensor in tensors:
         if tensor.key in seen:
@@ -207,24 +131,7 @@ def _check_encodable(path: str, key: str) -> None:
 
 
 def requested_names(requested: Names, tensors: Sequence[Stored]) -> Mapping[str, Sequence[str]]:
-    """Names for dimensions by key.
-
-    Parameters
-    ----------
-    requested : mapping, sequence or None
-        What the user passed as `dims`.
-    tensors : sequence of Stored
-        What the file holds.
-
-    Returns
-    -------
-    mapping of str to sequence of str
-
-    Raises
-    ------
-    ValueError
-        A plain sequence was given, but the file does not hold one tensor.
-    """
+    """Names for dimensions by key."""
     if requested is None or isinstance(requested, Mapping):
         return requested or {}
     if len(tensors) != 1:
@@ -238,28 +145,7 @@ def requested_names(requested: Names, tensors: Sequence[Stored]) -> Mapping[str,
 def dims_of(
     tensor: Stored, requested: Mapping[str, Sequence[str]], keys: set[str]
 ) -> tuple[str, ...]:
-    """Names for the dimensions of a tensor, none of which is a key.
-
-    Parameters
-    ----------
-    tensor : Stored
-        The tensor.
-    requested : mapping of str to sequence of str
-        Names by key, as the user wants them.
-    keys : set of str
-        All keys of the file.
-
-    Returns
-    -------
-    tuple of str
-        Those that were asked for, else ``<key>_dim_0`` and so on, with underscores after it where
-        a key has that name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `named_dims`; or one of the names is a key.
-    """
+    """Names for the dimensions of a tensor, none of which is a key."""
     key = tensor.key
     default = default_dims(key, len(tensor.shape), keys)
     if key not in requested:
@@ -275,21 +161,7 @@ def dims_of(
 
 
 def default_dims(key: str, rank: int, keys: set[str]) -> tuple[str, ...]:
-    """Names for dimensions that no one has named.
-
-    Parameters
-    ----------
-    key : str
-        The tensor that they are of.
-    rank : int
-        How many they are.
-    keys : set of str
-        All keys of the file, none of which is one of the names.
-
-    Returns
-    -------
-    tuple of str
-    """
+    """Names for dimensions that no one has named."""
     default = tuple([f"{key}_dim_{axis}" for axis in range(rank)])
     if keys.isdisjoint(default):
         return default
@@ -311,22 +183,7 @@ def round_up(position: int, multiple: int) -> int:
 
 
 def check_placement(path: str, contents: Contents, size: int) -> None:
-    """Refuse data outside of the file, in its header, or in the data of another tensor.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    contents : Contents
-        What its header says.
-    size : int
-        Bytes of the file.
-
-    Raises
-    ------
-    TensorFormatError
-        Some data cannot lie where the header says.
-    """
+    """Refuse data outside of the file, in its header, or in the data of another tensor."""
     stop, before = contents.data_start, "the header"
     for tensor in sorted(contents.tensors, key=_offset):
         if not contents.data_start <= tensor.offset <= tensor.stop <= size:
@@ -355,24 +212,7 @@ def check_placement(path: str, contents: Contents, size: int) -> None:
 def check_alignment(
     path: str, tensors: Sequence[Stored], start: int, stop: int, alignment: int
 ) -> None:
-    """Refuse data that lie elsewhere than a writer puts them who aligns each tensor.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    tensors : sequence of Stored
-        The tensors.
-    start, stop : int
-        Where the section of all data begins and ends.
-    alignment : int
-        What each offset in the section is a multiple of; no gap is as long.
-
-    Raises
-    ------
-    TensorFormatError
-        A tensor begins elsewhere, or bytes are left that belong to none.
-    """
+    """Refuse data that lie elsewhere than a writer puts them who aligns each tensor."""
     position = start
     for tensor in sorted(tensors, key=_offset):
         if not tensor.nbytes:
@@ -399,22 +239,7 @@ def check_alignment(
 
 
 def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> int | None:
-    """Whether data lie without any gaps but those of their alignment.
-
-    Parameters
-    ----------
-    tensors : iterable of Stored
-        The tensors.
-    start : int
-        Where the first data begin.
-    alignment : int
-        What each offset is a multiple of, counted from the start of the file.
-
-    Returns
-    -------
-    int or None
-        Where the last data end; None if some lie elsewhere.
-    """
+    """Whether data lie without any gaps but those of their alignment."""
     position = start
     for tensor in sorted(tensors, key=_offset):
         if tensor.offset != round_up(position, alignment):
@@ -426,26 +251,7 @@ def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> 
 def first_that_fits(
     candidates: Sequence[Callable[[], tuple[Contents, bool]]],
 ) -> tuple[Contents, bool]:
-    """The first reading of a header whose data lie as its writer puts them.
-
-    Parameters
-    ----------
-    candidates : sequence of callable
-        Readings of one header, the most usual first. Each gives the contents, and whether their
-        data lie so; it may raise `TensorFormatError`.
-
-    Returns
-    -------
-    Contents
-        The first that fits; if none does, the first that can be read at all.
-    bool
-        Whether it fits.
-
-    Raises
-    ------
-    TensorFormatError
-        None can be read; the error is that of the first.
-    """
+    """The first reading of a header whose data lie as its writer puts them."""
     readable: list[tuple[Contents, bool]] = []
     errors: list[TensorFormatError] = []
     for candidate in candidates:
@@ -465,31 +271,7 @@ def first_that_fits(
 def check_checksum(
     reader: HeaderReader, options: OpenOptions, stored: int, at: int, start: int, stop: int
 ) -> tuple[Finding, ...]:
-    """Compare the stored checksum with that of the header's bytes.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``verify=False`` makes a wrong checksum a warning.
-    stored : int
-        The checksum of the header.
-    at : int
-        Where it stands.
-    start, stop : int
-        The bytes that it covers.
-
-    Returns
-    -------
-    tuple of Finding
-        One, where the checksum is wrong and that was allowed.
-
-    Raises
-    ------
-    TensorFormatError
-        The checksum is wrong.
-    """
+    """Compare the stored checksum with that of the header's bytes."""
     found = crc32c(reader.bytes_at(start, stop - start, "the header"))
     if found == stored:
         return ()

@@ -25,22 +25,7 @@ _RECORD = Struct("<I6qI64s")
 
 
 def read_stream(reader: HeaderReader) -> Contents:
-    """Read a stream; it has no checksum.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged or cut off.
-    """
+    """Read a stream; it has no checksum."""
     header = reader.bytes_at(0, HEADER.size, "the MAG header")
     _, version, _, tensor_count, metadata_count, aux = HEADER.unpack(header)
     cursor = Cursor(reader, HEADER.size)

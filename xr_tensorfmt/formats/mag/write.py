@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
@@ -17,8 +16,8 @@ from google_crc32c import value as crc32c
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
-from xr_tensorfmt.core.embedded_metadata import VERSION as NOTE_VERSION
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import VERSION as EMBEDDED_VERSION
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat
 from xr_tensorfmt.formats.mag.archive import (
@@ -36,27 +35,16 @@ from xr_tensorfmt.formats.mag.document import HEADER as DOCUMENT_HEADER
 from xr_tensorfmt.formats.mag.document import MOST_DOCUMENT_BYTES, NAMES
 from xr_tensorfmt.formats.mag.spec import FOUR, THIRTEEN, default_dims, element, round_up
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import Encoding, Part
-from xr_tensorfmt.writing.checked_input import Subject
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import attributes, described, encoded, labels
-from xr_tensorfmt.writing.file_plan import Blueprint, Placed
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor to be.
-
-    Parameters
-    ----------
-    key : str
-        Its name.
-    variable : Variable
-        Its values.
-    conversion : Conversion
-        What they are stored as.
-    """
+    """A tensor to be."""
 
     key: str
     variable: Variable
@@ -92,28 +80,13 @@ class Recorded(Entry):
         return fixed + pack(f"<{len(shape)}q", *shape) + LENGTH.pack(len(key)) + key
 
 
-def plan_archive(subject: Subject) -> Blueprint:
-    """Arrange a Dataset as an archive of version 1.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-
-    Returns
-    -------
-    Blueprint
-
-    Raises
-    ------
-    ValueError
-        The container cannot hold something.
-    """
-    for name in subject.coordinates:
-        subject.dropping("coords", f"the coordinate {name!r}", "reset_coords() makes it a variable")
-    keys = set(subject.variables)
-    entries = [_entry(subject, name, each, keys) for name, each in subject.variables.items()]
-    metadata = _metadata(subject)
+def plan_archive(checked: CheckedInput) -> FilePlan:
+    """Arrange a Dataset as an archive of version 1."""
+    for name in checked.coordinates:
+        checked.dropping("coords", f"the coordinate {name!r}", "reset_coords() makes it a variable")
+    keys = set(checked.variables)
+    entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
+    metadata = _metadata(checked)
     records = HEADER.size + len(b"".join(metadata.values()))
     start = round_up(records + sum(each.record_bytes for each in entries), ALIGNMENT)
     head, placed, pieces, position = b"", [], [], start
@@ -126,7 +99,7 @@ def plan_archive(subject: Subject) -> Blueprint:
         pieces.append(Piece(stop, _FILLER * (position - stop)))
     first = _header(entries, metadata, head)
     first += _FILLER * (start - len(first) if entries else 0)
-    return Blueprint(_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
+    return FilePlan(_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
 
 
 def _header(entries: list[Recorded], metadata: Mapping[str, bytes], records: bytes) -> bytes:
@@ -143,44 +116,44 @@ def _size(entries: list[Recorded], metadata: Mapping[str, bytes]) -> int:
     return size
 
 
-def _metadata(subject: Subject) -> dict[str, bytes]:
+def _metadata(checked: CheckedInput) -> dict[str, bytes]:
     records = {}
-    for name, value in subject.attrs.items():
+    for name, value in checked.attrs.items():
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
         whole = type(plain) is int and -(1 << 63) <= plain < 1 << 63
         if not (whole or type(plain) is float):
             found = f"the attribute {name!r} of the Dataset, which is no int64 and no float"
-            subject.dropping("attrs", found, "write version=300")
+            checked.dropping("attrs", found, "write version=300")
             continue
-        _check_key(subject, name)
+        _check_key(checked, name)
         payload = int.from_bytes(pack("<q" if whole else "<d", plain), "little")
         key = name.encode()
         records[name] = METADATA.pack(INT64 if whole else FLOAT64, payload, len(key)) + key
     return records
 
 
-def _entry(subject: Subject, key: str, variable: Variable, keys: set[str]) -> Recorded:
-    _check_key(subject, key)
+def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> Recorded:
+    _check_key(checked, key)
     if not 1 <= variable.ndim <= MOST_ARCHIVE_DIMENSIONS or not variable.size:
         raise ValueError(
-            f"{subject.path}: {key!r} has shape {variable.shape}, and an archive holds 1 to "
+            f"{checked.path}: {key!r} has shape {variable.shape}, and an archive holds 1 to "
             f"{MOST_ARCHIVE_DIMENSIONS} dimensions and no empty tensors; reshape it, "
             "or write version=300"
         )
     default = default_dims(key, variable.ndim, keys)
     if variable.dims != default:
         names = f"the names {variable.dims} of the dimensions of {key!r}"
-        subject.dropping("dims", names, "write version=300")
+        checked.dropping("dims", names, "write version=300")
     if variable.attrs:
         attrs = f"attributes of variables such as those of {key!r}"
-        subject.dropping("attrs", attrs, "write version=300")
-    return Recorded(key, variable, subject.conversion(key, variable, _ARCHIVE_ELEMENTS))
+        checked.dropping("attrs", attrs, "write version=300")
+    return Recorded(key, variable, checked.conversion(key, variable, _ARCHIVE_ELEMENTS))
 
 
-def _check_key(subject: Subject, key: Any) -> None:
+def _check_key(checked: CheckedInput, key: Any) -> None:
     if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= MOST_KEY_BYTES:
         raise ValueError(
-            f"{subject.path}: {key!r} cannot be a key of an archive, which is a text of 1 to "
+            f"{checked.path}: {key!r} cannot be a key of an archive, which is a text of 1 to "
             f"{MOST_KEY_BYTES} bytes without NUL; rename it, or write version=300"
         )
 
@@ -192,15 +165,7 @@ _SNAPSHOT_VERSION = "0.3.0"
 
 @dataclass(frozen=True)
 class Mapped(Entry):
-    """A tensor of the document's map.
-
-    Parameters
-    ----------
-    key, variable, conversion
-        As of `Entry`.
-    offset : int
-        Where its values begin, counted from the first of all data.
-    """
+    """A tensor of the document's map."""
 
     offset: int
 
@@ -217,36 +182,26 @@ class Mapped(Entry):
         }
 
 
-def plan_snapshot(subject: Subject) -> Blueprint:
-    """Arrange a Dataset as a snapshot of version 300.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-
-    Returns
-    -------
-    Blueprint
-    """
+def plan_snapshot(checked: CheckedInput) -> FilePlan:
+    """Arrange a Dataset as a snapshot of version 300."""
     held = {
         name: each
-        for name, each in subject.coordinates.items()
+        for name, each in checked.coordinates.items()
         if not each.size
-        or (each.dtype.name not in _SNAPSHOT_ELEMENTS and name not in subject.encoding)
+        or (each.dtype.name not in _SNAPSHOT_ELEMENTS and name not in checked.encoding)
     }
     tensors = {
-        **subject.variables,
-        **{name: each for name, each in subject.coordinates.items() if name not in held},
+        **checked.variables,
+        **{name: each for name, each in checked.coordinates.items() if name not in held},
     }
-    entries = _entries(subject, tensors)
+    entries = _entries(checked, tensors)
     size = max((each.offset + each.nbytes for each in entries), default=0)
     if not size:
         raise ValueError(
-            f"{subject.path}: magnetron loads no snapshot without a single element; "
+            f"{checked.path}: magnetron loads no snapshot without a single element; "
             "add a variable that has some, or write another format"
         )
-    text = _document(subject, entries, held)
+    text = _document(checked, entries, held)
     start = -(-(DOCUMENT_HEADER.size + len(text)) // DOCUMENT_ALIGNMENT) * DOCUMENT_ALIGNMENT
     header = DOCUMENT_HEADER.pack(b"MAG!", 300, 0, DOCUMENT_HEADER.size, len(text), start, size)
     placed = tuple(
@@ -257,19 +212,19 @@ def plan_snapshot(subject: Subject) -> Blueprint:
         )
         for each in entries
     )
-    return Blueprint(start + size, (Piece(0, header + text),), placed)
+    return FilePlan(start + size, (Piece(0, header + text),), placed)
 
 
-def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Mapped]:
+def _entries(checked: CheckedInput, tensors: Mapping[str, Variable]) -> list[Mapped]:
     entries: list[Mapped] = []
     end = 0
     for key, variable in tensors.items():
         if variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
             raise ValueError(
-                f"{subject.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
+                f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
                 f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-        conversion = subject.conversion(key, variable, _SNAPSHOT_ELEMENTS)
+        conversion = checked.conversion(key, variable, _SNAPSHOT_ELEMENTS)
         if variable.size:
             end = -(-end // DOCUMENT_ALIGNMENT) * DOCUMENT_ALIGNMENT
         entries.append(Mapped(key, variable, conversion, end))
@@ -277,18 +232,20 @@ def _entries(subject: Subject, tensors: Mapping[str, Variable]) -> list[Mapped]:
     return entries
 
 
-def _document(subject: Subject, entries: Sequence[Mapped], held: Mapping[str, Variable]) -> bytes:
-    attrs = attributes(subject, subject.attrs, "the Dataset")
+def _document(
+    checked: CheckedInput, entries: Sequence[Mapped], held: Mapping[str, Variable]
+) -> bytes:
+    attrs = attributes(checked, checked.attrs, "the Dataset")
     metadata = without_dtypes(attrs)
-    if NOTE_KEY in metadata:
+    if EMBEDDED_KEY in metadata:
         raise ValueError(
-            f"{subject.path}: the attribute {NOTE_KEY!r} of the Dataset has the name of the note "
+            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the note "
             "that keeps dims and coordinates; rename it"
         )
-    note = _note(subject, entries, held, attrs)
+    note = _note(checked, entries, held, attrs)
     if note:
-        encoded(subject, note)
-        metadata[NOTE_KEY] = note
+        encoded(checked, note)
+        metadata[EMBEDDED_KEY] = note
     document = {
         "manifest_ver": 1,
         "timestamp": datetime.now().astimezone().isoformat(),
@@ -300,14 +257,14 @@ def _document(subject: Subject, entries: Sequence[Mapped], held: Mapping[str, Va
     text = dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MOST_DOCUMENT_BYTES:
         raise ValueError(
-            f"{subject.path}: attributes and names take {len(text)} bytes, and readers take at "
+            f"{checked.path}: attributes and names take {len(text)} bytes, and readers take at "
             f"most {MOST_DOCUMENT_BYTES}; shorten them"
         )
     return text
 
 
 def _note(
-    subject: Subject,
+    checked: CheckedInput,
     entries: Sequence[Mapped],
     held: Mapping[str, Variable],
     attrs: Mapping[str, Any],
@@ -316,20 +273,20 @@ def _note(
     keys = {each.key for each in entries}
     tensors = {}
     for each in entries:
-        facts = described(subject, each.key, each.variable)
+        facts = described(checked, each.key, each.variable)
         if facts["attrs"] or facts["dims"] != list(
             default_dims(each.key, each.variable.ndim, keys)
         ):
             tensors[each.key] = facts
-    stored = [name for name in subject.coordinates if name not in held]
+    stored = [name for name in checked.coordinates if name not in held]
     note = {
         "tensors": tensors,
         "stored_coordinates": stored,
-        "coordinates": labels(subject, held),
+        "coordinates": labels(checked, held),
         "tagged_attrs": f'"{TAG}"' in dumps(without_dtypes(attrs)),
         "numpy_attrs": {name: value for name, value in attrs.items() if _has_dtypes(value)},
     }
-    return {"version": NOTE_VERSION, **note} if any(note.values()) else {}
+    return {"version": EMBEDDED_VERSION, **note} if any(note.values()) else {}
 
 
 def _has_dtypes(value: Any) -> bool:
@@ -337,10 +294,10 @@ def _has_dtypes(value: Any) -> bool:
     return dumps(without_dtypes(value)) != dumps(value)
 
 
-_PLANS: dict[int, Callable[[Subject], Blueprint]] = {300: plan_snapshot, 1: plan_archive}
+_PLANS: dict[int, Callable[[CheckedInput], FilePlan]] = {300: plan_snapshot, 1: plan_archive}
 
 
-def plan(checked: Subject, version: int = 300) -> Blueprint:
+def plan(checked: CheckedInput, version: int = 300) -> FilePlan:
     """Plan a MAG file of a version."""
     return _PLANS[version](checked)
 

@@ -24,10 +24,7 @@ _BITS_BATCH = 32 << 20
 
 @dataclass(frozen=True)
 class Bits(Packed):
-    """Bit k of a row is bit ``k % 8`` of its byte ``k // 8``; values are bool.
-
-    Padding bits may be anything.
-    """
+    """Bit k of a row is bit ``k % 8`` of its byte ``k // 8``; values are bool."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -45,20 +45,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def check_row_padding(source: Source, layout: Layout) -> Iterator[Finding]:
-    """Look at what follows the last element of each row.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    layout : Layout
-        The values as they are stored; only those in rows have padding.
-
-    Yields
-    ------
-    Finding
-        A warning at the first row whose padding is not zero.
-    """
+    """Look at what follows the last element of each row."""
     stored = layout.stored
     if isinstance(stored, Bits | Triangle):
         yield from _check_rows(source, stored.rows)
@@ -104,19 +91,7 @@ _UNUSED_AT = 40
 
 
 def check_container(reader: HeaderReader, payload: int, payload_stop: int) -> Iterator[Finding]:
-    """Check slots, blocks of metadata, and all bytes that nothing points to.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file; one of its slots can be read.
-    payload, payload_stop : int
-        Where the values begin, and where they end by their shape.
-
-    Yields
-    ------
-    Finding
-    """
+    """Check slots, blocks of metadata, and all bytes that nothing points to."""
     source = reader.source
     blocks: dict[int, int] = {}
     for name, offset in SLOTS.items():

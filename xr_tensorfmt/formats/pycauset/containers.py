@@ -52,24 +52,7 @@ class _Fields:
 
 
 def read_header(reader: HeaderReader, version: int) -> Matrix:
-    """Read the header of version 1 or 2.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    version : int
-        Its version.
-
-    Returns
-    -------
-    Matrix
-
-    Raises
-    ------
-    TensorFormatError
-        The file ends before the header does, or a type has no meaning.
-    """
+    """Read the header of version 1 or 2."""
     reader.bytes_at(0, HEADER_BYTES, "the header")
     matrix_type = _word(reader, _TYPES_OFFSET, "the matrix type", MATRIX_TYPES)
     data_type = _word(reader, _TYPES_OFFSET + 4, "the data type", DATA_TYPES)
@@ -162,19 +145,7 @@ KNOWN_VERSION = 1
 
 @dataclass(frozen=True)
 class Content:
-    """What a container says.
-
-    Parameters
-    ----------
-    slot : Slot
-        The slot that counts.
-    metadata : mapping
-        Its metadata.
-    payload_limit : int
-        The byte before which the payload must end.
-    findings : tuple of Finding
-        What is wrong without being in the way.
-    """
+    """What a container says."""
 
     slot: Slot
     metadata: Mapping[str, Any]
@@ -183,24 +154,7 @@ class Content:
 
 
 def read_container(reader: HeaderReader) -> Content:
-    """Read slots and metadata.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Content
-        Of the newest slot that is valid and whose metadata are; if it is not the newest one of
-        the file, there is a warning.
-
-    Raises
-    ------
-    TensorFormatError
-        Neither slot leads to metadata.
-    """
+    """Read slots and metadata."""
     slots, faults = read_slots(reader)
     errors: list[TensorFormatError] = []
     for slot in slots:
@@ -217,24 +171,7 @@ def read_container(reader: HeaderReader) -> Content:
 
 
 def read_slot(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
-    """Read the metadata that a slot points to.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    slot : Slot
-        The slot.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    TensorFormatError
-        They are damaged.
-    """
+    """Read the metadata that a slot points to."""
     start, length = slot.metadata_offset, slot.metadata_length
     header = BLOCK_HEADER.size
     if not header <= length <= MOST_METADATA:
@@ -284,19 +221,7 @@ _ZIP64_TAG = 1
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of an archive.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    offset, size : int
-        Where its bytes are, and how many.
-    header : int
-        Where its local header begins.
-    checksum : int
-        CRC-32 of its bytes, as its header says.
-    """
+    """One entry of an archive."""
 
     name: str
     offset: int
@@ -315,22 +240,7 @@ def is_archive(head: bytes) -> bool:
 
 
 def read_archive(reader: HeaderReader) -> Matrix:
-    """Read the metadata of a zip container.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Matrix
-
-    Raises
-    ------
-    TensorFormatError
-        It is another kind of zip, or damaged.
-    """
+    """Read the metadata of a zip container."""
     found: dict[str, Entry] = {}
     for entry in entries(reader):
         found.setdefault(entry.name, entry)
@@ -350,23 +260,7 @@ def read_archive(reader: HeaderReader) -> Matrix:
 
 
 def entries(reader: HeaderReader) -> Iterator[Entry]:
-    """Walk from one local header to the next; the first of a name counts.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Yields
-    ------
-    Entry
-        Those that are stored as they are.
-
-    Raises
-    ------
-    TensorFormatError
-        An entry is compressed, or longer than the file.
-    """
+    """Walk from one local header to the next; the first of a name counts."""
     offset = 0
     for _ in range(MOST_ENTRIES):
         if offset + _LOCAL.size > reader.source.size:

@@ -21,13 +21,7 @@ from xr_tensorfmt.formats.pycauset.rows import PartlyStored, on_diagonal, refuse
 
 @dataclass(frozen=True)
 class Elementwise(Layout):
-    """A function of each value of another layout.
-
-    Parameters
-    ----------
-    inner : Layout
-        The values as they are stored.
-    """
+    """A function of each value of another layout."""
 
     inner: Layout
 
@@ -71,15 +65,7 @@ class Elementwise(Layout):
 
 @dataclass(frozen=True)
 class Scaled(Elementwise):
-    """Values times a number, in double precision. Zeros stay zero, and 0.0 never becomes -0.0.
-
-    Parameters
-    ----------
-    inner : Layout
-        The values as they are stored.
-    scalar : complex
-        The number.
-    """
+    """Values times a number, in double precision. Zeros stay zero, and 0.0 never becomes -0.0."""
 
     scalar: complex
 
@@ -130,13 +116,7 @@ class Conjugated(Elementwise):
 
 @dataclass(frozen=True)
 class ComplexPlanes(Layout):
-    """Complex numbers whose real parts are stored apart from their imaginary parts.
-
-    Parameters
-    ----------
-    real, imaginary : Layout
-        Two layouts of one shape and of one dtype, of single precision at most.
-    """
+    """Complex numbers whose real parts are stored apart from their imaginary parts."""
 
     real: Layout
     imaginary: Layout
@@ -194,13 +174,7 @@ class Computed(PartlyStored):
 
 @dataclass(frozen=True)
 class Ones(Computed):
-    """Nothing but ones.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Lengths of the axes.
-    """
+    """Nothing but ones."""
 
     lengths: tuple[int, ...]
 
@@ -233,15 +207,7 @@ class Ones(Computed):
 
 @dataclass(frozen=True)
 class Diagonal(PartlyStored):
-    """A matrix that is zero but on its diagonal.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Rows and columns.
-    values : Layout
-        The diagonal, of one axis.
-    """
+    """A matrix that is zero but on its diagonal."""
 
     lengths: tuple[int, int]
     values: Layout
@@ -311,15 +277,7 @@ class Diagonal(PartlyStored):
 
 @dataclass(frozen=True)
 class UnitVector(Computed):
-    """A vector that is zero but for a one.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Lengths of the axes; all but the last are 1.
-    active : int
-        Where along the last axis the one is.
-    """
+    """A vector that is zero but for a one."""
 
     lengths: tuple[int, ...]
     active: int
@@ -360,36 +318,20 @@ class UnitVector(Computed):
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One of the matrices.
-
-    Parameters
-    ----------
-    source : Source
-        Its file.
-    layout : Layout
-        How it lies there.
-    """
+class MatrixBlock:
+    """One of the matrices."""
 
     source: Source
     layout: Layout
 
 
 @dataclass(frozen=True)
-class Mosaic(Layout):
-    """Matrices side by side.
-
-    Parameters
-    ----------
-    row_edges, column_edges : tuple of int
-        Where they begin, from 0 on, and where the last one ends.
-    tiles : tuple of tuple of Tile
-        Row by row; their shapes fit the edges.
-    """
+class BlockMatrix(Layout):
+    """Matrices side by side."""
 
     row_edges: tuple[int, ...]
     column_edges: tuple[int, ...]
-    tiles: tuple[tuple[Tile, ...], ...]
+    tiles: tuple[tuple[MatrixBlock, ...], ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -409,7 +351,7 @@ class Mosaic(Layout):
         """Whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
-    def _places(self) -> Iterator[tuple[Tile, tuple[int, int], tuple[int, int]]]:
+    def _places(self) -> Iterator[tuple[MatrixBlock, tuple[int, int], tuple[int, int]]]:
         """Each block with its first row and column, and those after its last."""
         rows, columns = list(pairwise(self.row_edges)), list(pairwise(self.column_edges))
         for i, j in product(range(len(rows)), range(len(columns))):
@@ -419,7 +361,9 @@ class Mosaic(Layout):
                 (rows[i][1], columns[j][1]),
             )
 
-    def _parts(self, selection: Selection) -> Iterator[tuple[Tile, tuple[slice, ...], Selection]]:
+    def _parts(
+        self, selection: Selection
+    ) -> Iterator[tuple[MatrixBlock, tuple[slice, ...], Selection]]:
         """Each tile that a selection meets, where its values go, and what is selected of it."""
         indices = [entry_indices(entry) for entry in selection.entries]
         for tile, begin, end in self._places():
@@ -437,7 +381,7 @@ class Mosaic(Layout):
 
     def _points(
         self, points: tuple[Integers, ...]
-    ) -> Iterator[tuple[Tile, Integers, tuple[Integers, ...]]]:
+    ) -> Iterator[tuple[MatrixBlock, Integers, tuple[Integers, ...]]]:
         """Each tile that a point is in, which points those are, and where they are in it."""
         rows, columns = points
         for tile, (top, left), (bottom, right) in self._places():

@@ -30,16 +30,7 @@ _STEP = 1 << 15
 
 
 class Planes:
-    """The sum of blocks of bits, place by place: a block for each binary digit.
-
-    A digit takes two blocks at a time, and gives one to the next digit: five logical operations
-    for two blocks.
-
-    Parameters
-    ----------
-    rows, words : int
-        Shape of the sum.
-    """
+    """The sum of blocks of bits, place by place: a block for each binary digit."""
 
     def __init__(self, rows: int, words: int) -> None:
         self.digits: list[Words] = []
@@ -51,15 +42,7 @@ class Planes:
         self._scratch: Words = np.empty((2, self._step, words), dtype="<u8")
 
     def add(self, block: Words, weight: int = 0) -> None:
-        """Add a block, which may lack the first columns; all end at the same one.
-
-        Parameters
-        ----------
-        block : ndarray of uint64
-            Is kept until the next one comes.
-        weight : int
-            The digit to which it adds.
-        """
+        """Add a block, which may lack the first columns; all end at the same one."""
         while weight >= len(self.digits):
             self.digits.append(np.zeros(self._shape, dtype="<u8"))
             self._waiting.append(None)
@@ -118,19 +101,7 @@ def _half(one: Words, two: Words, either: Words, both: Words) -> None:
 
 
 def column_sums(digits: list[Words], width: int) -> NDArray[np.uint32]:
-    """Add up rows of bits, column by column.
-
-    Parameters
-    ----------
-    digits : list of ndarray of uint64
-        Rows, less than 2**32 of them; those of each item weigh twice what those before do.
-    width : int
-        Columns that count.
-
-    Returns
-    -------
-    ndarray of uint32
-    """
+    """Add up rows of bits, column by column."""
     waiting: dict[int, list[Words]] = {}
     for least, words in enumerate(digits):
         step = max(1, _ADDED // max(1, words.nbytes // max(1, len(words))))
@@ -150,18 +121,7 @@ def column_sums(digits: list[Words], width: int) -> NDArray[np.uint32]:
 
 
 def binary_digits(words: Words) -> list[Words]:
-    """Add up rows of bits, column by column.
-
-    Parameters
-    ----------
-    words : ndarray of uint64
-        At least one row.
-
-    Returns
-    -------
-    list of ndarray
-        The binary digits of the sums, least significant first, each a row of bits.
-    """
+    """Add up rows of bits, column by column."""
     digits = []
     while len(words):
         carries = []
@@ -197,18 +157,7 @@ _NARROWER = 0.75
 
 @dataclass(frozen=True)
 class Stripes:
-    """Rows of which 64 at a time take equally many words, one row right after the other.
-
-    The first rows of all stripes begin at columns that differ by whole words, as do all second
-    rows, and so on; and all of these end at one column. So stripes are added without a shift.
-
-    Parameters
-    ----------
-    rows : Rows
-        Where rows are.
-    first, stop : int
-        The rows ``[first, stop)``, at least one stripe and nothing but whole ones.
-    """
+    """Rows of which 64 at a time take equally many words, one row right after the other."""
 
     rows: Rows
     first: int
@@ -216,20 +165,7 @@ class Stripes:
 
     @classmethod
     def among(cls, rows: Rows, wanted: Integers) -> Stripes | None:
-        """Find stripes.
-
-        Parameters
-        ----------
-        rows : Rows
-            Where rows are; they begin at words of 8 bytes.
-        wanted : ndarray of int64
-            The rows to find them among, strictly ascending.
-
-        Returns
-        -------
-        Stripes or None
-            All stripes of neighbouring rows; None if there are gaps, or too few rows.
-        """
+        """Find stripes."""
         if wanted.size < _HEIGHT or int(wanted[-1] - wanted[0]) >= wanted.size:
             return None
         lengths = rows.starts(wanted + 1) - rows.starts(wanted)
@@ -245,20 +181,7 @@ class Stripes:
         return cls(rows, first, first + count * _HEIGHT)
 
     def sums(self, source: Source) -> tuple[NDArray[np.uint32], int]:
-        """Add up the bits of all stripes.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-
-        Returns
-        -------
-        sums : ndarray of uint32
-            One for each column. Those after the last column of the matrix are of padding.
-        column : int
-            The column of the first sum.
-        """
+        """Add up the bits of all stripes."""
         columns = self.rows.firsts(np.arange(self.first, self.first + _HEIGHT))
         total = planes = Planes(_HEIGHT, self._words)
         for block in self._blocks(source):
@@ -309,19 +232,7 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class BitCounts:
-    """Some rows and neighbouring columns of a matrix of bits, to be counted.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    bits : Bits
-        The matrix; its rows begin at words of 8 bytes.
-    rows : ndarray of int64
-        The rows, strictly ascending.
-    first, stop : int
-        The columns ``[first, stop)``.
-    """
+    """Some rows and neighbouring columns of a matrix of bits, to be counted."""
 
     source: Source
     bits: Bits
@@ -534,17 +445,7 @@ def _counted(da: DataArray, dim: Hashable | Iterable[Hashable] | None) -> tuple[
 
 @dataclass(frozen=True)
 class _View:
-    """Counts, and what the key of the array does to them.
-
-    Parameters
-    ----------
-    counts : BitCounts
-        What is to be counted.
-    kept : int or None
-        Axis of the matrix that is not counted along: 0 its rows, 1 its columns.
-    then : object
-        Key to apply along that axis afterwards.
-    """
+    """Counts, and what the key of the array does to them."""
 
     counts: BitCounts
     kept: int | None

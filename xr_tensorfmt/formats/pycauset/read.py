@@ -16,7 +16,7 @@ import numpy as np
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain, StoredDtype
-from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import WIDEST, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
@@ -35,15 +35,14 @@ from xr_tensorfmt.formats.pycauset.containers import (
     read_container,
     read_header,
 )
-from xr_tensorfmt.formats.pycauset.containers import MAGIC as ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset.matrices import (
+    BlockMatrix,
     ComplexPlanes,
     Conjugated,
     Diagonal,
-    Mosaic,
+    MatrixBlock,
     Ones,
     Scaled,
-    Tile,
     UnitVector,
 )
 from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
@@ -66,25 +65,7 @@ BIT_ROW = 64
 
 
 def matrix_of(content: Content, metadata: Metadata) -> Matrix:
-    """What the metadata say about the matrix.
-
-    Parameters
-    ----------
-    content : Content
-        The container.
-    metadata : Metadata
-        Its metadata.
-
-    Returns
-    -------
-    Matrix
-        With the shape as it is stored: that of the metadata is the one after a transposition.
-
-    Raises
-    ------
-    TensorFormatError
-        A key is missing or holds something else than it should.
-    """
+    """What the metadata say about the matrix."""
     matrix_type = metadata.take("matrix_type", str)
     view = metadata.below("view")
     transposed = view.take("is_transposed", bool, False)
@@ -111,7 +92,7 @@ def matrix_of(content: Content, metadata: Metadata) -> Matrix:
             "slot": content.slot.name,
             "generation": content.slot.generation,
         },
-        note=metadata.values.get(NOTE_KEY),
+        note=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(_derived(metadata)),
     )
 
@@ -202,23 +183,7 @@ _LEAST = 8
 
 
 def with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
-    """Note in a triangle of numbers that its diagonal is stored, where the payload length says so.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    slot : Slot
-        The slot that counts.
-    matrix : Matrix
-        What the metadata say.
-
-    Returns
-    -------
-    Matrix
-        The same, for other types. Of order 1, PyCauset stores 8 bytes with or without a diagonal:
-        they are one unless they are zero, as they are where PyCauset stored none.
-    """
+    """Note in a triangle of numbers that its diagonal is stored, where the payload length says so."""
     if matrix.matrix_type not in TRIANGLES:
         return matrix
     length = slot.payload_length
@@ -243,24 +208,7 @@ _HALF = "<f2"
 
 
 def stored_layout(matrix: Matrix, path: str) -> Layout:
-    """The values as they lie in the file, before transposition, scale and conjugation.
-
-    Parameters
-    ----------
-    matrix : Matrix
-        What the file says.
-    path : str
-        The file, for errors.
-
-    Returns
-    -------
-    Layout
-
-    Raises
-    ------
-    TensorFormatError
-        The types do not go together, the shape does not fit them, or the file is too short.
-    """
+    """The values as they lie in the file, before transposition, scale and conjugation."""
     layout, size = sized_layout(matrix, path)
     if matrix.offset + size > matrix.limit:
         raise TensorFormatError(
@@ -279,27 +227,7 @@ _WORD = 8
 
 
 def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """The stored values, whether or not the file is long enough.
-
-    Parameters
-    ----------
-    matrix : Matrix
-        What the file says, or is to say.
-    path : str
-        The file, for errors.
-
-    Returns
-    -------
-    layout : Layout
-        How they lie.
-    size : int
-        Bytes that they need from the payload's first one on.
-
-    Raises
-    ------
-    TensorFormatError
-        The types do not go together, or the shape does not fit them.
-    """
+    """The stored values, whether or not the file is long enough."""
     _check_types(matrix, path)
     _check_shape(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.fields)
@@ -311,19 +239,7 @@ def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
 
 
 def view_of(layout: Layout, matrix: Matrix) -> Layout:
-    """What the file says to do with the stored values: transpose, scale, conjugate.
-
-    Parameters
-    ----------
-    layout : Layout
-        The stored values.
-    matrix : Matrix
-        What the file says.
-
-    Returns
-    -------
-    Layout
-    """
+    """What the file says to do with the stored values: transpose, scale, conjugate."""
     if matrix.transposed and not matrix.is_vector:
         layout = transposed(layout, (1, 0))
     if matrix.scalar != 1:
@@ -334,19 +250,7 @@ def view_of(layout: Layout, matrix: Matrix) -> Layout:
 
 
 def stored_dtype(matrix: Matrix, layout: Layout) -> np.dtype[np.generic] | StoredDtype:
-    """What the file holds, for ``encoding["dtype"]``; values of another type are never cut to it.
-
-    Parameters
-    ----------
-    matrix : Matrix
-        What the file says.
-    layout : Layout
-        The values.
-
-    Returns
-    -------
-    dtype or StoredDtype
-    """
+    """What the file holds, for ``encoding["dtype"]``; values of another type are never cut to it."""
     dtype = np.dtype(DTYPES.get(matrix.data_type, "V1"))
     if dtype == layout.dtype:
         return dtype
@@ -454,41 +358,13 @@ def recognises(head: bytes, size: int) -> bool:
 
 @dataclass
 class Opening:
-    """The files of one matrix, as they are opened one after the other.
-
-    Parameters
-    ----------
-    findings : list of Finding
-        What was found on the way.
-    siblings : list of Source
-        Files of the blocks opened so far.
-    """
+    """The files of one matrix, as they are opened one after the other."""
 
     findings: list[Finding] = field(default_factory=list)
     siblings: list[Source] = field(default_factory=list)
 
     def read(self, reader: HeaderReader, level: int = 0) -> tuple[Matrix, Layout]:
-        """Read the header of a file.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        level : int
-            How many matrices it is a block of a block of.
-
-        Returns
-        -------
-        matrix : Matrix
-            What it says.
-        layout : Layout
-            Its values.
-
-        Raises
-        ------
-        TensorFormatError
-            The file is damaged, or holds no matrix.
-        """
+        """Read the header of a file."""
         generation = _generation(reader)
         if generation == "r1":
             return self._container(reader, level)
@@ -512,9 +388,9 @@ class Opening:
             self._check_count(source, metadata.offset, level)
             return self.read(HeaderReader(sibling), level + 1)
 
-        mosaic = blocks_layout(source, matrix, metadata, child)
-        self.findings += lossy_blocks(source.name, mosaic)
-        return matrix, view_of(mosaic, matrix)
+        block_matrix = blocks_layout(source, matrix, metadata, child)
+        self.findings += lossy_blocks(source.name, block_matrix)
+        return matrix, view_of(block_matrix, matrix)
 
     def _check_count(self, source: Source, offset: int, level: int) -> None:
         if len(self.siblings) > MOST_BLOCKS or level >= MOST_LEVELS:
@@ -574,29 +450,8 @@ _LONG = 8
 Child = Callable[[Source], tuple[Matrix, Layout]]
 
 
-def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Child) -> Mosaic:
-    """Open the blocks of a matrix.
-
-    Parameters
-    ----------
-    source : Source
-        The file of the matrix.
-    matrix : Matrix
-        What it says.
-    metadata : Metadata
-        Its metadata, with the manifest of the blocks.
-    child : callable
-        Reads the header of a block.
-
-    Returns
-    -------
-    Mosaic
-
-    Raises
-    ------
-    TensorFormatError
-        The manifest is damaged, or a block is missing, of another shape, or not the one meant.
-    """
+def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Child) -> BlockMatrix:
+    """Open the blocks of a matrix."""
     manifest = metadata.below("block_manifest")
     version = manifest.take("version", int)
     if version != 1:
@@ -621,31 +476,18 @@ def blocks_layout(source: Source, matrix: Matrix, metadata: Metadata, child: Chi
         )
         for row, (top, bottom) in zip(grid, pairwise(edges[0]), strict=True)
     )
-    return Mosaic(*edges, blocks)
+    return BlockMatrix(*edges, blocks)
 
 
-def lossy_blocks(path: str, mosaic: Mosaic) -> list[Finding]:
-    """What to say where integers of 64 bits become floating-point numbers beside other blocks.
-
-    Parameters
-    ----------
-    path : str
-        The file of the matrix.
-    mosaic : Mosaic
-        Its blocks.
-
-    Returns
-    -------
-    list of Finding
-        One, or none.
-    """
-    kinds = {tile.layout.dtype for row in mosaic.tiles for tile in row}
+def lossy_blocks(path: str, block_matrix: BlockMatrix) -> list[Finding]:
+    """What to say where integers of 64 bits become floating-point numbers beside other blocks."""
+    kinds = {tile.layout.dtype for row in block_matrix.tiles for tile in row}
     long = any(kind.kind in "iu" and kind.itemsize == _LONG for kind in kinds)
-    if mosaic.dtype.kind not in "fc" or not long:
+    if block_matrix.dtype.kind not in "fc" or not long:
         return []
     names = ", ".join(sorted(map(str, kinds)))
     message = (
-        f"those of {names} together are {mosaic.dtype}, which rounds integers above 2**53; open a "
+        f"those of {names} together are {block_matrix.dtype}, which rounds integers above 2**53; open a "
         "block by its own path for its exact values"
     )
     return [Finding(path, None, "the blocks", message, "warning")]
@@ -668,7 +510,7 @@ def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
 
 def _block(
     source: Source, manifest: Metadata, entry: Any, shape: tuple[int, int], child: Child
-) -> Tile:
+) -> MatrixBlock:
     facts = Metadata(entry if isinstance(entry, dict) else {}, manifest.path, manifest.offset)
     name = facts.take("path", str)
     if _UNSAFE.search(name):
@@ -708,7 +550,7 @@ def _block(
             "the files do not belong together",
             offset=matrix.fields,
         )
-    return Tile(sibling, layout)
+    return MatrixBlock(sibling, layout)
 
 
 MATRIX_DIMS = ("row", "col")
@@ -716,27 +558,7 @@ VECTOR_DIMS = ("index",)
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a PyCauset file.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        What the user asked for.
-
-    Returns
-    -------
-    Container
-        One tensor, over ``row`` and ``col``, or ``index``.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or holds no matrix.
-    ValueError
-        The options do not fit the file.
-    """
+    """Read the header of a PyCauset file."""
     options.check_all_stored(reader.source.name)
     opening = Opening()
     matrix, layout = opening.read(reader)

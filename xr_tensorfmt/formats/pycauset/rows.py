@@ -22,11 +22,7 @@ Number = TypeVar("Number", int, Integers)
 
 
 class Rows(ABC):
-    """The place of each row of a matrix in a file.
-
-    A row stores its columns from the first one that it has to the last one of the matrix, without
-    gaps; padding may follow. What a row does not store is zero.
-    """
+    """The place of each row of a matrix in a file."""
 
     bits: int
     """Bits of one element."""
@@ -47,20 +43,7 @@ class Rows(ABC):
         """Byte of the file at which each row begins; the row after the last is one as well."""
 
     def pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
-        """What of some rows lies in the columns ``[first, stop)``.
-
-        Parameters
-        ----------
-        rows : ndarray of int64
-            The rows, strictly ascending.
-        first, stop : int
-            The columns; at least one.
-
-        Returns
-        -------
-        Pieces
-            Of the rows that store any of these columns, which are the first ones of `rows`.
-        """
+        """What of some rows lies in the columns ``[first, stop)``."""
         firsts = self.firsts(rows)
         kept = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:kept], firsts[:kept]
@@ -79,17 +62,7 @@ class Rows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """One range of bytes for each of some rows, in the order of the file, none overlapping.
-
-    Parameters
-    ----------
-    starts, stops : ndarray of int64
-        The bytes.
-    bit : ndarray of int64
-        Bit of its first byte at which the first wanted element of each piece begins.
-    lead : ndarray of int64
-        Wanted columns of the row before the first that is stored.
-    """
+    """One range of bytes for each of some rows, in the order of the file, none overlapping."""
 
     starts: Integers
     stops: Integers
@@ -110,19 +83,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class PaddedRows(Rows):
-    """Rows of one length, each padded to a stride.
-
-    Parameters
-    ----------
-    count, columns : int
-        The shape.
-    stride : int
-        Bytes from one row to the next.
-    offset : int
-        Byte of the file at which the first row begins.
-    bits : int
-        Bits of one element.
-    """
+    """Rows of one length, each padded to a stride."""
 
     count: int
     columns: int
@@ -146,21 +107,7 @@ class PaddedRows(Rows):
 
 @dataclass(frozen=True)
 class TriangleRows(Rows):
-    """The upper triangle of a square matrix: each row is one element shorter than the one before.
-
-    Parameters
-    ----------
-    order : int
-        Rows, and columns.
-    diagonal : bool
-        Whether the diagonal is stored; the triangle is a strict one if not.
-    bits : int
-        Bits of one element.
-    unit : int
-        Each row is padded to a multiple of so many bytes.
-    offset : int
-        Byte of the file at which the first row begins.
-    """
+    """The upper triangle of a square matrix: each row is one element shorter than the one before."""
 
     order: int
     diagonal: bool
@@ -269,13 +216,7 @@ _FEW = 64
 
 @dataclass(frozen=True)
 class Packed(PartlyStored):
-    """A matrix of rows that are cut short, padded, or both.
-
-    Parameters
-    ----------
-    rows : Rows
-        Where they are.
-    """
+    """A matrix of rows that are cut short, padded, or both."""
 
     rows: Rows
 
@@ -290,19 +231,7 @@ class Packed(PartlyStored):
 
     @abstractmethod
     def fill(self, blank: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
-        """Set the stored elements of some rows.
-
-        Parameters
-        ----------
-        blank : ndarray
-            Some rows of what `blank` gave, one a piece.
-        window : ndarray of uint8
-            Holds the pieces.
-        positions : ndarray of int64
-            Where in it each begins.
-        pieces : Pieces
-            Where their elements begin, and in which column.
-        """
+        """Set the stored elements of some rows."""
 
     @abstractmethod
     def finish(self, filled: Array, columns: int) -> Array:
@@ -395,19 +324,7 @@ def assembled(values: Array, pieces: Pieces, encode: Callable[[Array], Array]) -
 
 
 def batches(pieces: Pieces) -> Iterator[slice]:
-    """Cut into parts whose windows and plans are small.
-
-    Parameters
-    ----------
-    pieces : Pieces
-        The rows.
-
-    Yields
-    ------
-    slice
-        Neighbouring rows; those that are cut by the diagonal of a triangle come apart from others,
-        as all others are of one length.
-    """
+    """Cut into parts whose windows and plans are small."""
     begin, count = 0, len(pieces)
     while begin < count:
         reach = pieces.starts[begin] + LARGEST_WINDOW
@@ -420,22 +337,7 @@ def batches(pieces: Pieces) -> Iterator[slice]:
 
 
 def fetch(source: Source, pieces: Pieces) -> tuple[Bytes, Integers]:
-    """Get the bytes of some rows.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    pieces : Pieces
-        The rows; at least one.
-
-    Returns
-    -------
-    window : ndarray of uint8
-        Bytes that hold all pieces.
-    positions : ndarray of int64
-        Where in `window` each begins.
-    """
+    """Get the bytes of some rows."""
     first, stop = int(pieces.starts[0]), int(pieces.stops[-1])
     lengths = pieces.stops - pieces.starts
     wanted, span = int(lengths.sum()), stop - first

@@ -99,17 +99,7 @@ class _Decoder:
 
 
 def encode_map(values: Mapping[str, Any]) -> bytes:
-    """Encode a map, keys in ascending order, as PyCauset does.
-
-    Parameters
-    ----------
-    values : mapping of str to object
-        Values are bool, int from -2⁶³ to 2⁶⁴ - 1, float, str, bytes, list and mappings of such.
-
-    Returns
-    -------
-    bytes
-    """
+    """Encode a map, keys in ascending order, as PyCauset does."""
     entries = [
         _sized(key.encode(), _KEY_LENGTH) + _encoded(value) for key, value in sorted(values.items())
     ]
@@ -136,27 +126,7 @@ def _sized(raw: bytes, length: Struct) -> bytes:
 
 
 def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
-    """Decode the map that the metadata are.
-
-    Parameters
-    ----------
-    encoded : bytes
-        The encoded map, and nothing after it.
-    path : str
-        The file, for errors.
-    start : int
-        Where in the file the map begins, for errors.
-
-    Returns
-    -------
-    dict of str to object
-        Values are bool, int, float, str, bytes, list and dict.
-
-    Raises
-    ------
-    TensorFormatError
-        It is no map, is cut off, has values of unknown types, or something follows it.
-    """
+    """Decode the map that the metadata are."""
     decoder = _Decoder(encoded, path, start)
     value = decoder.value()
     if not isinstance(value, dict):
@@ -171,17 +141,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Metadata:
-    """A map of a container, of the type that texts and binary encodings of it have in common.
-
-    Parameters
-    ----------
-    values : mapping
-        The keys and what they hold.
-    path : str
-        The file.
-    offset : int
-        Where in it the map is.
-    """
+    """A map of a container, of the type that texts and binary encodings of it have in common."""
 
     values: Mapping[str, Any]
     path: str
@@ -193,26 +153,7 @@ class Metadata:
         return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
 
     def take(self, key: str, kind: type[Value], default: Value | None = None) -> Value:
-        """What a key holds.
-
-        Parameters
-        ----------
-        key : str
-            The key.
-        kind : type
-            What it must hold: int, bool, str, dict or list.
-        default : object, optional
-            What a missing key means; without it the key must be there.
-
-        Returns
-        -------
-        object
-
-        Raises
-        ------
-        TensorFormatError
-            It is missing, or holds something else.
-        """
+        """What a key holds."""
         value = self.values.get(key, default)
         if value is None:
             raise self.error(
@@ -275,19 +216,7 @@ CHECKSUM = Struct("<I")
 
 @dataclass(frozen=True)
 class Slot:
-    """Pointers to one generation of the metadata.
-
-    Parameters
-    ----------
-    name : str
-        ``"A"`` or ``"B"``.
-    generation : int
-        The higher, the newer.
-    payload_offset, payload_length : int
-        The values; the length is 64 too large in files of 0.5.0.
-    metadata_offset, metadata_length : int
-        The block of metadata.
-    """
+    """Pointers to one generation of the metadata."""
 
     name: str
     generation: int
@@ -298,25 +227,7 @@ class Slot:
 
 
 def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[Finding, ...]]:
-    """Read the header of a container.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    slots : tuple of Slot
-        The valid ones, newest first; at least one.
-    faults : tuple of Finding
-        What is wrong with the others.
-
-    Raises
-    ------
-    TensorFormatError
-        The file ends before the header does, or no slot is valid.
-    """
+    """Read the header of a container."""
     reader.bytes_at(0, HEADER_BYTES, "the header")
     valid, faults = [], []
     for name, offset in SLOTS.items():
@@ -345,24 +256,7 @@ def slot_finding(reader: HeaderReader, name: str, offset: int, fault: str) -> Fi
 
 
 def check_slot(reader: HeaderReader, name: str, offset: int) -> tuple[Slot, str | None]:
-    """Read a slot.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    name : str
-        The slot.
-    offset : int
-        Where it is.
-
-    Returns
-    -------
-    slot : Slot
-        What it says.
-    fault : str or None
-        What is wrong with it; None if it is valid.
-    """
+    """Read a slot."""
     raw = reader.bytes_at(offset, POINTERS.size, f"slot {name}")
     stored = CHECKSUM.unpack(
         reader.bytes_at(offset + POINTERS.size, CHECKSUM.size, f"the checksum of slot {name}")
@@ -430,43 +324,7 @@ TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix, or a vector of one column.
-
-    Parameters
-    ----------
-    generation : str
-        ``"v1"``, ``"v2"``, ``"zip"`` or ``"r1"``.
-    matrix_type, data_type : str
-        In the words of R1, the present container.
-    rows, columns : int
-        The shape as it is stored, before a transposition.
-    seed : int
-        Seed of the random numbers; the active index of a unit vector.
-    scalar : complex
-        Values are the stored ones times this.
-    transposed, conjugated : bool
-        What is done to them then.
-    offset : int
-        Byte of the file at which the payload begins.
-    limit : int
-        The byte before which it must end.
-    fields : int
-        Byte of the file at which shape and types are, for errors.
-    bit_row : int
-        Dense rows of bits are padded to a multiple of so many bytes.
-    triangle_row : int
-        Rows of triangles are padded to a multiple of so many bytes.
-    has_diagonal : bool
-        Whether a triangle of numbers is stored with its diagonal.
-    attrs : mapping
-        What else the file says that matters to a user.
-    facts : mapping
-        What else it says about itself.
-    note : object
-        What our writers have noted of the Dataset; None where they have not.
-    derived : tuple of str
-        What the file keeps that depends on the values: a checksum, results, properties.
-    """
+    """A matrix, or a vector of one column."""
 
     generation: str
     matrix_type: str

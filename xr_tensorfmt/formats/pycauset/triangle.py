@@ -32,15 +32,7 @@ _LONG_ROW = 8 << 10
 
 @dataclass(frozen=True)
 class Triangle(Packed):
-    """Numbers of which only the upper triangle is stored; the others are zero.
-
-    Parameters
-    ----------
-    rows : TriangleRows
-        Where they are.
-    element : Element
-        What an element is; every stored value has one.
-    """
+    """Numbers of which only the upper triangle is stored; the others are zero."""
 
     rows: TriangleRows
     element: Element
@@ -98,17 +90,7 @@ class Triangle(Packed):
 
 @dataclass(frozen=True)
 class Mirrored(PartlyStored):
-    """A square matrix whose lower triangle is its upper one, mirrored.
-
-    What an antisymmetric one shows for a zero above the diagonal is a zero with a plus sign.
-
-    Parameters
-    ----------
-    upper : Triangle
-        The upper triangle, with its diagonal.
-    sign : int
-        1 for a symmetric matrix, -1 for an antisymmetric one.
-    """
+    """A square matrix whose lower triangle is its upper one, mirrored."""
 
     upper: Triangle
     sign: int

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from collections.abc import Mapping
 from dataclasses import replace
 from struct import pack
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -15,13 +14,13 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
-from xr_tensorfmt.core.embedded_metadata import KEY as NOTE_KEY
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.core.layout import Layout, within
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import held
-from xr_tensorfmt.formats.pycauset import PycausetFormat
+from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat
 from xr_tensorfmt.formats.pycauset.containers import (
     BLOCK_HEADER,
     BLOCK_MAGIC,
@@ -30,7 +29,6 @@ from xr_tensorfmt.formats.pycauset.containers import (
     KNOWN_VERSION,
     MATRIX_TYPES,
 )
-from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.read import (
     BIT_ROW,
     default_dims,
@@ -53,11 +51,10 @@ from xr_tensorfmt.formats.pycauset.spec import (
 )
 from xr_tensorfmt.formats.pycauset.triangle import Mirrored
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import Encoding, Part
-from xr_tensorfmt.writing.checked_input import Subject
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import Blueprint, Placed
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
 # Elements that are looked at, or compared with their mirror image, before the next ones.
@@ -65,19 +62,7 @@ _AT_A_TIME = 1 << 19
 
 
 def holds(layout: Layout, values: Array) -> bool:
-    """Whether a layout shows values as they are, once they are written.
-
-    Parameters
-    ----------
-    layout : Layout
-        How they are to lie in the file.
-    values : ndarray
-        All of them.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a layout shows values as they are, once they are written."""
     if not values.size:
         return True
     if not isinstance(layout, PartlyStored):
@@ -164,33 +149,11 @@ def data_type(conversion: Conversion) -> str:
 
 
 def matrix_types(
-    subject: Subject, version: Version, requested: str | None
+    checked: CheckedInput, version: Version, requested: str | None
 ) -> tuple[tuple[str, ...], Conversion]:
-    """The types of matrix that a variable can become, by all but its values.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    version : {"r1", "v2"}
-        Of the format.
-    requested : str, optional
-        The one that the user wants.
-
-    Returns
-    -------
-    types : tuple of str
-        The best one first, the one that holds any values last.
-    conversion : Conversion
-        What becomes of the values.
-
-    Raises
-    ------
-    ValueError
-        The format has nothing for its shape or dtype, or not what the user wants.
-    """
-    name, variable = subject.only
-    _check_shape(subject.path, name, variable)
+    """The types of matrix that a variable can become, by all but its values."""
+    name, variable = checked.only
+    _check_shape(checked.path, name, variable)
     written = _WRITTEN[version]
     if requested is not None and requested not in written:
         raise ValueError(
@@ -203,10 +166,10 @@ def matrix_types(
         fitting = [each for each in fitting if each == requested]
     if not fitting:
         fault = faults[requested or _DENSE]
-        raise ValueError(f"{subject.path}: {name!r} has shape {variable.shape}, and {fault}")
+        raise ValueError(f"{checked.path}: {name!r} has shape {variable.shape}, and {fault}")
     elements = [each for each in _ELEMENTS if any(each in written[kind] for kind in fitting)]
     holder = program(version) + (f"'s {requested}" if requested else "")
-    conversion = replace(subject, format=holder).conversion(
+    conversion = replace(checked, format=holder).conversion(
         name, variable, {each: _ELEMENTS[each] for each in elements}
     )
     if requested is not None:
@@ -262,19 +225,7 @@ _STORED = ("CAUSAL", "TRIANGULAR_FLOAT", "TRIANGULAR_INTEGER", "SYMMETRIC", "ANT
 
 
 def metadata_of(matrix: Matrix, uuid: str) -> dict[str, Any]:
-    """The keys that every container has.
-
-    Parameters
-    ----------
-    matrix : Matrix
-        What it holds.
-    uuid : str
-        What tells its values from all others.
-
-    Returns
-    -------
-    dict
-    """
+    """The keys that every container has."""
     kinds = {"DIAGONAL": "raw_diagonal", **dict.fromkeys(_STORED, "raw_triangular")}
     return {
         "rows": matrix.rows,
@@ -289,22 +240,7 @@ def metadata_of(matrix: Matrix, uuid: str) -> dict[str, Any]:
 
 
 def container(metadata: Mapping[str, Any], payload: int) -> tuple[int, tuple[Piece, ...]]:
-    """A container without its values.
-
-    Parameters
-    ----------
-    metadata : mapping
-        Its metadata.
-    payload : int
-        Bytes of its values.
-
-    Returns
-    -------
-    size : int
-        Bytes of the file.
-    pieces : tuple of Piece
-        The header and the metadata.
-    """
+    """A container without its values."""
     encoded = encode_map(metadata)
     versions = (KNOWN_VERSION, KNOWN_VERSION, 0)
     facts = (*versions, len(encoded), crc32(encoded), 0)
@@ -321,22 +257,7 @@ def container(metadata: Mapping[str, Any], payload: int) -> tuple[int, tuple[Pie
 
 
 def version_2(matrix: Matrix, payload: int) -> tuple[int, tuple[Piece, ...]]:
-    """A file of version 2 without its values.
-
-    Parameters
-    ----------
-    matrix : Matrix
-        What it holds.
-    payload : int
-        Bytes of its values.
-
-    Returns
-    -------
-    size : int
-        Bytes of the file.
-    pieces : tuple of Piece
-        The header.
-    """
+    """A file of version 2 without its values."""
     kinds = {word: number for number, word in MATRIX_TYPES.items()}
     types = {word: number for number, word in DATA_TYPES.items()}
     words = pack("<4I", 2, kinds[matrix.matrix_type], types[matrix.data_type], 0)
@@ -427,58 +348,42 @@ def to_pycauset(
 
 
 def plan(
-    subject: Subject,
+    checked: CheckedInput,
     *,
     version: Version = "r1",
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
-) -> Blueprint:
-    """Arrange a Dataset as a PyCauset file.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    version : {"r1", "v2"}
-        Of the format.
-    requested : str, optional
-        The type of matrix that the user wants.
-    seed : int, optional
-        The seed that the user gives.
-
-    Returns
-    -------
-    Blueprint
-    """
+) -> FilePlan:
+    """Arrange a Dataset as a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
-    _, variable = subject.only
-    types, conversion = matrix_types(subject, version, matrix_type)
-    matrices = [_matrix(subject, version, each, data_type(conversion), seed) for each in types]
-    matrix = next((each for each in matrices if _may_hold(subject, each)), matrices[-1])
-    layout, payload = sized_layout(matrix, subject.path)
+    _, variable = checked.only
+    types, conversion = matrix_types(checked, version, matrix_type)
+    matrices = [_matrix(checked, version, each, data_type(conversion), seed) for each in types]
+    matrix = next((each for each in matrices if _may_hold(checked, each)), matrices[-1])
+    layout, payload = sized_layout(matrix, checked.path)
     if version == "v2":
-        _check_forgotten(subject, matrix)
+        _check_forgotten(checked, matrix)
         size, pieces = version_2(matrix, payload)
     else:
-        note = encoded(subject, one_tensor(subject, OpenOptions.name)).decode()
+        note = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex) | _causal_set(matrix, variable.attrs)
-        size, pieces = container(metadata | {NOTE_KEY: note}, payload)
-    return Blueprint(size, pieces, (Placed(variable, layout, conversion),))
+        size, pieces = container(metadata | {EMBEDDED_KEY: note}, payload)
+    return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
 
 
-def _may_hold(subject: Subject, matrix: Matrix) -> bool:
+def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
     """Whether values in memory are those of a matrix; others are looked at when written."""
-    values = held(subject.only[1])
+    values = held(checked.only[1])
     in_memory = isinstance(values, np.ndarray)
-    return not in_memory or holds(sized_layout(matrix, subject.path)[0], values)
+    return not in_memory or holds(sized_layout(matrix, checked.path)[0], values)
 
 
 def _matrix(
-    subject: Subject, version: Version, matrix_type: str, data_type: str, seed: int | None
+    checked: CheckedInput, version: Version, matrix_type: str, data_type: str, seed: int | None
 ) -> Matrix:
     """The matrix that a reader will find."""
-    _, variable = subject.only
+    _, variable = checked.only
     inherited: Any = variable.attrs.get("seed")
     if matrix_type == "UNIT_VECTOR":
         if seed is not None:
@@ -534,20 +439,20 @@ def _causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
 _ARGUMENT = "spacetime_"
 
 
-def _check_forgotten(subject: Subject, matrix: Matrix) -> None:
+def _check_forgotten(checked: CheckedInput, matrix: Matrix) -> None:
     """Refuse to lose what version 2 has no place for."""
-    subject = replace(subject, format=program("v2"))
-    name, variable = subject.only
+    checked = replace(checked, format=program("v2"))
+    name, variable = checked.only
     known, dims = shown_attrs(matrix), default_dims(variable.ndim)
     if name != OpenOptions.name:
-        subject.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+        checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
     if variable.dims != dims:
-        subject.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
-    for coordinate in subject.coordinates:
-        subject.dropping("coords", f"the coordinate {coordinate!r}", _NEWER)
-    for attribute, value in {**subject.attrs, **variable.attrs}.items():
+        checked.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
+    for coordinate in checked.coordinates:
+        checked.dropping("coords", f"the coordinate {coordinate!r}", _NEWER)
+    for attribute, value in {**checked.attrs, **variable.attrs}.items():
         if attribute not in known or not np.array_equal(known[attribute], value):
-            subject.dropping("attrs", f"the attribute {attribute!r}", _NEWER)
+            checked.dropping("attrs", f"the attribute {attribute!r}", _NEWER)
 
 
 _NEWER = "leave out version="

@@ -22,7 +22,9 @@ class TensFormat(Format):
     title = "TENS"
     suffixes = (".tens", ".bin")
     magics = (MAGIC,)
-    write_options = MappingProxyType({"version": ("1.0", "0.9"), "sparse": (True, False), "symmetries": ()})
+    write_options = MappingProxyType(
+        {"version": ("1.0", "0.9"), "sparse": (True, False), "symmetries": ()}
+    )
 
     def recognises(self, head: bytes, size: int, path: str) -> bool:
         """Look at the fixed fields; four other formats begin with the same magic."""

@@ -37,20 +37,7 @@ MOST_COMPARED = 1 << 22
 
 
 def check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Check all pairs.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    pairs : Pairs
-        Where they are.
-
-    Yields
-    ------
-    Finding
-        At most 20 of each kind.
-    """
+    """Check all pairs."""
     column = Records(
         pairs.count, pairs.components, pairs.element, pairs.offset + INDEX_BYTES, pairs.table.stride
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.cached_value import Once
+from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
@@ -22,60 +22,21 @@ from xr_tensorfmt.formats.tens.spec import Operation
 
 
 class Filling:
-    """Zeros, some of which become values.
-
-    Parameters
-    ----------
-    size : int
-        Number of elements.
-    components : int
-        Numbers that make up an element.
-    dtype : dtype
-        What each number is.
-
-    Attributes
-    ----------
-    values : ndarray
-        Shape ``(size, components)``.
-    """
+    """Zeros, some of which become values."""
 
     def __init__(self, size: int, components: int, dtype: np.dtype[Any]) -> None:
         self.values: Array = np.zeros((size, components), dtype=dtype)
         self._known = np.zeros(size, dtype=bool)
 
     def repeated(self, positions: Integers) -> int | None:
-        """Find an element that would be filled for the second time.
-
-        Parameters
-        ----------
-        positions : ndarray
-            Elements about to be filled.
-
-        Returns
-        -------
-        int or None
-            Where in `positions` the first such element is.
-        """
+        """Find an element that would be filled for the second time."""
         again = self._known[positions]
         order = np.argsort(positions, kind="stable")
         again[order[1:]] |= positions[order[1:]] == positions[order[:-1]]
         return int(np.argmax(again)) if again.any() else None
 
     def put(self, positions: Integers, values: Array) -> int | None:
-        """Fill elements.
-
-        Parameters
-        ----------
-        positions : ndarray
-            The elements.
-        values : ndarray
-            What they are, a row an element.
-
-        Returns
-        -------
-        int or None
-            Where in `positions` the first element is that has another value already.
-        """
+        """Fill elements."""
         unequal = self._known[positions] & ~_equal(self.values[positions], values)
         self.values[positions] = values
         self._known[positions] = True
@@ -101,19 +62,7 @@ INDEX_BYTES = 8
 
 @dataclass(frozen=True)
 class PairTable:
-    """Where the pairs are.
-
-    Parameters
-    ----------
-    offset : int
-        Byte of the file at which the first pair begins.
-    count : int
-        Number of pairs.
-    value : dtype
-        The stored value; it follows its 8-byte little-endian index without padding.
-    total : int
-        Indices are below this.
-    """
+    """Where the pairs are."""
 
     offset: int
     count: int
@@ -139,22 +88,7 @@ class PairTable:
         return raw.view(np.dtype([("index", "<u8"), ("value", opaque)]))
 
     def scan(self, source: Source) -> BlockIndex:
-        """Find the smallest and the largest index of each block, in one pass over the file.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-
-        Returns
-        -------
-        BlockIndex
-
-        Raises
-        ------
-        TensorFormatError
-            An index is too large, or two neighbours are equal.
-        """
+        """Find the smallest and the largest index of each block, in one pass over the file."""
         lowest, highest = [], []
         ascending, last = True, -1
         size = BLOCK * _BLOCKS_AT_ONCE
@@ -213,33 +147,14 @@ class PairTable:
 
 @dataclass(frozen=True, eq=False)
 class BlockIndex:
-    """What a pass over the pairs finds out.
-
-    Parameters
-    ----------
-    lowest, highest : ndarray of int64
-        The smallest and the largest global index of each block.
-    ascending : bool
-        Whether each index of the file is larger than the one before.
-    """
+    """What a pass over the pairs finds out."""
 
     lowest: NDArray[np.int64]
     highest: NDArray[np.int64]
     ascending: bool
 
     def candidates(self, runs: Runs) -> Iterator[tuple[int, int]]:
-        """Ranges of pairs that can lie in some ranges of indices.
-
-        Parameters
-        ----------
-        runs : Runs
-            The indices that are wanted.
-
-        Yields
-        ------
-        first, stop : int
-            Numbers of pairs, at most 16 blocks of them; `stop` may pass the end of the table.
-        """
+        """Ranges of pairs that can lie in some ranges of indices."""
         before = np.searchsorted(runs.starts + (runs.length - 1), self.lowest, side="left")
         upto = np.searchsorted(runs.starts, self.highest, side="right")
         blocks = np.flatnonzero(upto > before)
@@ -251,20 +166,7 @@ class BlockIndex:
 
 
 def within(index: NDArray[np.uint64], runs: Runs) -> Integers:
-    """Positions of an ascending column whose indices lie in some ranges.
-
-    Parameters
-    ----------
-    index : ndarray of uint64
-        The column; of a mapped one, only the pages are touched that the search comes to.
-    runs : Runs
-        The ranges.
-
-    Returns
-    -------
-    ndarray of int64
-        The positions, ascending. Where there are many ranges, those between them are included.
-    """
+    """Positions of an ascending column whose indices lie in some ranges."""
     ends = runs.starts + runs.length
     first = np.searchsorted(ends, index[0], side="right")
     last = np.searchsorted(runs.starts, index[-1], side="right")
@@ -284,23 +186,7 @@ RunsOf = Callable[[Operation], Runs]
 
 @dataclass(frozen=True)
 class Pairs(Layout):
-    """Pairs of global index and value, in any order; an element has one pair at most.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Lengths of the axes that the index counts, slowest first.
-    element : Element
-        What one component of a value is.
-    components : int
-        Numbers that make up a value; more than 1 are a last axis.
-    offset : int
-        Byte of the file at which the first pair begins.
-    count : int
-        Number of pairs.
-    orbit : tuple of Operation
-        Each stored value stands for its images under all of these; the first is the identity.
-    """
+    """Pairs of global index and value, in any order; an element has one pair at most."""
 
     lengths: tuple[int, ...]
     element: Element
@@ -308,7 +194,7 @@ class Pairs(Layout):
     offset: int
     count: int
     orbit: tuple[Operation, ...]
-    _index: Once[BlockIndex] = field(default_factory=Once, compare=False, repr=False)
+    _index: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -469,21 +355,7 @@ class Pairs(Layout):
 
 @dataclass(frozen=True)
 class Records(Layout):
-    """A field of a table of records: one element, or a few side by side.
-
-    Parameters
-    ----------
-    count : int
-        Number of records.
-    components : int
-        Elements of the field; more than 1 are a second axis.
-    element : Element
-        What each is.
-    offset : int
-        Byte of the file at which the field of the first record begins.
-    stride : int
-        Bytes from one record to the next.
-    """
+    """A field of a table of records: one element, or a few side by side."""
 
     count: int
     components: int

@@ -12,7 +12,7 @@ import numpy as np
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element, ElementError
-from xr_tensorfmt.core.embedded_metadata import annotated
+from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
@@ -34,15 +34,15 @@ from xr_tensorfmt.formats.tens.spec import (
     Symmetry,
     VariableChunk,
     element_of,
+    embedded_dims,
     first_chunk,
     generated,
     has_magic,
     note_of_pairs,
-    noted_dims,
     noted_name,
     packing_operations,
+    read_embedded_metadata,
     read_header,
-    read_note,
     read_symmetry,
     variable_chunks,
 )
@@ -54,21 +54,7 @@ def _padded(payload: int) -> int:
 
 
 def fits(reader: HeaderReader, chunk: VariableChunk, payload: int) -> bool:
-    """Whether a chunk's size is right for its payload.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    chunk : VariableChunk
-        The chunk; the last of a file may lack its padding.
-    payload : int
-        Bytes of the values.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a chunk's size is right for its payload."""
     is_last = chunk.stop == reader.source.size
     is_exact = chunk.size == CHUNK_HEADER_BYTES + payload
     return chunk.size == _padded(payload) or (is_exact and is_last)
@@ -77,24 +63,7 @@ def fits(reader: HeaderReader, chunk: VariableChunk, payload: int) -> bool:
 def check_dense(
     reader: HeaderReader, header: Header, chunk: VariableChunk, element_bytes: int
 ) -> None:
-    """Check that a chunk holds all values of a tensor.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    header : Header
-        Its header.
-    chunk : VariableChunk
-        The chunk 'DENSDATA'.
-    element_bytes : int
-        Bytes of one element.
-
-    Raises
-    ------
-    TensorFormatError
-        Its size is wrong, the file ends before it, or the file should have pairs instead.
-    """
+    """Check that a chunk holds all values of a tensor."""
     path, size = reader.source.name, reader.source.size
     if header.is_index_value:
         raise TensorFormatError(
@@ -131,27 +100,7 @@ COUNT_BYTES = 8
 
 @dataclass(frozen=True)
 class Storage:
-    """What is known of the values' place and kind.
-
-    Parameters
-    ----------
-    element : Element
-        What one number, or complex number, is.
-    components : int
-        Numbers that make up an element of the tensor, but for complex ones.
-    offset : int
-        Byte at which the first value, or the first pair, begins.
-    pairs : int or None
-        Number of index-value pairs; None where every value is stored.
-    symmetries : tuple of Symmetry
-        What the file says of them.
-    skipped : tuple of str
-        Magics of the chunks that nobody has defined.
-    findings : tuple of Finding
-        Rules of the format that the file breaks without harm.
-    note : object
-        What our writer has noted of the Dataset, if it has; not checked yet.
-    """
+    """What is known of the values' place and kind."""
 
     element: Element
     components: int
@@ -174,25 +123,7 @@ class Storage:
 
 
 def find_storage(reader: HeaderReader, header: Header) -> Storage:
-    """Find the values, and check that the file holds all of them.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    header : Header
-        Its header.
-
-    Returns
-    -------
-    Storage
-
-    Raises
-    ------
-    TensorFormatError
-        The sizes in the file contradict each other, or the data are packed in a way that the
-        format does not define.
-    """
+    """Find the values, and check that the file holds all of them."""
     if header.version == VERSION_1_0:
         return _chunked(reader, header)
     return _raw(reader, header)
@@ -235,11 +166,7 @@ def _raw(reader: HeaderReader, header: Header) -> Storage:
 
 
 def _candidates(header: Header) -> Iterator[Header]:
-    """The header, and before it the reading that cc4s since 2018 and sisi4s need.
-
-    They give the bytes of a whole complex number as those of one of its two numbers, 16 or 32. No
-    program gives 8 for complex64, and half of a complex128 file would pass for that.
-    """
+    """The header, and before it the reading that cc4s since 2018 and sisi4s need."""
     size, is_complex = header.bytes_per_number, (header.number_type, header.numbers) == (b"IEEE", 2)
     if is_complex and size in (16, 32):
         yield replace(header, bytes_per_number=size // 2)
@@ -268,7 +195,7 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
         if chunk.magic == SYMMETRY:
             symmetries.append(read_symmetry(reader, header, chunk))
         elif chunk.magic == NOTE:
-            note, findings = read_note(reader, chunk)
+            note, findings = read_embedded_metadata(reader, chunk)
             storage = replace(storage, note=note, findings=findings)
         else:
             skipped.append(chunk.magic.decode())
@@ -336,17 +263,7 @@ def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> 
 
 @dataclass(frozen=True)
 class IndexAlong(Element):
-    """The index along one dimension, of an element given by its global index.
-
-    Parameters
-    ----------
-    inner : int
-        Product of the lengths of the dimensions that vary faster.
-    length : int
-        Length of the dimension.
-    total : int
-        Number of elements of the tensor.
-    """
+    """The index along one dimension, of an element given by its global index."""
 
     inner: int
     length: int
@@ -391,27 +308,7 @@ MOST_FILLED_ELEMENTS = 1 << 40
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a TENS file.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``sparse="stored"`` gives the pairs of an index-value file as they lie there.
-
-    Returns
-    -------
-    Container
-        One tensor, whose dims are the index names of the file.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or of a kind that the format does not define.
-    ValueError
-        The options do not fit the file.
-    """
+    """Read the header of a TENS file."""
     source = reader.source
     header = read_header(reader)
     storage = find_storage(reader, header)
@@ -434,7 +331,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if storage.note is None or storage.components == 1 or options.dims is None:
         return container
     wanted = replace(options, dims=_with_component(options.dims))
-    return replace(annotated(source.name, container, wanted), note=None)
+    return replace(with_embedded_metadata(source.name, container, wanted), note=None)
 
 
 def _with_component(dims: Any) -> Any:
@@ -447,7 +344,7 @@ def _with_component(dims: Any) -> Any:
 def _noted_names(storage: Storage, options: OpenOptions, names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of the dimensions: those that the user wants, else those of the note, if it has any."""
     rank = len(names)
-    noted = noted_dims(storage.note, rank + (storage.components > 1))
+    noted = embedded_dims(storage.note, rank + (storage.components > 1))
     return names if noted is None or options.dims is not None else noted[:rank]
 
 
@@ -515,7 +412,7 @@ def _stored(
         return container
     # The dims that the user names are those of the tensor; the pairs have none of them.
     noting = replace(container, note=note_of_pairs(storage.note, hidden))
-    return replace(annotated(path, noting, replace(options, dims=None)), note=None)
+    return replace(with_embedded_metadata(path, noting, replace(options, dims=None)), note=None)
 
 
 def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:

@@ -37,17 +37,7 @@ _SPARSE_FLAG = 1
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension header.
-
-    Parameters
-    ----------
-    length : int
-        Length of the axis.
-    index : int
-        The byte that is its index name.
-    flags : int
-        Bit 0: the dimension is sparse. Uninitialised memory in version 0.9.
-    """
+    """One dimension header."""
 
     length: int
     index: int
@@ -61,23 +51,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Header:
-    """The header fields of a TENS file, as they are.
-
-    Parameters
-    ----------
-    version : int
-        0x9000 for "0.9", 0x10000 for "1.0".
-    number_type : bytes
-        One of `NUMBER_TYPES`.
-    bytes_per_number : int
-        Size of one number.
-    numbers : int
-        Numbers an element: 1 real, 2 complex, 4 quaternion, 8 octonion.
-    flags : int
-        Bit 0: index-value storage.
-    dimensions : tuple of Dimension
-        Leftmost index first, which varies fastest in the file.
-    """
+    """The header fields of a TENS file, as they are."""
 
     version: int
     number_type: bytes
@@ -144,22 +118,7 @@ def recognises(head: bytes, size: int) -> bool:
 
 
 def read_header(reader: HeaderReader) -> Header:
-    """Read and check the header of a TENS file.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Header
-
-    Raises
-    ------
-    TensorFormatError
-        A field has a value that no version of the format allows, or the file ends before it does.
-    """
+    """Read and check the header of a TENS file."""
     fixed = reader.bytes_at(0, FIXED_BYTES, "the TENS header")
     path = reader.source.name
     _check_magic(path, fixed[:4])
@@ -251,30 +210,7 @@ _KINDS = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "
 
 
 def element_of(header: Header, path: str) -> tuple[Element, int]:
-    """What the elements of a tensor are.
-
-    Two IEEE numbers are a complex element; other elements of several numbers get an axis of their
-    own, as numpy has no type for them.
-
-    Parameters
-    ----------
-    header : Header
-        The file's header.
-    path : str
-        The file, for the message.
-
-    Returns
-    -------
-    element : Element
-        What lies along the fastest axis.
-    components : int
-        Length of the axis of components; 1 where there is none.
-
-    Raises
-    ------
-    TensorFormatError
-        No number of the type has that many bytes.
-    """
+    """What the elements of a tensor are."""
     kind, size = header.number_type, header.bytes_per_number
     allowed = _SIZES.get(kind, _INTEGER_SIZES)
     if size not in allowed:
@@ -300,24 +236,7 @@ def _dtype(kind: bytes, size: int, is_complex: bool) -> np.dtype[Any]:
 
 
 def number_fields(dtype: np.dtype[Any], components: int) -> tuple[bytes, int, int]:
-    """The way back of `element_of`: how a header describes elements.
-
-    Parameters
-    ----------
-    dtype : dtype
-        One of `DTYPES`.
-    components : int
-        Length of the axis of components; 1 where there is none.
-
-    Returns
-    -------
-    number_type : bytes
-        One of the little-endian types.
-    bytes_per_number : int
-        Size of one number.
-    numbers : int
-        Numbers an element.
-    """
+    """The way back of `element_of`: how a header describes elements."""
     if dtype.kind == "c":
         return b"IEEE", dtype.itemsize // 2, 2
     return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, components
@@ -333,17 +252,7 @@ MOST_VARIABLE_CHUNKS = 4096
 
 @dataclass(frozen=True)
 class VariableChunk:
-    """The header of one chunk.
-
-    Parameters
-    ----------
-    magic : bytes
-        Its 8 characters.
-    offset : int
-        Byte of the file at which it begins.
-    size : int
-        Its bytes, header and padding included.
-    """
+    """The header of one chunk."""
 
     magic: bytes
     offset: int
@@ -361,27 +270,7 @@ class VariableChunk:
 
 
 def variable_chunks(reader: HeaderReader, start: int) -> Iterator[VariableChunk]:
-    """Walk through the chunks from a byte on, up to the data.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    start : int
-        The byte after the dimension headers.
-
-    Yields
-    ------
-    VariableChunk
-        Each chunk; the one of the dense data is the last, and its size is not checked here. The
-        walk ends as well where no 8 printable characters follow.
-
-    Raises
-    ------
-    TensorFormatError
-        A chunk's size is not a multiple of 8, smaller than its header, or passes the end of the
-        file, or there are more than 4096 of them.
-    """
+    """Walk through the chunks from a byte on, up to the data."""
     offset = start
     for _ in range(MOST_VARIABLE_CHUNKS):
         chunk = _chunk_at(reader, offset)
@@ -404,20 +293,7 @@ def variable_chunks(reader: HeaderReader, start: int) -> Iterator[VariableChunk]
 
 
 def first_chunk(reader: HeaderReader, offset: int) -> VariableChunk | None:
-    """Look at what stands at a byte.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    offset : int
-        Where a chunk may begin.
-
-    Returns
-    -------
-    VariableChunk or None
-        The chunk; None if there is something else, such as values without a chunk.
-    """
+    """Look at what stands at a byte."""
     chunk = _chunk_at(reader, offset)
     if chunk is None or chunk.magic == DENSE_DATA or _has_valid_size(reader, chunk):
         return chunk
@@ -425,21 +301,7 @@ def first_chunk(reader: HeaderReader, offset: int) -> VariableChunk | None:
 
 
 def has_magic(reader: HeaderReader, offset: int, magics: Iterable[bytes]) -> bool:
-    """Whether a chunk begins at a byte, however little the file has of it.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    offset : int
-        Where the chunk may begin.
-    magics : iterable of bytes
-        Those of the chunks that are known.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a chunk begins at a byte, however little the file has of it."""
     found = reader.bytes_at(offset, min(8, reader.source.size - offset), "a chunk's magic")
     return bool(found) and any(magic.startswith(found) for magic in magics)
 
@@ -476,15 +338,7 @@ MOST_OPERATIONS = 5040
 
 @dataclass(frozen=True)
 class Operation:
-    """``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``.
-
-    Parameters
-    ----------
-    axes : tuple of int
-        A permutation of the axes.
-    sign : int
-        1 or -1.
-    """
+    """``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``."""
 
     axes: tuple[int, ...]
     sign: int
@@ -503,20 +357,7 @@ class Operation:
 
 
 def generated(operations: Iterable[Operation], rank: int) -> tuple[Operation, ...] | None:
-    """All products of operations, the identity first.
-
-    Parameters
-    ----------
-    operations : iterable of Operation
-        The generators.
-    rank : int
-        Number of axes.
-
-    Returns
-    -------
-    tuple of Operation or None
-        The group; None if it has more than 5040 operations.
-    """
+    """All products of operations, the identity first."""
     group = {Operation(tuple(range(rank)), 1): None}
     generators: list[Operation] = []
     for operation in operations:
@@ -542,19 +383,7 @@ _SIGNS = {"x": 1, "-x": -1}
 
 @dataclass(frozen=True)
 class Symmetry:
-    """``T[a, b, ...] = s(T[index_map])``.
-
-    Parameters
-    ----------
-    code : str
-        The operation ``s(x)`` on the elements: ``"x"``, ``"-x"``, or one that has no definition.
-    index_map : str
-        For each position on the right side the name of the index that stands there.
-    packed : bool
-        Whether only one element of each orbit is stored.
-    offset : int
-        Byte at which its chunk begins.
-    """
+    """``T[a, b, ...] = s(T[index_map])``."""
 
     code: str
     index_map: str
@@ -567,26 +396,7 @@ class Symmetry:
 
 
 def read_symmetry(reader: HeaderReader, header: Header, chunk: VariableChunk) -> Symmetry:
-    """Read one SYMMETRY chunk.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    header : Header
-        Its header, for the index names.
-    chunk : VariableChunk
-        Where the chunk is; its size field decides, not the padding that it should have.
-
-    Returns
-    -------
-    Symmetry
-
-    Raises
-    ------
-    TensorFormatError
-        The chunk is too small, or the index map is no permutation of the index names.
-    """
+    """Read one SYMMETRY chunk."""
     flags, length = reader.bytes_at(chunk.body, 2, "the symmetry flags")
     order = len(header.dimensions)
     if chunk.body + 2 + length + order > chunk.stop:
@@ -615,27 +425,7 @@ def read_symmetry(reader: HeaderReader, header: Header, chunk: VariableChunk) ->
 def packing_operations(
     symmetries: Iterable[Symmetry], header: Header, path: str
 ) -> tuple[Operation, ...]:
-    """The packed symmetries, as operations on the axes in file order (last index slowest).
-
-    Parameters
-    ----------
-    symmetries : iterable of Symmetry
-        All symmetries of the tensor.
-    header : Header
-        The file's header.
-    path : str
-        The file, for the message.
-
-    Returns
-    -------
-    tuple of Operation
-
-    Raises
-    ------
-    TensorFormatError
-        A packed symmetry has an operation without a definition, exchanges dimensions of different
-        lengths or of the same name, or changes the sign of unsigned numbers.
-    """
+    """The packed symmetries, as operations on the axes in file order (last index slowest)."""
     packed = [each for each in symmetries if each.packed]
     for each in packed:
         problem = obstacle(each, header)
@@ -653,32 +443,14 @@ def packing_operations(
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a symmetry cannot be packed.
-
-    Parameters
-    ----------
-    found, expected : str
-        What it is, and what it should be.
-    """
+    """Why a symmetry cannot be packed."""
 
     found: str
     expected: str
 
 
 def obstacle(symmetry: Symmetry, header: Header) -> Obstacle | None:
-    """Why a symmetry cannot be packed, if it cannot.
-
-    Parameters
-    ----------
-    symmetry : Symmetry
-        The symmetry; its map is a permutation of the index names.
-    header : Header
-        The header of its file.
-
-    Returns
-    -------
-    Obstacle or None
-    """
+    """Why a symmetry cannot be packed, if it cannot."""
     names = header.index_names
     if symmetry.code not in _SIGNS:
         return Obstacle(f"packed by operation {symmetry.code!r}", "'x' or '-x'")
@@ -693,19 +465,7 @@ def obstacle(symmetry: Symmetry, header: Header) -> Obstacle | None:
 
 
 def operation_of(symmetry: Symmetry, header: Header) -> Operation:
-    """A symmetry without obstacle, as an operation on the axes in file order.
-
-    Parameters
-    ----------
-    symmetry : Symmetry
-        The symmetry.
-    header : Header
-        The header of its file.
-
-    Returns
-    -------
-    Operation
-    """
+    """A symmetry without obstacle, as an operation on the axes in file order."""
     names = header.index_names
     source = [names.index(name) for name in symmetry.index_map]
     axes = tuple(len(names) - 1 - axis for axis in reversed(source))
@@ -722,23 +482,10 @@ TENSOR = "tensor"
 """What the note calls the one tensor of a file."""
 
 
-def read_note(reader: HeaderReader, chunk: VariableChunk) -> tuple[Any, tuple[Finding, ...]]:
-    """Read the note of a file.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    chunk : VariableChunk
-        Where the note is.
-
-    Returns
-    -------
-    note : object
-        What JSON gives; None where that is nothing.
-    findings : tuple of Finding
-        What to say of a chunk that is no note; the values can be read all the same.
-    """
+def read_embedded_metadata(
+    reader: HeaderReader, chunk: VariableChunk
+) -> tuple[Any, tuple[Finding, ...]]:
+    """Read the note of a file."""
     length = chunk.size - CHUNK_HEADER_BYTES
     if length > MOST_BYTES + PAGE:
         return None, (_warning(reader, chunk, f"{length} bytes, more than {MOST_BYTES}"),)
@@ -758,21 +505,8 @@ def _warning(reader: HeaderReader, chunk: VariableChunk, problem: str) -> Findin
     return Finding(reader.source.name, chunk.offset, field, message, "warning")
 
 
-def noted_dims(note: Any, rank: int) -> tuple[str, ...] | None:
-    """The names of the dimensions of a tensor, that of components included.
-
-    Parameters
-    ----------
-    note : object
-        The note.
-    rank : int
-        How many there should be.
-
-    Returns
-    -------
-    tuple of str or None
-        None where the note does not name so many, all different.
-    """
+def embedded_dims(note: Any, rank: int) -> tuple[str, ...] | None:
+    """The names of the dimensions of a tensor, that of components included."""
     try:
         dims = note["tensors"][TENSOR]["dims"]
         fits = len(set(dims)) == len(dims) == rank and all(isinstance(dim, str) for dim in dims)
@@ -791,20 +525,7 @@ def noted_name(note: Any) -> str | None:
 
 
 def note_of_pairs(note: Any, dims: Collection[str]) -> Any:
-    """What a note says of the pairs alone, without what labels the dimensions of the tensor.
-
-    Parameters
-    ----------
-    note : object
-        The note.
-    dims : collection of str
-        Names of dimensions that the pairs do not have.
-
-    Returns
-    -------
-    object
-        The same where it is no note.
-    """
+    """What a note says of the pairs alone, without what labels the dimensions of the tensor."""
     try:
         tensor = {key: each for key, each in note["tensors"][TENSOR].items() if key != "dims"}
         coordinates = {
@@ -822,18 +543,7 @@ UNIT = 8
 
 
 def header_bytes(header: Header) -> bytes:
-    """A header as it stands in a file.
-
-    Parameters
-    ----------
-    header : Header
-        The header.
-
-    Returns
-    -------
-    bytes
-        Zeros where bytes are reserved.
-    """
+    """A header as it stands in a file."""
     order = len(header.dimensions)
     counts = header.bytes_per_number, header.numbers, order, header.flags, 0
     parts = [MAGIC, pack("<I", header.version), header.number_type, pack("<5I", *counts)]
@@ -844,35 +554,13 @@ def header_bytes(header: Header) -> bytes:
 
 
 def chunk(magic: bytes, content: bytes) -> bytes:
-    """A variable chunk, with zeros up to the next multiple of 8.
-
-    Parameters
-    ----------
-    magic : bytes
-        Its 8 characters.
-    content : bytes
-        What follows its size.
-
-    Returns
-    -------
-    bytes
-    """
+    """A variable chunk, with zeros up to the next multiple of 8."""
     padded = content + bytes(-len(content) % UNIT)
     return _chunk_header(magic, len(padded)) + padded
 
 
 def symmetry_chunk(symmetry: Symmetry) -> bytes:
-    """The chunk that states a symmetry.
-
-    Parameters
-    ----------
-    symmetry : Symmetry
-        The symmetry.
-
-    Returns
-    -------
-    bytes
-    """
+    """The chunk that states a symmetry."""
     code = symmetry.code.encode("latin-1")
     head = bytes([symmetry.packed, len(code)])
     return chunk(SYMMETRY, head + code + symmetry.index_map.encode("latin-1"))
@@ -881,39 +569,13 @@ def symmetry_chunk(symmetry: Symmetry) -> bytes:
 def before_dense_values(
     header: Header, symmetries: Sequence[Symmetry], note: bytes, payload: int
 ) -> bytes:
-    """All of a file of version 1.0 before its values, which begin on a page.
-
-    Parameters
-    ----------
-    header : Header
-        The header.
-    symmetries : sequence of Symmetry
-        What is known of the tensor.
-    note : bytes
-        What the format has no place for.
-    payload : int
-        Bytes of the values.
-
-    Returns
-    -------
-    bytes
-    """
+    """All of a file of version 1.0 before its values, which begin on a page."""
     data = _chunk_header(DENSE_DATA, payload + -payload % UNIT)
     return _up_to_page(header, symmetries, note, len(data)) + data
 
 
 def before_pair_count(header: Header, symmetries: Sequence[Symmetry], note: bytes) -> bytes:
-    """All of a file of pairs before their number, behind which the first of them begins on a page.
-
-    Parameters
-    ----------
-    header, symmetries, note
-        As for `before_dense_values`.
-
-    Returns
-    -------
-    bytes
-    """
+    """All of a file of pairs before their number, behind which the first of them begins on a page."""
     return _up_to_page(header, symmetries, note, UNIT)
 
 

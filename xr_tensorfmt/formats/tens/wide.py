@@ -21,16 +21,7 @@ _REBIAS = 16383 - 1023
 
 @dataclass(frozen=True)
 class Binary128(Element):
-    """IEEE quadruple precision, little-endian; values are rounded to double precision.
-
-    Rounding is to nearest, ties to even, subnormals and overflow included. What is lost is lost:
-    of 113 bits 53 remain.
-
-    Parameters
-    ----------
-    is_complex : bool
-        Whether an element is two numbers, real and imaginary.
-    """
+    """IEEE quadruple precision, little-endian; values are rounded to double precision."""
 
     is_complex: bool = False
 
@@ -61,15 +52,7 @@ class Binary128(Element):
 
 @dataclass(frozen=True)
 class Integer128(Element):
-    """Integers of 16 bytes whose values all fit 64 bits.
-
-    Parameters
-    ----------
-    signed : bool
-        Whether they are in two's complement.
-    big_endian : bool
-        Whether the most significant byte comes first.
-    """
+    """Integers of 16 bytes whose values all fit 64 bits."""
 
     signed: bool
     big_endian: bool
@@ -127,18 +110,7 @@ def _by_blocks(
 
 
 def to_float64(high: Words, low: Words) -> NDArray[np.float64]:
-    """Round binary128 numbers to binary64, to nearest with ties to even.
-
-    Parameters
-    ----------
-    high, low : ndarray of uint64
-        The more and the less significant half of each number.
-
-    Returns
-    -------
-    ndarray of float64
-        NaN stays NaN (quiet, with its sign), too large numbers become infinite.
-    """
+    """Round binary128 numbers to binary64, to nearest with ties to even."""
     sign = high & np.uint64(1 << 63)
     exponent = ((high >> np.uint64(48)) & np.uint64(0x7FFF)).astype(np.int64)
     fraction = high & np.uint64((1 << 48) - 1)

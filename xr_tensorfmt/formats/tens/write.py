@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -55,16 +54,15 @@ from xr_tensorfmt.formats.tens.spec import (
     operation_of,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import Encoding, Part
-from xr_tensorfmt.writing.checked_input import Subject
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels, one_tensor
 from xr_tensorfmt.writing.file_plan import (
     BlockGrid,
-    Blueprint,
     Chunks,
+    FilePlan,
+    FirstPass,
     Placed,
-    Survey,
     cut,
     in_file_order,
 )
@@ -82,19 +80,7 @@ _WRITTEN: dict[Version, Sequence[str]] = {"1.0": DTYPES, "0.9": ("float64", "com
 
 @dataclass(frozen=True, eq=False)
 class TensTensor:
-    """What is written, and how the header describes it.
-
-    Parameters
-    ----------
-    name : str
-        The variable.
-    variable : Variable
-        Its values.
-    conversion : Conversion
-        What becomes of its dtype.
-    header : Header
-        Of the file.
-    """
+    """What is written, and how the header describes it."""
 
     name: str
     variable: Variable
@@ -129,32 +115,13 @@ def elements(version: Version) -> dict[str, Element]:
     return {name: Plain(np.dtype(name).newbyteorder("<")) for name in _WRITTEN[version]}
 
 
-def tensor_of(subject: Subject, version: Version, flags: int = 0) -> TensTensor:
-    """The one variable of what is written, as a TENS file can hold it.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    version : {"1.0", "0.9"}
-        Of the format.
-    flags : int
-        Of the tensor.
-
-    Returns
-    -------
-    TensTensor
-
-    Raises
-    ------
-    ValueError
-        There are several variables, or it has a dtype or a shape that the version cannot hold.
-    """
-    name, variable = subject.only
-    conversion = subject.conversion(name, variable, elements(version))
+def tensor_of(checked: CheckedInput, version: Version, flags: int = 0) -> TensTensor:
+    """The one variable of what is written, as a TENS file can hold it."""
+    name, variable = checked.only
+    conversion = checked.conversion(name, variable, elements(version))
     has_components = version == "1.0" and _has_components(variable, conversion.element)
     rank = variable.ndim - has_components
-    _check_shape(subject.path, name, variable, rank)
+    _check_shape(checked.path, name, variable, rank)
     dims = [str(dim) for dim in variable.dims[:rank]]
     names = index_names(dims) if version == "1.0" else [ord("a") + axis for axis in range(rank)]
     components = variable.shape[-1] if has_components else 1
@@ -171,18 +138,7 @@ def tensor_of(subject: Subject, version: Version, flags: int = 0) -> TensTensor:
 
 
 def index_names(dims: Sequence[str]) -> list[int]:
-    """A character for each dimension: its own name where that is one, else a letter.
-
-    Parameters
-    ----------
-    dims : sequence of str
-        The names.
-
-    Returns
-    -------
-    list of int
-        The bytes, all different.
-    """
+    """A character for each dimension: its own name where that is one, else a letter."""
     own = {dim for dim in dims if len(dim) == 1 and "!" <= dim <= "~"}
     letters = (letter for letter in ascii_letters if letter not in own)
     return [ord(dim if dim in own else next(letters)) for dim in dims]
@@ -216,73 +172,46 @@ def _check_shape(path: str, name: str, variable: Variable, rank: int) -> None:
             )
 
 
-def plan_chunked(subject: Subject, tensor: TensTensor, symmetries: Sequence[Symmetry]) -> Blueprint:
-    """Arrange a Dataset as a file of version 1.0.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    tensor : TensTensor
-        Its variable.
-    symmetries : sequence of Symmetry
-        What is known of it.
-
-    Returns
-    -------
-    Blueprint
-    """
-    note = encoded(subject, one_tensor(subject, TENSOR))
+def plan_chunked(
+    checked: CheckedInput, tensor: TensTensor, symmetries: Sequence[Symmetry]
+) -> FilePlan:
+    """Arrange a Dataset as a file of version 1.0."""
+    note = encoded(checked, one_tensor(checked, TENSOR))
     head = before_dense_values(tensor.header, symmetries, note, tensor.nbytes)
-    return _blueprint(tensor, head, UNIT)
+    return _file_plan(tensor, head, UNIT)
 
 
-def plan_raw(subject: Subject, tensor: TensTensor) -> Blueprint:
-    """Arrange a Dataset as a file of version 0.9, as cc4s wrote it.
-
-    Parameters
-    ----------
-    subject, tensor
-        As for `plan_chunked`.
-
-    Returns
-    -------
-    Blueprint
-
-    Raises
-    ------
-    ValueError
-        There is more than the version has a place for.
-    """
-    _check_bare(subject, tensor)
-    return _blueprint(tensor, header_bytes(tensor.header), 1)
+def plan_raw(checked: CheckedInput, tensor: TensTensor) -> FilePlan:
+    """Arrange a Dataset as a file of version 0.9, as cc4s wrote it."""
+    _check_bare(checked, tensor)
+    return _file_plan(tensor, header_bytes(tensor.header), 1)
 
 
-def _blueprint(tensor: TensTensor, head: bytes, unit: int) -> Blueprint:
+def _file_plan(tensor: TensTensor, head: bytes, unit: int) -> FilePlan:
     lengths = tensor.header.lengths[::-1]
     components = (tensor.components,) if tensor.components > 1 else ()
     dense = Dense((*lengths, *components), tensor.conversion.element, len(head))
     layout: Layout = column_major(dense, trailing=len(components))
     placed = Placed(tensor.variable, layout, tensor.conversion)
     size = len(head) + tensor.nbytes + -tensor.nbytes % unit
-    return Blueprint(size, (Piece(0, head),), (placed,))
+    return FilePlan(size, (Piece(0, head),), (placed,))
 
 
-def _check_bare(subject: Subject, tensor: TensTensor) -> None:
+def _check_bare(checked: CheckedInput, tensor: TensTensor) -> None:
     """Refuse all that version 0.9 has no place for, unless it may be dropped."""
     if tensor.name != TENSOR:
         way_out = f"rename it to {TENSOR!r}"
-        subject.dropping("name", f"the name {tensor.name!r} in version 0.9", way_out)
+        checked.dropping("name", f"the name {tensor.name!r} in version 0.9", way_out)
     if tensor.dims != tensor.header.names:
         way_out = f"rename them to {tensor.header.names}"
-        subject.dropping("dims", f"the dims {tensor.dims} in version 0.9", way_out)
-    owners = {repr(tensor.name): tensor.variable.attrs, "the Dataset": subject.attrs}
+        checked.dropping("dims", f"the dims {tensor.dims} in version 0.9", way_out)
+    owners = {repr(tensor.name): tensor.variable.attrs, "the Dataset": checked.attrs}
     for owner, attrs in owners.items():
         if attrs:
             what = f"the attributes {', '.join(map(repr, attrs))} of {owner} in version 0.9"
-            subject.dropping("attrs", what, "write version 1.0")
-    for name in subject.coordinates:
-        subject.dropping("coords", f"the coordinate {name!r} in version 0.9", "write version 1.0")
+            checked.dropping("attrs", what, "write version 1.0")
+    for name in checked.coordinates:
+        checked.dropping("coords", f"the coordinate {name!r} in version 0.9", "write version 1.0")
 
 
 Symmetries = str | Collection[str]
@@ -292,27 +221,7 @@ _SEPARATOR = ", "
 
 
 def given(path: str, symmetries: Symmetries, header: Header) -> tuple[Symmetry, ...]:
-    """The symmetries that the user wants used.
-
-    Parameters
-    ----------
-    path : str
-        The file, for errors.
-    symmetries : str or collection of str
-        As the user gave them.
-    header : Header
-        Of the file to be.
-
-    Returns
-    -------
-    tuple of Symmetry
-        All of them packed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        One is none, or not one of such a tensor.
-    """
+    """The symmetries that the user wants used."""
     texts = symmetries.split(_SEPARATOR) if isinstance(symmetries, str) else list(symmetries)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"symmetries={symmetries!r} is not a list of texts such as '-x bacd'")
@@ -341,24 +250,7 @@ def inherited(
     *,
     pack: bool,
 ) -> tuple[Symmetry, ...]:
-    """The symmetries of the file that a variable was opened from, as far as they fit it still.
-
-    Parameters
-    ----------
-    facts : mapping
-        What is known of that file.
-    header : Header
-        Of the file to be.
-    was, dims : sequence of str
-        Names of the dimensions, in the order of that file and of the file to be.
-    pack : bool
-        Whether those that were packed are to be packed again.
-
-    Returns
-    -------
-    tuple of Symmetry
-        In the index names of the file to be.
-    """
+    """The symmetries of the file that a variable was opened from, as far as they fit it still."""
     letters, known = facts.get("index_names", ""), facts.get("symmetries", "")
     if not known or set(was) != set(dims) or len(set(letters)) != len(dims):
         return ()
@@ -369,27 +261,7 @@ def inherited(
 
 
 def orbit_of(path: str, symmetries: Sequence[Symmetry], header: Header) -> tuple[Operation, ...]:
-    """The group of the packed symmetries, as operations on the axes in file order.
-
-    Parameters
-    ----------
-    path : str
-        The file, for errors.
-    symmetries : sequence of Symmetry
-        The packed ones.
-    header : Header
-        Of the file to be.
-
-    Returns
-    -------
-    tuple of Operation
-        The identity first.
-
-    Raises
-    ------
-    ValueError
-        The group is too large.
-    """
+    """The group of the packed symmetries, as operations on the axes in file order."""
     operations = [operation_of(each, header) for each in symmetries]
     group = generated(operations, len(header.dimensions))
     if group is None:
@@ -431,19 +303,7 @@ def _parsed(text: str, *, packed: bool) -> Symmetry:
 
 @dataclass(frozen=True, eq=False)
 class Invariance:
-    """What must hold for a tensor, whose axes are in the order of the file.
-
-    Parameters
-    ----------
-    conversion : Conversion
-        What becomes of its values.
-    dims : tuple of str
-        Names of its dimensions, slowest first; an axis of components has none.
-    operations : sequence of Operation
-        What leaves it as it is.
-    texts : sequence of str
-        The operations as the user knows them.
-    """
+    """What must hold for a tensor, whose axes are in the order of the file."""
 
     conversion: Conversion
     dims: tuple[str, ...]
@@ -457,29 +317,7 @@ class Invariance:
         starts: Sequence[Sequence[int]],
         block_id: tuple[int, ...],
     ) -> NDArray[np.bool_]:
-        """Compare a block with those that the operations make it of.
-
-        Parameters
-        ----------
-        values : ndarray
-            The block.
-        *partners : ndarray
-            For each operation the elements that it relates to those of the block.
-        starts : sequence of sequence of int
-            For each axis where the blocks begin.
-        block_id : tuple of int
-            Number of the block along each axis.
-
-        Returns
-        -------
-        ndarray
-            One element, which means nothing.
-
-        Raises
-        ------
-        ValueError
-            Two elements contradict a symmetry.
-        """
+        """Compare a block with those that the operations make it of."""
         converted = self.conversion.apply(np.asarray(values))
         for number, operation in enumerate(self.operations):
             partner = self.conversion.apply(np.asarray(partners[number]))
@@ -507,41 +345,14 @@ class Invariance:
 
 
 def checked(array: da.Array, invariance: Invariance) -> da.Array:
-    """The tasks that compare each block of a tensor with its partners.
-
-    Parameters
-    ----------
-    array : dask array
-        The tensor, in `even_chunks`: so few blocks are needed at a time.
-    invariance : Invariance
-        What must hold.
-
-    Returns
-    -------
-    dask array
-        An element for each block.
-    """
+    """The tasks that compare each block of a tensor with its partners."""
     partners = [_partner(array, operation) for operation in invariance.operations]
     starts = [list(accumulate(lengths, initial=0)) for lengths in array.chunks]
     return each_block(invariance.check, np.bool_, array, *partners, starts=starts)
 
 
 def even_chunks(chunks: Chunks, item: int, operations: Sequence[Operation]) -> Chunks:
-    """Chunks that are cut alike along axes which change places.
-
-    Parameters
-    ----------
-    chunks : tuple of tuple of int
-        The chunks that there are, which stay where they are so already.
-    item : int
-        Bytes of an element.
-    operations : sequence of Operation
-        What changes the places of axes; an axis of components stays.
-
-    Returns
-    -------
-    tuple of tuple of int
-    """
+    """Chunks that are cut alike along axes which change places."""
     if all(chunks[a] == chunks[b] for each in operations for a, b in enumerate(each.axes)):
         return chunks
     shape = tuple(map(sum, chunks))
@@ -578,36 +389,13 @@ Found = tuple[Integers, Array]
 
 
 def pair_dtype(stored: np.dtype[Any], components: int) -> np.dtype[Any]:
-    """A pair as it lies in a file.
-
-    Parameters
-    ----------
-    stored : dtype
-        One component of a value.
-    components : int
-        Numbers that make up a value.
-
-    Returns
-    -------
-    dtype
-        With fields ``index`` and ``value``.
-    """
+    """A pair as it lies in a file."""
     return np.dtype([("index", "<u8"), ("value", stored, (components,))])
 
 
 @dataclass(frozen=True, eq=False)
 class CountedPairs(Layout):
-    """Pairs whose number is known for each block in which they are written.
-
-    Parameters
-    ----------
-    pairs : Pairs
-        The tensor, all its pairs, and where the first of them is.
-    chunks : tuple of tuple of int
-        Lengths of the blocks along each axis.
-    counts : ndarray of int64
-        How many pairs each block has, blocks in C order.
-    """
+    """Pairs whose number is known for each block in which they are written."""
 
     pairs: Pairs
     chunks: Chunks
@@ -698,22 +486,7 @@ class CountedPairs(Layout):
 
 
 def found(layout: Pairs, selection: Selection, values: Array) -> Iterator[Found]:
-    """The elements of a block that are stored.
-
-    Parameters
-    ----------
-    layout : Pairs
-        The tensor. Of the elements that its symmetries relate, the first one stands for all.
-    selection : Selection
-        Which elements the block has: slices of step 1, and all components.
-    values : ndarray
-        The values.
-
-    Yields
-    ------
-    tuple of (ndarray of int64, ndarray)
-        A batch of them. What has any bit set is stored: NaN and the negative zero too.
-    """
+    """The elements of a block that are stored."""
     rank, components = len(layout.lengths), layout.components
     block = Selection.everything(values.shape[:rank])
     step = max(1, BATCH // (components * layout.element.stored.itemsize))
@@ -760,13 +533,7 @@ def _starts(selection: Selection) -> list[int]:
 
 
 class Uncopied:
-    """An array as dask slices it without a copy of its own, which it makes of numpy's.
-
-    Parameters
-    ----------
-    values : ndarray
-        The array; one value, repeated in all of it, takes no memory.
-    """
+    """An array as dask slices it without a copy of its own, which it makes of numpy's."""
 
     def __init__(self, values: Array) -> None:
         self._values = values
@@ -781,19 +548,7 @@ class Uncopied:
 
 
 def as_dask(variable: Variable, chunks: Chunks) -> da.Array:
-    """A variable as an array of dask; what is lazy is read by chunks.
-
-    Parameters
-    ----------
-    variable : Variable
-        In chunks, in memory, or lazy.
-    chunks : tuple of tuple of int
-        The chunks to be.
-
-    Returns
-    -------
-    dask array
-    """
+    """A variable as an array of dask; what is lazy is read by chunks."""
     values = held(variable)
     if isinstance(values, np.ndarray):
         uncopied: da.Array = da.from_array(Uncopied(values), chunks, name=False)  # type: ignore[no-untyped-call]
@@ -809,27 +564,7 @@ def as_dask(variable: Variable, chunks: Chunks) -> da.Array:
 def each_block(
     call: Callable[..., Any], dtype: Any, array: da.Array, *others: da.Array, **keywords: Any
 ) -> da.Array:
-    """Call something with each block of an array.
-
-    Parameters
-    ----------
-    call : callable
-        Is given a block, those of the other arrays at the same place, and ``block_id``; it gives
-        an array of one element.
-    dtype : dtype
-        Of that element.
-    array : dask array
-        The array.
-    *others : dask array
-        Cut like it.
-    **keywords
-        What else `call` is given.
-
-    Returns
-    -------
-    dask array
-        An element for each block.
-    """
+    """Call something with each block of an array."""
     blocks: Any = da
     made: da.Array = blocks.map_blocks(
         call,
@@ -845,19 +580,7 @@ def each_block(
 
 @dataclass(frozen=True, eq=False)
 class PairMaker:
-    """Makes pairs of values and of the indices along each dimension.
-
-    Parameters
-    ----------
-    conversion : Conversion
-        What becomes of the values.
-    dims : sequence of str
-        Names of the dimensions.
-    lengths : sequence of int
-        Their lengths.
-    dtype : dtype
-        A pair.
-    """
+    """Makes pairs of values and of the indices along each dimension."""
 
     conversion: Conversion
     dims: Sequence[str]
@@ -865,24 +588,7 @@ class PairMaker:
     dtype: np.dtype[Any]
 
     def __call__(self, values: Array, *indices: Array) -> Array:
-        """The pairs of a chunk.
-
-        Parameters
-        ----------
-        values : ndarray
-            The values, perhaps with an axis of components.
-        *indices : ndarray
-            For each dimension the index along it.
-
-        Returns
-        -------
-        ndarray of `dtype`
-
-        Raises
-        ------
-        ValueError
-            An index is outside of the tensor.
-        """
+        """The pairs of a chunk."""
         stored = self.conversion.element.encode(self.conversion.apply(np.asarray(values)))
         pairs = np.empty(len(stored), dtype=self.dtype)
         pairs["value"] = stored.reshape(pairs["value"].shape)
@@ -911,37 +617,22 @@ def are_stored_pairs(variable: Variable) -> bool:
     )
 
 
-def plan_stored(subject: Subject) -> Blueprint:
-    """Arrange pairs as a file of pairs, in the order in which they are.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written; `are_stored_pairs` is true of its variable.
-
-    Returns
-    -------
-    Blueprint
-
-    Raises
-    ------
-    ValueError
-        Something about the pairs does not fit the tensor that they belong to.
-    """
-    name, variable = subject.only
+def plan_stored(checked: CheckedInput) -> FilePlan:
+    """Arrange pairs as a file of pairs, in the order in which they are."""
+    name, variable = checked.only
     facts = facts_of(variable)
     lengths: Sequence[int] = facts["shape"]
-    indices = _indices(subject, len(lengths))
-    conversion = subject.conversion(name, variable, elements("1.0"))
-    header = _header(subject.path, name, variable, conversion, lengths, list(indices))
+    indices = _indices(checked, len(lengths))
+    conversion = checked.conversion(name, variable, elements("1.0"))
+    header = _header(checked.path, name, variable, conversion, lengths, list(indices))
     dims = tuple(indices)
     symmetries = inherited(facts, header, dims, dims, pack=True)
-    note = encoded(subject, _note(subject, name, variable, indices))
+    note = encoded(checked, _note(checked, name, variable, indices))
     head = before_pair_count(header, symmetries, note)
     count = len(variable)
     if count > prod(lengths):
         raise ValueError(
-            f"{subject.path}: {name!r} has {count} pairs, and the tensor that they belong to has "
+            f"{checked.path}: {name!r} has {count} pairs, and the tensor that they belong to has "
             f"{prod(lengths)} elements; drop those that are there twice"
         )
     dtype = pair_dtype(conversion.element.stored, prod(variable.shape[1:]))
@@ -952,24 +643,24 @@ def plan_stored(subject: Subject) -> Blueprint:
     layout = Dense((count,), Plain(dtype), begin)
     placed = Placed(pairs, layout, Conversion(name, layout.element, exact=True))
     number = Piece(len(head), count.to_bytes(COUNT_BYTES, "little"))
-    return Blueprint(begin + count * dtype.itemsize, (Piece(0, head), number), (placed,))
+    return FilePlan(begin + count * dtype.itemsize, (Piece(0, head), number), (placed,))
 
 
-def _indices(subject: Subject, rank: int) -> dict[str, Variable]:
+def _indices(checked: CheckedInput, rank: int) -> dict[str, Variable]:
     """The coordinates that say where each value belongs, in the order of the dimensions."""
     found = {
         facts_of(each).get("axis"): name
-        for name, each in subject.coordinates.items()
+        for name, each in checked.coordinates.items()
         if each.dims == (ENTRY,)
     }
     missing = [axis for axis in range(rank) if axis not in found]
     if missing:
         raise ValueError(
-            f"{subject.path}: the pairs have lost the coordinates that were opened with them (for "
+            f"{checked.path}: the pairs have lost the coordinates that were opened with them (for "
             f"dimension {', '.join(map(str, missing))} of {rank}); keep them, or open the file "
             "without sparse='stored'"
         )
-    return {found[axis]: subject.coordinates[found[axis]] for axis in range(rank)}
+    return {found[axis]: checked.coordinates[found[axis]] for axis in range(rank)}
 
 
 def _header(
@@ -997,27 +688,27 @@ def _header(
 
 
 def _note(
-    subject: Subject, name: str, variable: Variable, indices: Mapping[str, Variable]
+    checked: CheckedInput, name: str, variable: Variable, indices: Mapping[str, Variable]
 ) -> dict[str, Any]:
     """The note of the tensor that the pairs belong to."""
     others = {}
-    for other, each in subject.coordinates.items():
+    for other, each in checked.coordinates.items():
         if other in indices:
             if each.attrs:
                 what = f"the attributes {', '.join(map(repr, each.attrs))} of the index {other!r}"
-                subject.dropping("attrs", what, "move them to the variable")
+                checked.dropping("attrs", what, "move them to the variable")
         elif {ENTRY, *indices} & set(each.dims):
             what = f"the coordinate {other!r} of pairs"
-            subject.dropping("coords", what, f"call drop_vars({other!r})")
+            checked.dropping("coords", what, f"call drop_vars({other!r})")
         else:
             others[other] = each
     dims = [*indices, *variable.dims[1:]]
-    attrs = attributes(subject, variable.attrs, repr(name))
+    attrs = attributes(checked, variable.attrs, repr(name))
     return {
         "version": VERSION,
         "tensors": {TENSOR: {"name": name, "dims": dims, "attrs": attrs}},
-        "coordinates": labels(subject, others),
-        "attrs": attributes(subject, subject.attrs, "the Dataset"),
+        "coordinates": labels(checked, others),
+        "attrs": attributes(checked, checked.attrs, "the Dataset"),
     }
 
 
@@ -1046,22 +737,7 @@ def _pairs(variable: Variable, indices: Mapping[str, Variable], maker: PairMaker
 
 @dataclass(frozen=True, eq=False)
 class PairPlan:
-    """A file of pairs, but for their number.
-
-    Parameters
-    ----------
-    head : bytes
-        What comes before the number.
-    variable : Variable
-        The values, axes in the order of the file.
-    blocks : BlockGrid
-        Their blocks; the layout is `Pairs`, as if no element were zero.
-    free : Variable
-        The same values, which can be cut in another way without being gathered, if they are only
-        to be read.
-    invariance : Invariance
-        What must hold for the values.
-    """
+    """A file of pairs, but for their number."""
 
     head: bytes
     variable: Variable
@@ -1069,27 +745,15 @@ class PairPlan:
     free: Variable
     invariance: Invariance
 
-    def blueprint(self) -> Blueprint:
-        """Look at all values, and arrange the file.
-
-        Each pass computes the chunks anew, so that none is kept for the next one.
-
-        Returns
-        -------
-        Blueprint
-
-        Raises
-        ------
-        ValueError
-            The values do not have the symmetries that they should have.
-        """
+    def file_plan(self) -> FilePlan:
+        """Look at all values, and arrange the file."""
         if self.invariance.operations:
             self._check()
         counts = self._counts()
         total, bound = int(counts.sum()), pairs_of(self.blocks)
         layout = CountedPairs(replace(bound, count=total), self.blocks.chunks, counts)
         number = Piece(len(self.head), total.to_bytes(COUNT_BYTES, "little"))
-        return Blueprint(
+        return FilePlan(
             bound.offset + total * bound.table.stride,
             (Piece(0, self.head), number),
             (Placed(self.variable, layout, self.blocks.conversion),),
@@ -1114,22 +778,7 @@ def pairs_of(blocks: BlockGrid) -> Pairs:
 
 
 def counted(values: Any, *, blocks: BlockGrid, block_id: tuple[int, ...] = ()) -> NDArray[np.int64]:
-    """How many pairs a block has.
-
-    Parameters
-    ----------
-    values : ndarray, or what numpy can make one of
-        Its values.
-    blocks : BlockGrid
-        All blocks.
-    block_id : tuple of int
-        Its number along each axis.
-
-    Returns
-    -------
-    ndarray
-        One element, and as many axes as the block.
-    """
+    """How many pairs a block has."""
     shape = tuple(map(len, blocks.chunks))
     selection = blocks.selection(int(np.ravel_multi_index(block_id, shape)) if block_id else 0)
     converted = blocks.conversion.apply(blocks.plain(values, selection.shape))
@@ -1138,32 +787,17 @@ def counted(values: Any, *, blocks: BlockGrid, block_id: tuple[int, ...] = ()) -
 
 
 def plan_pairs(
-    subject: Subject, tensor: TensTensor, symmetries: Sequence[Symmetry]
-) -> Blueprint | Survey:
-    """Arrange a Dataset as a file of pairs.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    tensor : TensTensor
-        Its variable.
-    symmetries : sequence of Symmetry
-        What is known of it; of elements that the packed ones relate, one is stored.
-
-    Returns
-    -------
-    Blueprint or Survey
-        The first where there is nothing to look at.
-    """
-    note = encoded(subject, one_tensor(subject, TENSOR))
+    checked: CheckedInput, tensor: TensTensor, symmetries: Sequence[Symmetry]
+) -> FilePlan | FirstPass:
+    """Arrange a Dataset as a file of pairs."""
+    note = encoded(checked, one_tensor(checked, TENSOR))
     head = before_pair_count(tensor.header, symmetries, note)
     lengths, element = tensor.header.lengths[::-1], tensor.conversion.element
     packed = [each for each in symmetries if each.packed]
-    orbit = orbit_of(subject.path, packed, tensor.header)
+    orbit = orbit_of(checked.path, packed, tensor.header)
     begin = len(head) + COUNT_BYTES
     if not tensor.variable.size:
-        return Blueprint(begin, (Piece(0, head),), ())
+        return FilePlan(begin, (Piece(0, head),), ())
     layout = Pairs(lengths, element, tensor.components, begin, prod(lengths), orbit)
     inner = column_major(layout, trailing=int(tensor.components > 1))
     placed = Placed(tensor.variable, inner, tensor.conversion)
@@ -1172,7 +806,7 @@ def plan_pairs(
     operations = [operation_of(each, tensor.header) for each in packed]
     dims, texts = tensor.dims[::-1], list(map(str, packed))
     invariance = Invariance(tensor.conversion, dims, operations, texts)
-    return Survey(PairPlan(head, variable, blocks, free, invariance).blueprint)
+    return FirstPass(PairPlan(head, variable, blocks, free, invariance).file_plan)
 
 
 def to_tens(
@@ -1242,52 +876,40 @@ def to_tens(
 
 
 def plan(
-    subject: Subject,
+    checked: CheckedInput,
     *,
     version: Version = "1.0",
     sparse: bool = False,
     symmetries: Symmetries | None = None,
-) -> Blueprint | Survey:
-    """Arrange a Dataset as a TENS file.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    version, sparse, symmetries
-        As for `to_tens`.
-
-    Returns
-    -------
-    Blueprint or Survey
-    """
+) -> FilePlan | FirstPass:
+    """Arrange a Dataset as a TENS file."""
     if symmetries and not sparse:
         raise ValueError(
             f"symmetries={symmetries!r} leaves elements out, and TENS can do that only in pairs; "
             "pass sparse=True too"
         )
-    stored = are_stored_pairs(subject.only[1])
+    stored = are_stored_pairs(checked.only[1])
     if version == "0.9":
         if sparse or stored:
             raise ValueError(
-                f"{subject.path}: version 0.9 has no pairs of index and value; write version 1.0, "
+                f"{checked.path}: version 0.9 has no pairs of index and value; write version 1.0, "
                 "or all values: without sparse=True, and of a file opened without sparse='stored'"
             )
-        return plan_raw(subject, tensor_of(subject, version))
+        return plan_raw(checked, tensor_of(checked, version))
     if stored:
         if symmetries:
             raise ValueError(
-                f"{subject.path}: pairs opened with sparse='stored' are written as they are; to "
+                f"{checked.path}: pairs opened with sparse='stored' are written as they are; to "
                 f"pack by symmetries={symmetries!r}, open the file without"
             )
-        return plan_stored(subject)
-    tensor = tensor_of(subject, version, INDEX_VALUE_FLAG if sparse else 0)
+        return plan_stored(checked)
+    tensor = tensor_of(checked, version, INDEX_VALUE_FLAG if sparse else 0)
     if symmetries is None:
         facts = facts_of(tensor.variable)
         was = facts.get("dims", ())
         stated = inherited(facts, tensor.header, was, tensor.dims, pack=sparse)
     else:
-        stated = given(subject.path, symmetries, tensor.header)
+        stated = given(checked.path, symmetries, tensor.header)
     if sparse:
-        return plan_pairs(subject, tensor, stated)
-    return plan_chunked(subject, tensor, stated)
+        return plan_pairs(checked, tensor, stated)
+    return plan_chunked(checked, tensor, stated)

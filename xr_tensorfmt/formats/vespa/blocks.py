@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.cached_value import Once
+from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
@@ -56,24 +56,7 @@ class _Expected:
 
 
 def block_starts(window: Bytes, form: BlockForm, most: int) -> tuple[Integers, int]:
-    """Find where the blocks of a window begin, the first of which begins it.
-
-    Parameters
-    ----------
-    window : ndarray of uint8
-        Bytes of the file.
-    form : BlockForm
-        What the blocks are.
-    most : int
-        Most blocks that are wanted; more may be found.
-
-    Returns
-    -------
-    starts : ndarray of int64
-        Where the blocks begin whose lengths are all in the window.
-    stop : int
-        The byte after the last of them, which may be beyond the window.
-    """
+    """Find where the blocks of a window begin, the first of which begins it."""
     parts: list[Integers] = []
     stop, wanted = 0, most
     # Where labels of another kind begin, another sample is needed.
@@ -210,29 +193,7 @@ _LABELS_AT_ONCE = 4 << 10
 
 
 def block_edges(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
-    """Find where all blocks begin.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    form : BlockForm
-        What the blocks are.
-    offset : int
-        Where the first block begins.
-    count : int
-        Number of blocks.
-
-    Returns
-    -------
-    ndarray of int64
-        Where each block begins, and where the last one ends.
-
-    Raises
-    ------
-    TensorFormatError
-        The file ends before the last block does.
-    """
+    """Find where all blocks begin."""
     edges = np.empty(count + 1, dtype=np.int64)
     edges[0], known = offset, 0
     # One request after the other costs more than the cells between, unless those are very large.
@@ -262,29 +223,7 @@ def _stepped(source: Source, form: BlockForm, start: int, number: int) -> int:
 
 
 def length_at(source: Source, start: int, block: int, label: int) -> tuple[bytes, int]:
-    """Read the length of one label.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    start : int
-        Where the length is.
-    block, label : int
-        Their numbers, for the error.
-
-    Returns
-    -------
-    length : bytes
-        The length as it is stored.
-    stop : int
-        The byte after the label's text.
-
-    Raises
-    ------
-    TensorFormatError
-        The file ends before the text does.
-    """
+    """Read the length of one label."""
     stop = min(start + 4, source.size)
     stored = source.read(Extents.single(start, stop)).tobytes() if start < stop else b""
     size = 4 if stored and stored[0] >= LONG else 1
@@ -327,19 +266,7 @@ class Places(ABC):
 
 @dataclass(frozen=True)
 class Regular(Places):
-    """Blocks whose labels have the same lengths in all of them, which every read checks.
-
-    Parameters
-    ----------
-    offset : int
-        Where the first block begins.
-    stride : int
-        Bytes of a block.
-    marks : tuple of pair of int
-        The lengths: where in a block each of their bytes is, and the byte.
-    lead : int
-        Bytes of the labels of a block, their lengths included.
-    """
+    """Blocks whose labels have the same lengths in all of them, which every read checks."""
 
     offset: int
     stride: int
@@ -361,13 +288,7 @@ class Regular(Places):
 
 @dataclass(frozen=True, eq=False)
 class Listed(Places):
-    """Blocks whose labels differ in length.
-
-    Parameters
-    ----------
-    edges : ndarray of int64
-        Where each block begins, and where the last one ends.
-    """
+    """Blocks whose labels differ in length."""
 
     edges: Integers
 
@@ -382,28 +303,14 @@ class Listed(Places):
 
 @dataclass(frozen=True, eq=False)
 class BlockTable:
-    """The places of all blocks of a file.
-
-    Parameters
-    ----------
-    form : BlockForm
-        What the blocks are.
-    offset : int
-        Where the first block begins.
-    count : int
-        Number of blocks.
-    stop : int
-        Where the last block ends.
-    expected : Regular or Listed
-        The places. Regular ones are what the size of the file lets expect, and reads check them.
-    """
+    """The places of all blocks of a file."""
 
     form: BlockForm
     offset: int
     count: int
     stop: int
     expected: Regular | Listed
-    _listed: Once[Listed] = field(default_factory=Once, repr=False)
+    _listed: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
 
     @property
     def places(self) -> Regular | Listed:
@@ -416,23 +323,7 @@ class BlockTable:
         return -(-(self.stop - self.offset) // self.count) if self.count else 1
 
     def refute(self, source: Source) -> Listed:
-        """Pass over all blocks, as a read has found labels of other lengths than expected.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-
-        Returns
-        -------
-        Listed
-            The places from now on.
-
-        Raises
-        ------
-        TensorFormatError
-            The blocks do not end where the file does.
-        """
+        """Pass over all blocks, as a read has found labels of other lengths than expected."""
         return self._listed.get(lambda: self._pass_over(source))
 
     def _pass_over(self, source: Source) -> Listed:
@@ -450,29 +341,7 @@ class BlockTable:
 
 
 def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> BlockTable:
-    """Find the blocks of a file.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    form : BlockForm
-        What the blocks are.
-    offset : int
-        Where the first block begins.
-    count : int
-        Number of blocks.
-
-    Returns
-    -------
-    BlockTable
-        The last block need not end with the file.
-
-    Raises
-    ------
-    TensorFormatError
-        The file ends before the last block does.
-    """
+    """Find the blocks of a file."""
     if not count:
         return BlockTable(form, offset, 0, offset, Regular(offset, 1, (), 0))
     first = _first_block(source, form, offset)
@@ -516,17 +385,7 @@ class _RefutedError(Exception):
 
 @dataclass(frozen=True)
 class Blocks(Layout):
-    """The cells of blocks: the first axis counts the blocks, the others are those of each.
-
-    Parameters
-    ----------
-    table : BlockTable
-        Where the blocks are.
-    lengths : tuple of int
-        Lengths of the axes of a block, slowest first.
-    element : Element
-        What a cell is.
-    """
+    """The cells of blocks: the first axis counts the blocks, the others are those of each."""
 
     table: BlockTable
     lengths: tuple[int, ...]
@@ -659,23 +518,7 @@ class Blocks(Layout):
 
 @dataclass(frozen=True, eq=False)
 class _Pick:
-    """What is taken of each block: a piece of bytes, and of that some elements.
-
-    Parameters
-    ----------
-    element : Element
-        What a cell is.
-    places : Regular or Listed
-        Pieces of regular blocks begin with the labels, whose lengths are checked.
-    shift : int
-        Where the piece begins, from the end of the block on.
-    length : int
-        Bytes of the piece.
-    skipped : int
-        Bytes of the piece before the first element.
-    elements : ndarray or None
-        Which elements of the piece are wanted; None for all.
-    """
+    """What is taken of each block: a piece of bytes, and of that some elements."""
 
     element: Element
     places: Regular | Listed

@@ -33,15 +33,7 @@ _CACHED = 1 << 20
 
 
 class UndecodableError(ValueError):
-    """A text is not UTF-8.
-
-    Parameters
-    ----------
-    number : int
-        Which of the texts.
-    content : bytes
-        Its bytes.
-    """
+    """A text is not UTF-8."""
 
     def __init__(self, number: int, content: bytes) -> None:
         super().__init__(number, content)
@@ -52,24 +44,7 @@ class UndecodableError(ValueError):
 def decode_texts(
     texts: NDArray[Any], window: Bytes, starts: Integers, lengths: Integers, errors: str
 ) -> None:
-    """Decode texts that lie anywhere in a window, each with at least one byte before it.
-
-    Parameters
-    ----------
-    texts : ndarray of object
-        Where Python's own texts go.
-    window : ndarray of uint8
-        The bytes.
-    starts, lengths : ndarray of int64
-        Where the texts are.
-    errors : str
-        As for `bytes.decode`.
-
-    Raises
-    ------
-    UndecodableError
-        A text is not UTF-8.
-    """
+    """Decode texts that lie anywhere in a window, each with at least one byte before it."""
     for numbers, part in alike(lengths):
         # Each with the byte before it, which becomes the separator.
         pieces = Extents.uniform(starts[part] - 1, int(lengths[numbers[0]]) + 1)
@@ -79,17 +54,7 @@ def decode_texts(
 
 
 def repeated_text(texts: NDArray[Any]) -> str | None:
-    """A text that occurs more than once, if there is one.
-
-    Parameters
-    ----------
-    texts : ndarray of object
-        The texts.
-
-    Returns
-    -------
-    str or None
-    """
+    """A text that occurs more than once, if there is one."""
     if not may_repeat([texts]):
         return None
     seen: set[str] = set()
@@ -101,18 +66,7 @@ def repeated_text(texts: NDArray[Any]) -> str | None:
 
 
 def may_repeat(columns: Sequence[NDArray[Any]]) -> bool:
-    """Whether two rows of texts may be equal.
-
-    Parameters
-    ----------
-    columns : sequence of ndarray of object
-        The texts: an array for each column, at least one.
-
-    Returns
-    -------
-    bool
-        False is certain; True almost.
-    """
+    """Whether two rows of texts may be equal."""
     mixed: Any = 0
     for texts in columns:
         # Python keeps the hashes, which an index of these texts needs anyway.
@@ -123,20 +77,7 @@ def may_repeat(columns: Sequence[NDArray[Any]]) -> bool:
 
 
 def alike(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
-    """Texts of one length, not too many at a time.
-
-    Parameters
-    ----------
-    lengths : ndarray of int64
-        Bytes of each text.
-
-    Yields
-    ------
-    numbers : ndarray of int64
-        Some texts that are equally long.
-    key : ndarray of int64 or slice
-        What picks them out of arrays with an element a text.
-    """
+    """Texts of one length, not too many at a time."""
     order, cuts = np.arange(lengths.size), [0, lengths.size]
     is_uniform = bool((lengths == lengths[:1]).all())
     if not is_uniform:
@@ -183,17 +124,7 @@ _TEXT = np.dtype(object, metadata={"element_type": str})
 
 @dataclass(frozen=True)
 class Labels(Layout):
-    """One label of each block.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        The blocks.
-    number : int
-        Which of the labels of a block.
-    errors : {"strict", "surrogateescape"}
-        What becomes of a label that is not UTF-8.
-    """
+    """One label of each block."""
 
     blocks: Blocks
     number: int

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Held
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Labels, may_repeat
@@ -26,22 +26,8 @@ from xr_tensorfmt.formats.vespa.spec import Header
 
 
 @dataclass(frozen=True, eq=False)
-class Scattered(Layout):
-    """Each block at one place of a grid; where there is none, a filling.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        What is stored.
-    grid : tuple of int
-        Lengths of the axes in place of that which counts the blocks.
-    places : ndarray of int64
-        Flat indices in the grid, ascending, none twice.
-    numbers : ndarray of int64
-        The block at each of these places.
-    filling : int or float
-        The value of all elements that are not stored.
-    """
+class OuterProduct(Layout):
+    """Each block at one place of a grid; where there is none, a filling."""
 
     blocks: Blocks
     grid: tuple[int, ...]
@@ -139,32 +125,14 @@ def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The labels that occur, and which of them each block has.
-
-    Parameters
-    ----------
-    labels : tuple of ndarray
-        For each mapped dimension its different labels, in the order in which they first occur.
-    codes : tuple of ndarray
-        For each mapped dimension and each block the number of its label.
-    """
+    """The labels that occur, and which of them each block has."""
 
     labels: tuple[Array, ...]
     codes: tuple[Integers, ...]
 
     @classmethod
     def of(cls, labels: Sequence[Array]) -> Grid:
-        """Number the labels.
-
-        Parameters
-        ----------
-        labels : sequence of ndarray of object
-            For each mapped dimension the label of each block.
-
-        Returns
-        -------
-        Grid
-        """
+        """Number the labels."""
         numbered = [_numbered(each) for each in labels]
         return cls(tuple(each for each, _ in numbered), tuple(codes for _, codes in numbered))
 
@@ -196,18 +164,7 @@ def _numbered(labels: Array) -> tuple[Array, Integers]:
 
 
 def repeated_block(labels: Sequence[Array]) -> int | None:
-    """Find a block all of whose labels an earlier block has as well.
-
-    Parameters
-    ----------
-    labels : sequence of ndarray of object
-        For each mapped dimension the label of each block.
-
-    Returns
-    -------
-    int or None
-        The number of the first such block.
-    """
+    """Find a block all of whose labels an earlier block has as well."""
     if not may_repeat(labels):
         return None
     addresses = list(zip(*(each.tolist() for each in labels), strict=True))
@@ -226,35 +183,7 @@ def filled(
     header: Header,
     options: OpenOptions,
 ) -> tuple[Layout, tuple[Layout, ...]]:
-    """Spread the blocks over the outer product of their labels.
-
-    Parameters
-    ----------
-    source : Source
-        The file; all labels are read.
-    blocks : Blocks
-        What is stored.
-    labels : tuple of Labels
-        For each mapped dimension the label of each block.
-    header : Header
-        The header.
-    options : OpenOptions
-        The value of cells that are not stored.
-
-    Returns
-    -------
-    layout : Layout
-        The dense tensor.
-    along : tuple of Layout
-        For each mapped dimension its labels.
-
-    Raises
-    ------
-    TensorFormatError
-        Two blocks have the same labels.
-    ValueError
-        There are too many cells, or what is not stored has no value.
-    """
+    """Spread the blocks over the outer product of their labels."""
     everything = Selection.everything((header.blocks,))
     grid = Grid.of([each.read(source, everything) for each in labels])
     filling = _filling(source, header, options, has_holes=grid.size > header.blocks)
@@ -268,8 +197,8 @@ def filled(
     check_size(source.name, lengths, blocks.dtype.itemsize, header.stop)
     places, numbers = grid.sorted_places()
     _check_unique(source, blocks, places, numbers)
-    along = tuple(Held(each) for each in grid.labels)
-    return Scattered(blocks, grid.lengths, places, numbers, filling), along
+    along = tuple(InMemory(each) for each in grid.labels)
+    return OuterProduct(blocks, grid.lengths, places, numbers, filling), along
 
 
 def _filling(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:

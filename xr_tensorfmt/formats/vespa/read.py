@@ -15,7 +15,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Held
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks, find_blocks
 from xr_tensorfmt.formats.vespa.labels import COMPARED_AT_OPENING, Labels
@@ -31,28 +31,7 @@ from xr_tensorfmt.formats.vespa.spec import (
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a typed binary tensor, and find its blocks.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``sparse="stored"`` gives the blocks as they lie there, ``sparse="dense"`` the outer
-        product of their labels; by default blocks with one label each are indexed by it.
-
-    Returns
-    -------
-    Container
-        One tensor, and the labels of its blocks.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or it breaks a rule of the format.
-    ValueError
-        The options do not fit the file.
-    """
+    """Read the header of a typed binary tensor, and find its blocks."""
     header = read_header(reader)
     _check_options(reader.source, header, options)
     blocks = _blocks(reader.source, header) if header.mapped else None
@@ -90,7 +69,7 @@ def _check_options(source: Source, header: Header, options: OpenOptions) -> None
 def _unmapped(header: Header) -> Layout:
     if not header.blocks:
         # A scalar without its one cell: Vespa takes it for zero.
-        return Held(np.zeros((), header.element.dtype))
+        return InMemory(np.zeros((), header.element.dtype))
     return Dense(header.lengths, header.element, header.stop)
 
 

@@ -26,26 +26,7 @@ USUAL_NAME = re.compile(r"[-@A-Za-z0-9_][@$A-Za-z0-9_]*")
 
 
 def dimension_names(header: Header, options: OpenOptions, *taken: str) -> tuple[str, ...]:
-    """Names of the mapped dimensions, then of the indexed ones.
-
-    Parameters
-    ----------
-    header : Header
-        The header; a dimension with a name that is taken gets an underscore more.
-    options : OpenOptions
-        The name of the variable, which no dimension can have, and the names that the user wants.
-    *taken : str
-        Other names that no dimension can have.
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    ValueError, TypeError
-        The names that the user wants do not fit.
-    """
+    """Names of the mapped dimensions, then of the indexed ones."""
     own = header.mapped + header.indexed
     reserved = {options.name, *taken}
     used, free = reserved.union(own), []
@@ -76,15 +57,7 @@ def odd_names(path: str, header: Header) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class CellType:
-    """A cell type of Vespa.
-
-    Parameters
-    ----------
-    name : str
-        Vespa's word.
-    element : Element
-        How it is stored: big-endian, as everything in the format.
-    """
+    """A cell type of Vespa."""
 
     name: str
     element: Element
@@ -109,25 +82,7 @@ _DAMAGED = "the header is damaged, or the file is no typed binary tensor of Vesp
 
 @dataclass(frozen=True)
 class Header:
-    """The header fields of a typed binary tensor.
-
-    Parameters
-    ----------
-    tag : int
-        Bit 0: sparse, bit 1: dense, bit 2: with cell type.
-    cell_type : CellType
-        What the cells are.
-    mapped : tuple of str
-        Names of the dimensions whose indices are labels.
-    indexed : tuple of str
-        Names of the dimensions whose indices are numbers.
-    lengths : tuple of int
-        Lengths of the indexed dimensions.
-    blocks : int
-        Number of dense blocks, each with a label for each mapped dimension.
-    stop : int
-        The byte after the header.
-    """
+    """The header fields of a typed binary tensor."""
 
     tag: int
     cell_type: CellType
@@ -165,22 +120,7 @@ class Header:
 
 
 def read_header(reader: HeaderReader) -> Header:
-    """Read and check the header of a typed binary tensor.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Header
-
-    Raises
-    ------
-    TensorFormatError
-        The file ends too early, or a field has no meaning.
-    """
+    """Read and check the header of a typed binary tensor."""
     cursor = Cursor(reader, 0)
     tag = _tag(cursor)
     cell_type = _cell_type(cursor) if tag & WITH_CELL_TYPE else CELL_TYPES[0]
@@ -309,20 +249,7 @@ _LARGEST_SCALAR = 12
 
 
 def recognises(head: bytes, size: int) -> bool:
-    """Look at the tag, the number of dimensions and the first name.
-
-    Parameters
-    ----------
-    head : bytes
-        First bytes of the file.
-    size : int
-        Bytes of the whole file.
-
-    Returns
-    -------
-    bool
-        Whether they can be those of a tensor; so can those of many other files.
-    """
+    """Look at the tag, the number of dimensions and the first name."""
     if not head or head[0] not in _TAGS:
         return False
     tag, rest = head[0], head[1:]
@@ -349,36 +276,13 @@ LONG = 0x80
 
 @dataclass(frozen=True)
 class BlockForm:
-    """What every block of a file has in common.
-
-    Parameters
-    ----------
-    labels : int
-        Labels of a block; at least 1.
-    cell_bytes : int
-        Bytes of its cells; at least 1.
-    """
+    """What every block of a file has in common."""
 
     labels: int
     cell_bytes: int
 
     def after(self, window: Bytes, starts: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-        """Step over one block at each of several positions.
-
-        Parameters
-        ----------
-        window : ndarray of uint8
-            Bytes of the file.
-        starts : ndarray of int64
-            Where in the window the blocks begin.
-
-        Returns
-        -------
-        stops : ndarray of int64
-            The bytes after the blocks, perhaps beyond the window.
-        within : ndarray of bool
-            Whether all lengths are in the window, without which the stop means nothing.
-        """
+        """Step over one block at each of several positions."""
         within = np.ones(starts.shape, dtype=np.bool_)
         for _ in range(self.labels):
             texts, lengths = label_at(window, starts)
@@ -388,21 +292,7 @@ class BlockForm:
 
 
 def label_at(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
-    """The texts of the labels whose lengths are at some positions.
-
-    Parameters
-    ----------
-    window : ndarray of uint8
-        Bytes of the file.
-    starts : ndarray of int64
-        Where in the window the lengths are.
-
-    Returns
-    -------
-    texts, lengths : ndarray of int64
-        Where each text begins, and its bytes. Where a text would begin beyond the window's end,
-        its length means nothing.
-    """
+    """The texts of the labels whose lengths are at some positions."""
     first = window.take(starts, mode="clip")
     if not first.size or first.max() < LONG:
         return starts + 1, first.astype(np.int64)
@@ -414,26 +304,7 @@ def label_at(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
 
 
 def walk(window: Bytes, start: int, end: int, form: BlockForm, most: int) -> tuple[list[int], int]:
-    """Step from block to block, one at a time.
-
-    Parameters
-    ----------
-    window : ndarray of uint8
-        Bytes of the file.
-    start, end : int
-        Where in the window the first block begins, and where blocks no longer matter.
-    form : BlockForm
-        What the blocks are.
-    most : int
-        Most blocks to step over.
-
-    Returns
-    -------
-    starts : list of int
-        Where the blocks begin that begin before `end` and whose lengths are in the window.
-    stop : int
-        The byte after the last of them.
-    """
+    """Step from block to block, one at a time."""
     view, size = window.data, window.size
     labels, cell_bytes = range(form.labels), form.cell_bytes
     starts: list[int] = []
@@ -467,24 +338,7 @@ def new_header(
     indexed: Sequence[tuple[str, int]],
     blocks: int,
 ) -> Header:
-    """Decide what the header of a tensor says.
-
-    Parameters
-    ----------
-    cell_type : CellType
-        What the cells are.
-    mapped : sequence of str
-        Names of the dimensions whose indices are labels; in any order.
-    indexed : sequence of (str, int)
-        The other dimensions and their lengths; in any order.
-    blocks : int
-        Number of blocks; 1 where no dimension is mapped.
-
-    Returns
-    -------
-    Header
-        With the dimensions in the order of the bytes of their names.
-    """
+    """Decide what the header of a tensor says."""
     sized = sorted(indexed, key=lambda dim: dim[0].encode())
     names, lengths = tuple(name for name, _ in sized), tuple(length for _, length in sized)
     tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
@@ -495,17 +349,7 @@ def new_header(
 
 
 def header_bytes(header: Header) -> bytes:
-    """Put a header into bytes; the first block follows.
-
-    Parameters
-    ----------
-    header : Header
-        What it says; its tag tells which parts there are.
-
-    Returns
-    -------
-    bytes
-    """
+    """Put a header into bytes; the first block follows."""
     content = integer_bytes(header.tag)
     if header.tag & WITH_CELL_TYPE:
         content += integer_bytes(CELL_TYPES.index(header.cell_type))
@@ -519,17 +363,7 @@ def header_bytes(header: Header) -> bytes:
 
 
 def integer_bytes(value: int) -> bytes:
-    """An integer in one byte where it fits, else in four with the first bit set.
-
-    Parameters
-    ----------
-    value : int
-        The integer, from 0 to `LARGEST`.
-
-    Returns
-    -------
-    bytes
-    """
+    """An integer in one byte where it fits, else in four with the first bit set."""
     if value < LONG:
         return bytes([value])
     return (value | _LONG_WORD).to_bytes(4, "big")

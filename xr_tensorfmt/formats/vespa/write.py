@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -47,10 +46,9 @@ from xr_tensorfmt.formats.vespa.spec import (
     new_header,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import Encoding, Part
-from xr_tensorfmt.writing.checked_input import Subject
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import Blueprint, Placed
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
 Texts = NDArray[Any]
@@ -59,63 +57,34 @@ Texts = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Dimensions:
-    """What the dimensions of a variable are in Vespa.
-
-    Parameters
-    ----------
-    along : str or None
-        The dimension of the variable that counts the blocks; None where no label is written.
-    labels : mapping of str to ndarray
-        For each mapped dimension the label of each block.
-    indexed : tuple of str
-        The other dimensions of the variable.
-    """
+    """What the dimensions of a variable are in Vespa."""
 
     along: str | None
     labels: Mapping[str, Texts]
     indexed: tuple[str, ...]
 
 
-def dimensions_of(subject: Subject, variable: Variable) -> Dimensions:
-    """Tell mapped dimensions by their labels.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    variable : Variable
-        Its one variable.
-
-    Returns
-    -------
-    Dimensions
-        A dimension whose own coordinate holds texts is mapped. Without one, each coordinate of
-        texts along the dimension ``block`` is a mapped dimension.
-
-    Raises
-    ------
-    ValueError
-        Two dimensions have labels, or there is a coordinate that the format has no place for.
-    """
+def dimensions_of(checked: CheckedInput, variable: Variable) -> Dimensions:
+    """Tell mapped dimensions by their labels."""
     dims = tuple(map(str, variable.dims))
-    own = _texts(subject, {dim: dim for dim in dims})
+    own = _texts(checked, {dim: dim for dim in dims})
     if len(own) > 1:
-        raise _outer_product(subject, tuple(own))
+        raise _outer_product(checked, tuple(own))
     along, labels = next(iter(own), None), own
     if along is None and BLOCK in dims:
-        labels = _texts(subject, dict.fromkeys(subject.coordinates, BLOCK))
+        labels = _texts(checked, dict.fromkeys(checked.coordinates, BLOCK))
         along = BLOCK if labels else None
-    for name in subject.coordinates:
+    for name in checked.coordinates:
         if name not in labels:
-            _drop(subject, name, dims, along)
+            _drop(checked, name, dims, along)
     return Dimensions(along, labels, tuple(dim for dim in dims if dim != along))
 
 
-def _texts(subject: Subject, along: Mapping[str, str]) -> dict[str, Texts]:
+def _texts(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Texts]:
     """Those coordinates of texts that lie along the given dimensions, each its own."""
     found = {}
     for name, dim in along.items():
-        coordinate = subject.coordinates.get(name)
+        coordinate = checked.coordinates.get(name)
         if coordinate is not None and coordinate.dims == (dim,) and _may_be_text(coordinate):
             values = np.asarray(coordinate.values, dtype=object)
             if all(issubclass(kind, str) for kind in set(map(type, values.tolist()))):
@@ -127,19 +96,19 @@ def _may_be_text(coordinate: Variable) -> bool:
     return coordinate.dtype.kind in "UTO"
 
 
-def _outer_product(subject: Subject, names: tuple[str, ...]) -> ValueError:
+def _outer_product(checked: CheckedInput, names: tuple[str, ...]) -> ValueError:
     listed = list(names)
     return ValueError(
-        f"{subject.path}: {' and '.join(map(repr, names))} are dimensions with labels, and Vespa "
+        f"{checked.path}: {' and '.join(map(repr, names))} are dimensions with labels, and Vespa "
         f"stores blocks that have a label of each; call ds.stack({BLOCK}={listed})."
         f"reset_index({BLOCK!r}) to make a block of every combination, and then dropna({BLOCK!r}) "
         "to leave out those that are missing, or drop_vars() the labels of all but one"
     )
 
 
-def _drop(subject: Subject, name: str, dims: tuple[str, ...], along: str | None) -> None:
+def _drop(checked: CheckedInput, name: str, dims: tuple[str, ...], along: str | None) -> None:
     """Say of a coordinate that cannot be written what would work, unless it may be dropped."""
-    coordinate = subject.coordinates[name]
+    coordinate = checked.coordinates[name]
     what, way_out = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
     if dim in dims and dim in (name, BLOCK) and along in (None, dim):
@@ -148,7 +117,7 @@ def _drop(subject: Subject, name: str, dims: tuple[str, ...], along: str | None)
     elif dim in dims and along is None and BLOCK not in dims and _may_be_text(coordinate):
         what += f", which does not label the dimension {dim!r}"
         way_out = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of each block"
-    subject.dropping("coords", what, way_out)
+    checked.dropping("coords", what, way_out)
 
 
 def _kinds(coordinate: Variable) -> str:
@@ -167,46 +136,23 @@ _NAME_IN_TYPE = re.compile(r"(\w+)[\[{]")
 
 
 def named(
-    subject: Subject, name: str, variable: Variable, dimensions: Dimensions, cell_type: CellType
+    checked: CheckedInput,
+    name: str,
+    variable: Variable,
+    dimensions: Dimensions,
+    cell_type: CellType,
 ) -> tuple[dict[str, str], Header]:
-    """Name the dimensions in the file.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-    name : str
-        Its one variable.
-    variable : Variable
-        The same.
-    dimensions : Dimensions
-        What its dimensions are in Vespa.
-    cell_type : CellType
-        What the cells are.
-
-    Returns
-    -------
-    stored : dict of str to str
-        What the dimensions are called, by their names in the Dataset: the same, unless
-        `vespa_type` says that opening a file has made them so.
-    header : Header
-        The header with these names.
-
-    Raises
-    ------
-    ValueError
-        Vespa refuses a name, or `vespa_type` is another type.
-    """
+    """Name the dimensions in the file."""
     wanted = variable.attrs.get(TYPE)
     stored = _names_in_file((*dimensions.labels, *dimensions.indexed), wanted)
-    _check_names(subject, list(stored.values()))
+    _check_names(checked, list(stored.values()))
     mapped = [stored[dim] for dim in dimensions.labels]
     indexed = [(stored[dim], variable.sizes[dim]) for dim in dimensions.indexed]
     blocks = 1 if dimensions.along is None else variable.sizes[dimensions.along]
     header = new_header(cell_type, mapped, indexed, blocks)
     if wanted is not None and str(wanted) != header.type:
         what = f"the attribute {TYPE!r} {shortened(repr(wanted))} of a tensor that is {header.type}"
-        subject.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
+        checked.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
     return stored, header
 
 
@@ -220,35 +166,27 @@ def _names_in_file(names: Collection[str], type_: object) -> dict[str, str]:
     }
 
 
-def _check_names(subject: Subject, names: Sequence[str]) -> None:
+def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
     if len(names) > MOST_DIMENSIONS:
         raise ValueError(
-            f"{subject.path}: {len(names)} dimensions are more than the {MOST_DIMENSIONS} that can "
+            f"{checked.path}: {len(names)} dimensions are more than the {MOST_DIMENSIONS} that can "
             "be opened again; stack some of them"
         )
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
-                f"{subject.path}: two dimensions would be called {name!r}; rename one of them"
+                f"{checked.path}: two dimensions would be called {name!r}; rename one of them"
             )
         if not _LEGAL_NAME.fullmatch(name) or len(name) > MOST_NAME_BYTES:
             raise ValueError(
-                f"{subject.path}: Vespa refuses the name {shortened(repr(name))} of a dimension; "
+                f"{checked.path}: Vespa refuses the name {shortened(repr(name))} of a dimension; "
                 f"rename it to at most {MOST_NAME_BYTES} letters from a to z, digits and "
                 "underscores, with no digit first"
             )
 
 
 class UnwritableError(ValueError):
-    """A label has no bytes from which it would be read again.
-
-    Parameters
-    ----------
-    number : int
-        Which of the labels.
-    label : str
-        The label.
-    """
+    """A label has no bytes from which it would be read again."""
 
     def __init__(self, number: int, label: str) -> None:
         super().__init__(number, label)
@@ -258,15 +196,7 @@ class UnwritableError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class TextBytes:
-    """Texts one after the other.
-
-    Parameters
-    ----------
-    content : ndarray of uint8
-        The bytes of all.
-    lengths : ndarray of int64
-        Bytes of each.
-    """
+    """Texts one after the other."""
 
     content: Bytes
     lengths: Integers
@@ -277,15 +207,7 @@ class TextBytes:
         return self.lengths + np.where(self.lengths < LONG, 1, 4)
 
     def put(self, target: Bytes, starts: Integers) -> None:
-        """Write each text, and its length before it, to a place of its own.
-
-        Parameters
-        ----------
-        target : ndarray of uint8
-            Where they go.
-        starts : ndarray of int64
-            Where in it each begins, with its length.
-        """
+        """Write each text, and its length before it, to a place of its own."""
         is_long = self.lengths >= LONG
         target[starts[~is_long]] = self.lengths[~is_long]
         words = (self.lengths[is_long] | LONG << 24).astype(">u4")
@@ -300,22 +222,7 @@ class TextBytes:
 
 
 def encode_texts(texts: NDArray[Any]) -> TextBytes:
-    """Turn texts into UTF-8.
-
-    Parameters
-    ----------
-    texts : ndarray of object
-        Python's own texts. What ``errors="surrogateescape"`` made of bytes becomes them again.
-
-    Returns
-    -------
-    TextBytes
-
-    Raises
-    ------
-    UnwritableError
-        A text has half a character in it, or escaped bytes that are characters together.
-    """
+    """Turn texts into UTF-8."""
     separate = texts.tolist()
     joined = "".join(separate)
     if joined.isascii():
@@ -339,18 +246,7 @@ def _encoded(number: int, text: str) -> bytes:
 
 
 def heads_of(labels: Sequence[TextBytes]) -> TextBytes:
-    """What each block begins with: its labels, each after its length.
-
-    Parameters
-    ----------
-    labels : sequence of TextBytes
-        For each mapped dimension, in the order of the file, the label of each block.
-
-    Returns
-    -------
-    TextBytes
-        The heads of all blocks.
-    """
+    """What each block begins with: its labels, each after its length."""
     sizes = [each.sizes for each in labels]
     lengths: Integers = np.add.reduce(sizes, axis=0)
     content = np.empty(int(lengths.sum()), dtype=np.uint8)
@@ -363,19 +259,7 @@ def heads_of(labels: Sequence[TextBytes]) -> TextBytes:
 
 @dataclass(frozen=True, eq=False)
 class LabelledBlocks(Blocks):
-    """Blocks of a file to be.
-
-    Parameters
-    ----------
-    table : BlockTable
-        Where the blocks are.
-    lengths : tuple of int
-        Lengths of the axes of a block, slowest first.
-    element : Element
-        What a cell is.
-    heads : ndarray of uint8
-        What each block begins with, one after the other.
-    """
+    """Blocks of a file to be."""
 
     heads: Bytes
 
@@ -388,19 +272,7 @@ class LabelledBlocks(Blocks):
         return Extents.joined(starts, cells.starts + cells.lengths)
 
     def heads_at(self, starts: Integers, first: int) -> Integers:
-        """Where the heads of blocks are among all heads.
-
-        Parameters
-        ----------
-        starts : ndarray of int64
-            Where in the file consecutive blocks begin.
-        first : int
-            The number of the first of them.
-
-        Returns
-        -------
-        ndarray of int64
-        """
+        """Where the heads of blocks are among all heads."""
         cells = np.arange(first, first + starts.size) * self.table.form.cell_bytes
         return starts - self.table.offset - cells
 
@@ -423,25 +295,7 @@ class LabelledBlocks(Blocks):
 def labelled_blocks(
     offset: int, lengths: tuple[int, ...], element: Element, labels: int, heads: TextBytes
 ) -> LabelledBlocks:
-    """Arrange blocks one after the other.
-
-    Parameters
-    ----------
-    offset : int
-        Where the first one begins.
-    lengths : tuple of int
-        Lengths of the axes of a block, slowest first.
-    element : Element
-        What a cell is.
-    labels : int
-        Labels of a block.
-    heads : TextBytes
-        What each block begins with.
-
-    Returns
-    -------
-    LabelledBlocks
-    """
+    """Arrange blocks one after the other."""
     form = BlockForm(labels, prod(lengths) * element.stored.itemsize)
     edges = np.full(heads.lengths.size + 1, offset, dtype=np.int64)
     edges[1:] += np.cumsum(heads.lengths + form.cell_bytes)
@@ -536,34 +390,24 @@ def to_vespa(
     )
 
 
-def plan(subject: Subject) -> Blueprint:
-    """Arrange a Dataset as a typed binary tensor.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is written.
-
-    Returns
-    -------
-    Blueprint
-    """
-    name, variable = subject.only
+def plan(checked: CheckedInput) -> FilePlan:
+    """Arrange a Dataset as a typed binary tensor."""
+    name, variable = checked.only
     if name != OpenOptions.name:
         way_out = f"rename it to {OpenOptions.name!r}"
-        subject.dropping("name", f"the name {name!r} of the variable", way_out)
-    for other in subject.encoding:
+        checked.dropping("name", f"the name {name!r} of the variable", way_out)
+    for other in checked.encoding:
         if other != name:
             raise ValueError(
-                f"{subject.path}: encoding= names {other!r}, whose labels are texts in any case; "
+                f"{checked.path}: encoding= names {other!r}, whose labels are texts in any case; "
                 f"ask for a dtype of {name!r} alone"
             )
-    dimensions = dimensions_of(subject, variable)
-    _check_lengths(subject, variable, dimensions)
-    conversion = _conversion(subject, name, variable)
+    dimensions = dimensions_of(checked, variable)
+    _check_lengths(checked, variable, dimensions)
+    conversion = _conversion(checked, name, variable)
     cell_type = _CELLS[conversion.element.name]
-    stored, header = named(subject, name, variable, dimensions, cell_type)
-    _check_attrs(subject, name, variable, dimensions)
+    stored, header = named(checked, name, variable, dimensions, cell_type)
+    _check_attrs(checked, name, variable, dimensions)
     mapped = sorted(dimensions.labels, key=lambda dim: stored[dim].encode())
     indexed = sorted(dimensions.indexed, key=lambda dim: stored[dim].encode())
     along = () if dimensions.along is None else (dimensions.along,)
@@ -572,61 +416,63 @@ def plan(subject: Subject) -> Blueprint:
     if not mapped:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
-        return Blueprint(size, (piece,), (Placed(variable, layout, conversion),))
-    heads = _heads(subject, dimensions, mapped)
+        return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
+    heads = _heads(checked, dimensions, mapped)
     blocks = labelled_blocks(header.stop, header.lengths, header.element, len(mapped), heads)
     placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
-    return Blueprint(blocks.table.stop, (piece,), (placed,))
+    return FilePlan(blocks.table.stop, (piece,), (placed,))
 
 
-def _check_lengths(subject: Subject, variable: Variable, dimensions: Dimensions) -> None:
+def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         what = "blocks" if dim == dimensions.along else "elements"
         if length > LARGEST:
             raise ValueError(
-                f"{subject.path}: {dim!r} has {length} {what}, and Vespa counts up to {LARGEST}; "
+                f"{checked.path}: {dim!r} has {length} {what}, and Vespa counts up to {LARGEST}; "
                 "write parts of it to several files"
             )
         if not length and dim != dimensions.along:
             raise ValueError(
-                f"{subject.path}: {dim!r} has no elements, and Vespa has no dimension of size 0 "
+                f"{checked.path}: {dim!r} has no elements, and Vespa has no dimension of size 0 "
                 "but those with labels; leave it out, or give it labels, as texts"
             )
 
 
-def _conversion(subject: Subject, name: str, variable: Variable) -> Conversion:
+def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
     elements = {name: each.element for name, each in _CELLS.items()}
     if not variable.ndim:
         # Java knows scalars of other types, C++ refuses them.
-        subject = replace(subject, format="a scalar of Vespa")
+        checked = replace(checked, format="a scalar of Vespa")
         elements = {CELL_TYPES[0].element.name: CELL_TYPES[0].element}
-    conversion: Conversion = subject.conversion(name, variable, elements)
+    conversion: Conversion = checked.conversion(name, variable, elements)
     return conversion
 
 
-def _check_attrs(subject: Subject, name: str, variable: Variable, dimensions: Dimensions) -> None:
-    for owner, attribute in _attributes(subject, name, variable, dimensions):
+def _check_attrs(
+    checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
+) -> None:
+    for owner, attribute in _attributes(checked, name, variable, dimensions):
         way_out = f"delete it, as by {owner}.attrs.pop({attribute!r})"
-        subject.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
+        checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
 
 
 def _attributes(
-    subject: Subject, name: str, variable: Variable, dimensions: Dimensions
+    checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
 ) -> Iterator[tuple[str, Any]]:
-    yield from (("ds", each) for each in subject.attrs)
+    yield from (("ds", each) for each in checked.attrs)
     yield from ((f"ds[{name!r}]", each) for each in variable.attrs if each != TYPE)
     for dim in dimensions.labels:
-        yield from ((f"ds[{dim!r}]", each) for each in subject.coordinates[dim].attrs)
+        yield from ((f"ds[{dim!r}]", each) for each in checked.coordinates[dim].attrs)
 
 
-def _heads(subject: Subject, dimensions: Dimensions, mapped: Sequence[str]) -> TextBytes:
+def _heads(checked: CheckedInput, dimensions: Dimensions, mapped: Sequence[str]) -> TextBytes:
     """The labels of all blocks, as bytes."""
     labels = [dimensions.labels[dim] for dim in mapped]
     repeated = repeated_block(labels)
     if repeated is not None:
         address = ", ".join(repr(each[repeated]) for each in labels)
         raise ValueError(
-            f"{subject.path}: block {repeated} has the same labels as an earlier one, "
+            f"{checked.path}: block {repeated} has the same labels as an earlier one, "
             f"{shortened(address)}, which Vespa may refuse; give each block labels of its own"
         )
     encoded = []
@@ -635,13 +481,13 @@ def _heads(subject: Subject, dimensions: Dimensions, mapped: Sequence[str]) -> T
             encoded.append(encode_texts(texts))
         except UnwritableError as error:
             raise ValueError(
-                f"{subject.path}: the label {shortened(repr(error.label))} of {dim!r} is no text "
+                f"{checked.path}: the label {shortened(repr(error.label))} of {dim!r} is no text "
                 "that UTF-8 has bytes for; change it"
             ) from error
         longest = int(encoded[-1].lengths.max(initial=0))
         if longest > LARGEST:
             raise ValueError(
-                f"{subject.path}: {dim!r} has a label of {longest} bytes, and Vespa counts up to "
+                f"{checked.path}: {dim!r} has a label of {longest} bytes, and Vespa counts up to "
                 f"{LARGEST}; shorten it"
             )
     return heads_of(encoded)
