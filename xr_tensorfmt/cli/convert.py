@@ -90,5 +90,5 @@ def convert(progress: bool | None, quiet: bool, **wanted: Any) -> None:
 
         conversion = Conversion(**wanted)
         conversion.run(progress=progress and not quiet)
-        for note in () if quiet else conversion.notes:
-            click.echo(f"Note: {without_secrets(note)}", err=True)
+        for embedded in () if quiet else conversion.notes:
+            click.echo(f"Note: {without_secrets(embedded)}", err=True)

@@ -49,7 +49,7 @@ def describe(
         "coordinates": {each.name: _described(each) for each in container.coordinates},
         "attrs": plain(dict(container.attrs)),
         "facts": plain(dict(container.encoding.get("tensorfmt", {}))),
-        "note": container.note is not None,
+        "note": container.embedded is not None,
         "files": [each.name for each in container.siblings],
         "warnings": [each.sentence for each in container.findings],
     }

@@ -72,7 +72,7 @@ class Container:
     encoding: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Source, ...] = ()
     findings: tuple[Finding, ...] = ()
-    note: Any = None
+    embedded: Any = None
     decoded: bool = False
     derived: tuple[str, ...] = ()
     format: str = ""

@@ -42,33 +42,33 @@ _KEYS_OF_VARIABLE = {"name", "dims", "attrs", "values"}
 def with_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
     """Apply the note of a container to what its format knows of it."""
     try:
-        noted = _applied(container, _decoded(container.note), options)
+        noted = _applied(container, _decoded(container.embedded), options)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         message = (
             "what xr_tensorfmt has noted of names, dims, attributes and coordinates does "
             f"not fit the file and is not used ({shortened(f'{type(error).__name__}: {error}')})"
         )
         finding = Finding(path, None, "the embedded metadata", message, "warning")
-        return replace(container, note=None, findings=(*container.findings, finding))
+        return replace(container, embedded=None, findings=(*container.findings, finding))
     return noted if options.dims is None else _renamed(noted, options.dims)
 
 
-def _decoded(note: Any) -> Any:
+def _decoded(embedded: Any) -> Any:
     """A note, which its format may keep as text."""
-    if not isinstance(note, str):
-        return note
-    if len(note) > MOST_BYTES:
-        raise ValueError(f"a text of {len(note)} characters, more than {MOST_BYTES}")
-    return loads(note)
+    if not isinstance(embedded, str):
+        return embedded
+    if len(embedded) > MOST_BYTES:
+        raise ValueError(f"a text of {len(embedded)} characters, more than {MOST_BYTES}")
+    return loads(embedded)
 
 
-def _applied(container: Container, note: Any, options: OpenOptions) -> Container:
-    if note["version"] != VERSION:
-        raise ValueError(f"version {note['version']!r}")
+def _applied(container: Container, embedded: Any, options: OpenOptions) -> Container:
+    if embedded["version"] != VERSION:
+        raise ValueError(f"version {embedded['version']!r}")
     known = {each.name: each for each in container.tensors}
-    stored = set(note.get("stored_coordinates", ()))
-    entries = note.get("tensors", {})
-    _check_keys(note, [*entries.values(), *note.get("coordinates", {}).values()])
+    stored = set(embedded.get("stored_coordinates", ()))
+    entries = embedded.get("tensors", {})
+    _check_keys(embedded, [*entries.values(), *embedded.get("coordinates", {}).values()])
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
     for name, tensor in known.items():
@@ -76,7 +76,7 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
         facts = entries.get(_DEFAULT_NAME if name == options.name else name, {})
         each = _described(tensor, facts, options)
         (coordinates if name in stored else tensors).append(each)
-    for name, facts in note.get("coordinates", {}).items():
+    for name, facts in embedded.get("coordinates", {}).items():
         coordinates.append(_held(name, facts))
     if any(each.dims == (each.name,) for each in tensors):
         raise ValueError("a variable labels a dimension and is no coordinate")
@@ -85,10 +85,10 @@ def _applied(container: Container, note: Any, options: OpenOptions) -> Container
     if is_sole and (not tensors or set(entries) - {_DEFAULT_NAME}):
         raise ValueError("its one tensor is another, or no variable")
     _check_dims([*tensors, *coordinates])
-    attrs = from_json(container.attrs) if note.get("tagged_attrs") else container.attrs
-    attrs = {**attrs, **_with_dtypes(container.attrs, note.get("numpy_attrs", {}))}
-    if "attrs" in note:
-        attrs = dict(from_json(note["attrs"]))
+    attrs = from_json(container.attrs) if embedded.get("tagged_attrs") else container.attrs
+    attrs = {**attrs, **_with_dtypes(container.attrs, embedded.get("numpy_attrs", {}))}
+    if "attrs" in embedded:
+        attrs = dict(from_json(embedded["attrs"]))
     return replace(
         container,
         tensors=tuple(tensors),
@@ -107,9 +107,9 @@ def _with_dtypes(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str
     }
 
 
-def _check_keys(note: Mapping[str, Any], variables: Sequence[Mapping[str, Any]]) -> None:
+def _check_keys(embedded: Mapping[str, Any], variables: Sequence[Mapping[str, Any]]) -> None:
     """Refuse what was never written: a damaged key would lose what it stands for in silence."""
-    unknown = set(note) - _KEYS
+    unknown = set(embedded) - _KEYS
     unknown |= {key for each in variables for key in each} - _KEYS_OF_VARIABLE
     if unknown:
         raise ValueError(f"the key {min(unknown)!r}")

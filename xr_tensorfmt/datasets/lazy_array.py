@@ -107,14 +107,14 @@ class DistinctVariable(Variable):
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
 
 
-def held(variable: Variable) -> Any:
+def wrapped_data(variable: Variable) -> Any:
     """What a variable holds, as it is: ``variable.data`` would read it."""
     return variable._data  # noqa: SLF001
 
 
 def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
     """Find the tensor beneath what xarray wraps around it."""
-    data: Any = held(lazy) if isinstance(lazy, Variable) else lazy
+    data: Any = wrapped_data(lazy) if isinstance(lazy, Variable) else lazy
     while data is not None:
         inner = getattr(data, "array", None)
         if isinstance(inner, TensorArray):
@@ -160,7 +160,7 @@ def unchunked(variable: Variable) -> Variable:
 
 
 def _lazy_data(variable: Variable) -> LazyTensor | None:
-    data = held(variable)
+    data = wrapped_data(variable)
     if variable.chunks is not None:
         # dask keeps under this key what it made an array of; arrays derived of that are named anew.
         data = data.dask.get(f"original-{data.name}")

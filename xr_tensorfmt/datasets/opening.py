@@ -18,7 +18,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.lazy_array import DistinctVariable, held, lazy_array
+from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapped_data
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, frames_to_the_user
 from xr_tensorfmt.sources import find_source, is_remote, open_source
@@ -120,7 +120,7 @@ def _dataset(container: Container, source: Source, request: Request) -> Dataset:
         names |= more
         for name, each in decoded.items():
             variables[name] = DistinctVariable(
-                each.dims, held(each), each.attrs, each.encoding, fastpath=True
+                each.dims, wrapped_data(each), each.attrs, each.encoding, fastpath=True
             )
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}

@@ -96,7 +96,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
             "says what elements are that are not stored; leave it out"
         )
     container = replace(chosen.read(reader, options), format=chosen.name)
-    if container.note is not None:
+    if container.embedded is not None:
         container = with_embedded_metadata(path, container, options)
     if options.dims is not None:
         _check_named_variables(container, options)

@@ -80,9 +80,9 @@ def one_tensor(checked: CheckedInput, stored: str) -> dict[str, Any]:
     }
 
 
-def encoded(checked: CheckedInput, note: Mapping[str, Any]) -> bytes:
+def encoded(checked: CheckedInput, embedded: Mapping[str, Any]) -> bytes:
     """A note as bytes."""
-    text = dumps(note, separators=(",", ":"), ensure_ascii=False).encode()
+    text = dumps(embedded, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MOST_BYTES:
         raise ValueError(
             f"{checked.path}: attributes and coordinates take {len(text)} bytes, and "

@@ -53,7 +53,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
         encoding={"tensorfmt": facts},
         findings=contents.findings,
-        note=contents.metadata.get(EMBEDDED_KEY),
+        embedded=contents.metadata.get(EMBEDDED_KEY),
     )
 
 

@@ -242,10 +242,10 @@ def _document(
             f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the note "
             "that keeps dims and coordinates; rename it"
         )
-    note = _note(checked, entries, held, attrs)
-    if note:
-        encoded(checked, note)
-        metadata[EMBEDDED_KEY] = note
+    embedded = _note(checked, entries, held, attrs)
+    if embedded:
+        encoded(checked, embedded)
+        metadata[EMBEDDED_KEY] = embedded
     document = {
         "manifest_ver": 1,
         "timestamp": datetime.now().astimezone().isoformat(),
@@ -279,14 +279,14 @@ def _note(
         ):
             tensors[each.key] = facts
     stored = [name for name in checked.coordinates if name not in held]
-    note = {
+    embedded = {
         "tensors": tensors,
         "stored_coordinates": stored,
         "coordinates": labels(checked, held),
         "tagged_attrs": f'"{TAG}"' in dumps(without_dtypes(attrs)),
         "numpy_attrs": {name: value for name, value in attrs.items() if _has_dtypes(value)},
     }
-    return {"version": EMBEDDED_VERSION, **note} if any(note.values()) else {}
+    return {"version": EMBEDDED_VERSION, **embedded} if any(embedded.values()) else {}
 
 
 def _has_dtypes(value: Any) -> bool:

@@ -217,7 +217,7 @@ def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
         yield from _check_file(each)
     (tensor,) = container.tensors
     # With a note, attributes are the user's, and what the file says of itself is an encoding.
-    facts = tensor.attrs if container.note is None else tensor.encoding["tensorfmt"]
+    facts = tensor.attrs if container.embedded is None else tensor.encoding["tensorfmt"]
     yield from _check_claims(source, tensor.layout, facts)
 
 

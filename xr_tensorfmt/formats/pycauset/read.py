@@ -92,7 +92,7 @@ def matrix_of(content: Content, metadata: Metadata) -> Matrix:
             "slot": content.slot.name,
             "generation": content.slot.generation,
         },
-        note=metadata.values.get(EMBEDDED_KEY),
+        embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(_derived(metadata)),
     )
 
@@ -569,7 +569,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         (tensor,),
         siblings=tuple(opening.siblings),
         findings=tuple(opening.findings),
-        note=matrix.note,
+        embedded=matrix.embedded,
         derived=matrix.derived,
     )
 

@@ -343,7 +343,7 @@ class Matrix:
     has_diagonal: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    note: Any = None
+    embedded: Any = None
     derived: tuple[str, ...] = ()
 
     @property

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.core.layout import Layout, within
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
-from xr_tensorfmt.datasets.lazy_array import held
+from xr_tensorfmt.datasets.lazy_array import wrapped_data
 from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat
 from xr_tensorfmt.formats.pycauset.containers import (
     BLOCK_HEADER,
@@ -189,7 +189,7 @@ def _special(variable: Variable) -> list[str]:
         # What PyCauset loads has no place for the diagonal of a triangle.
         if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
             return [facts["matrix_type"]]
-    return ["CAUSAL"] if isinstance(held(variable), np.ndarray) else []
+    return ["CAUSAL"] if isinstance(wrapped_data(variable), np.ndarray) else []
 
 
 def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
@@ -366,15 +366,15 @@ def plan(
         _check_forgotten(checked, matrix)
         size, pieces = version_2(matrix, payload)
     else:
-        note = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
+        embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex) | _causal_set(matrix, variable.attrs)
-        size, pieces = container(metadata | {EMBEDDED_KEY: note}, payload)
+        size, pieces = container(metadata | {EMBEDDED_KEY: embedded}, payload)
     return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
 
 
 def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
     """Whether values in memory are those of a matrix; others are looked at when written."""
-    values = held(checked.only[1])
+    values = wrapped_data(checked.only[1])
     in_memory = isinstance(values, np.ndarray)
     return not in_memory or holds(sized_layout(matrix, checked.path)[0], values)
 

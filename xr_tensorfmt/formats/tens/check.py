@@ -21,8 +21,8 @@ from xr_tensorfmt.formats.tens.read import Storage, find_storage
 from xr_tensorfmt.formats.tens.spec import (
     DENSE_DATA,
     DIMENSION_BYTES,
+    EMBEDDED_CHUNK,
     FIXED_BYTES,
-    NOTE,
     SYMMETRY,
     Header,
     read_header,
@@ -220,7 +220,7 @@ def _check_reserved(reader: HeaderReader, header: Header) -> Iterator[Finding]:
 def _check_magics(reader: HeaderReader, header: Header) -> Iterator[Finding]:
     """Chunks that readers skip; a bit of the magic may be all that is wrong with one."""
     for chunk in variable_chunks(reader, header.stop):
-        if chunk.magic not in (SYMMETRY, NOTE, DENSE_DATA):
+        if chunk.magic not in (SYMMETRY, EMBEDDED_CHUNK, DENSE_DATA):
             yield Finding(
                 reader.source.name,
                 chunk.offset,

@@ -24,9 +24,9 @@ from xr_tensorfmt.formats.tens.pairs import INDEX_BYTES, Pairs, Records
 from xr_tensorfmt.formats.tens.spec import (
     CHUNK_HEADER_BYTES,
     DENSE_DATA,
+    EMBEDDED_CHUNK,
     FIXED_BYTES,
     MOST_OPERATIONS,
-    NOTE,
     SYMMETRY,
     VERSION_0_9,
     VERSION_1_0,
@@ -109,7 +109,7 @@ class Storage:
     symmetries: tuple[Symmetry, ...] = ()
     skipped: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    note: Any = None
+    embedded: Any = None
 
     @property
     def element_bytes(self) -> int:
@@ -194,9 +194,9 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
             )
         if chunk.magic == SYMMETRY:
             symmetries.append(read_symmetry(reader, header, chunk))
-        elif chunk.magic == NOTE:
-            note, findings = read_embedded_metadata(reader, chunk)
-            storage = replace(storage, note=note, findings=findings)
+        elif chunk.magic == EMBEDDED_CHUNK:
+            embedded, findings = read_embedded_metadata(reader, chunk)
+            storage = replace(storage, embedded=embedded, findings=findings)
         else:
             skipped.append(chunk.magic.decode())
         end = chunk.stop
@@ -215,7 +215,7 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
 
 def _begins_at_once(reader: HeaderReader, offset: int) -> bool:
     """Whether there are values where a chunk should be, and not a chunk that was cut off."""
-    known = (DENSE_DATA, SYMMETRY, NOTE)
+    known = (DENSE_DATA, SYMMETRY, EMBEDDED_CHUNK)
     return first_chunk(reader, offset) is None and not has_magic(reader, offset, known)
 
 
@@ -327,11 +327,11 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     attrs = _attrs(header, storage, names)
     encoding = _encoding(header, storage, _noted_names(storage, options, names))
     tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    container = Container((tensor,), findings=storage.findings, note=storage.note)
-    if storage.note is None or storage.components == 1 or options.dims is None:
+    container = Container((tensor,), findings=storage.findings, embedded=storage.embedded)
+    if storage.embedded is None or storage.components == 1 or options.dims is None:
         return container
     wanted = replace(options, dims=_with_component(options.dims))
-    return replace(with_embedded_metadata(source.name, container, wanted), note=None)
+    return replace(with_embedded_metadata(source.name, container, wanted), embedded=None)
 
 
 def _with_component(dims: Any) -> Any:
@@ -344,7 +344,7 @@ def _with_component(dims: Any) -> Any:
 def _noted_names(storage: Storage, options: OpenOptions, names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of the dimensions: those that the user wants, else those of the note, if it has any."""
     rank = len(names)
-    noted = embedded_dims(storage.note, rank + (storage.components > 1))
+    noted = embedded_dims(storage.embedded, rank + (storage.components > 1))
     return names if noted is None or options.dims is not None else noted[:rank]
 
 
@@ -392,7 +392,7 @@ def _stored(
 ) -> Container:
     noted = _noted_names(storage, options, names)
     hidden = {*noted, ENTRY}
-    if not {ENTRY, COMPONENT, options.name, noted_name(storage.note)} & set(noted):
+    if not {ENTRY, COMPONENT, options.name, noted_name(storage.embedded)} & set(noted):
         names = noted
     stride, count = storage.pair_bytes, storage.pairs or 0
     layout = Records(
@@ -408,11 +408,11 @@ def _stored(
         facts = {"tensorfmt": {"format": "tens", "axis": axis}}
         coordinates.append(Tensor(label, (ENTRY,), index, encoding=facts))
     container = Container((tensor,), tuple(coordinates), findings=storage.findings)
-    if storage.note is None:
+    if storage.embedded is None:
         return container
     # The dims that the user names are those of the tensor; the pairs have none of them.
-    noting = replace(container, note=note_of_pairs(storage.note, hidden))
-    return replace(with_embedded_metadata(path, noting, replace(options, dims=None)), note=None)
+    noting = replace(container, embedded=note_of_pairs(storage.embedded, hidden))
+    return replace(with_embedded_metadata(path, noting, replace(options, dims=None)), embedded=None)
 
 
 def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:

@@ -472,7 +472,7 @@ def operation_of(symmetry: Symmetry, header: Header) -> Operation:
     return Operation(axes, _SIGNS[symmetry.code])
 
 
-NOTE = b"XRTENSOR"
+EMBEDDED_CHUNK = b"XRTENSOR"
 """Its magic."""
 
 PAGE = 4096
@@ -501,41 +501,41 @@ def _warning(reader: HeaderReader, chunk: VariableChunk, problem: str) -> Findin
         "it does not hold names, dims, attributes and coordinates as JSON and is not used "
         f"({shortened(problem)})"
     )
-    field = f"the chunk {NOTE.decode()!r}"
+    field = f"the chunk {EMBEDDED_CHUNK.decode()!r}"
     return Finding(reader.source.name, chunk.offset, field, message, "warning")
 
 
-def embedded_dims(note: Any, rank: int) -> tuple[str, ...] | None:
+def embedded_dims(embedded: Any, rank: int) -> tuple[str, ...] | None:
     """The names of the dimensions of a tensor, that of components included."""
     try:
-        dims = note["tensors"][TENSOR]["dims"]
+        dims = embedded["tensors"][TENSOR]["dims"]
         fits = len(set(dims)) == len(dims) == rank and all(isinstance(dim, str) for dim in dims)
     except (KeyError, TypeError):
         return None
     return tuple(dims) if fits else None
 
 
-def noted_name(note: Any) -> str | None:
+def noted_name(embedded: Any) -> str | None:
     """What the variable is called; None where the note does not say."""
     try:
-        name = note["tensors"][TENSOR]["name"]
+        name = embedded["tensors"][TENSOR]["name"]
     except (KeyError, TypeError):
         return None
     return name if isinstance(name, str) else None
 
 
-def note_of_pairs(note: Any, dims: Collection[str]) -> Any:
+def note_of_pairs(embedded: Any, dims: Collection[str]) -> Any:
     """What a note says of the pairs alone, without what labels the dimensions of the tensor."""
     try:
-        tensor = {key: each for key, each in note["tensors"][TENSOR].items() if key != "dims"}
+        tensor = {key: each for key, each in embedded["tensors"][TENSOR].items() if key != "dims"}
         coordinates = {
             name: each
-            for name, each in note["coordinates"].items()
+            for name, each in embedded["coordinates"].items()
             if not {name, *each["dims"]} & set(dims)
         }
     except (KeyError, TypeError, AttributeError):
-        return note
-    return {**note, "tensors": {TENSOR: tensor}, "coordinates": coordinates}
+        return embedded
+    return {**embedded, "tensors": {TENSOR: tensor}, "coordinates": coordinates}
 
 
 UNIT = 8
@@ -567,25 +567,25 @@ def symmetry_chunk(symmetry: Symmetry) -> bytes:
 
 
 def before_dense_values(
-    header: Header, symmetries: Sequence[Symmetry], note: bytes, payload: int
+    header: Header, symmetries: Sequence[Symmetry], embedded: bytes, payload: int
 ) -> bytes:
     """All of a file of version 1.0 before its values, which begin on a page."""
     data = _chunk_header(DENSE_DATA, payload + -payload % UNIT)
-    return _up_to_page(header, symmetries, note, len(data)) + data
+    return _up_to_page(header, symmetries, embedded, len(data)) + data
 
 
-def before_pair_count(header: Header, symmetries: Sequence[Symmetry], note: bytes) -> bytes:
+def before_pair_count(header: Header, symmetries: Sequence[Symmetry], embedded: bytes) -> bytes:
     """All of a file of pairs before their number, behind which the first of them begins on a page."""
-    return _up_to_page(header, symmetries, note, UNIT)
+    return _up_to_page(header, symmetries, embedded, UNIT)
 
 
 def _up_to_page(
-    header: Header, symmetries: Sequence[Symmetry], note: bytes, following: int
+    header: Header, symmetries: Sequence[Symmetry], embedded: bytes, following: int
 ) -> bytes:
     """Header and chunks, with zeros behind the note; so many bytes follow before the page."""
     start = header_bytes(header) + b"".join(map(symmetry_chunk, symmetries))
-    known = len(start) + CHUNK_HEADER_BYTES + len(note) + following
-    return start + chunk(NOTE, note + bytes(-known % PAGE))
+    known = len(start) + CHUNK_HEADER_BYTES + len(embedded) + following
+    return start + chunk(EMBEDDED_CHUNK, embedded + bytes(-known % PAGE))
 
 
 def _chunk_header(magic: bytes, length: int) -> bytes:

@@ -27,7 +27,7 @@ from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.datasets.lazy_array import held, unchunked
+from xr_tensorfmt.datasets.lazy_array import unchunked, wrapped_data
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.tens.pairs import INDEX_BYTES, Pairs
@@ -176,8 +176,8 @@ def plan_chunked(
     checked: CheckedInput, tensor: TensTensor, symmetries: Sequence[Symmetry]
 ) -> FilePlan:
     """Arrange a Dataset as a file of version 1.0."""
-    note = encoded(checked, one_tensor(checked, TENSOR))
-    head = before_dense_values(tensor.header, symmetries, note, tensor.nbytes)
+    embedded = encoded(checked, one_tensor(checked, TENSOR))
+    head = before_dense_values(tensor.header, symmetries, embedded, tensor.nbytes)
     return _file_plan(tensor, head, UNIT)
 
 
@@ -549,7 +549,7 @@ class Uncopied:
 
 def as_dask(variable: Variable, chunks: Chunks) -> da.Array:
     """A variable as an array of dask; what is lazy is read by chunks."""
-    values = held(variable)
+    values = wrapped_data(variable)
     if isinstance(values, np.ndarray):
         uncopied: da.Array = da.from_array(Uncopied(values), chunks, name=False)  # type: ignore[no-untyped-call]
         return uncopied
@@ -627,8 +627,8 @@ def plan_stored(checked: CheckedInput) -> FilePlan:
     header = _header(checked.path, name, variable, conversion, lengths, list(indices))
     dims = tuple(indices)
     symmetries = inherited(facts, header, dims, dims, pack=True)
-    note = encoded(checked, _note(checked, name, variable, indices))
-    head = before_pair_count(header, symmetries, note)
+    embedded = encoded(checked, _note(checked, name, variable, indices))
+    head = before_pair_count(header, symmetries, embedded)
     count = len(variable)
     if count > prod(lengths):
         raise ValueError(
@@ -790,8 +790,8 @@ def plan_pairs(
     checked: CheckedInput, tensor: TensTensor, symmetries: Sequence[Symmetry]
 ) -> FilePlan | FirstPass:
     """Arrange a Dataset as a file of pairs."""
-    note = encoded(checked, one_tensor(checked, TENSOR))
-    head = before_pair_count(tensor.header, symmetries, note)
+    embedded = encoded(checked, one_tensor(checked, TENSOR))
+    head = before_pair_count(tensor.header, symmetries, embedded)
     lengths, element = tensor.header.lengths[::-1], tensor.conversion.element
     packed = [each for each in symmetries if each.packed]
     orbit = orbit_of(checked.path, packed, tensor.header)
