@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps
@@ -45,6 +45,7 @@ __all__ = [
     "Transposed",
     "check_gaps",
     "column_major",
+    "named_dims",
     "transposed",
 ]
 
