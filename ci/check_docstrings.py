@@ -21,7 +21,9 @@ from xr_tensorfmt.datasets import explanation
 from xr_tensorfmt.writing import checked_input, file_plan
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
-CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"]["checks"]
+CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"][
+    "checks"
+]
 USED = [getattr(xr_tensorfmt, name) for name in xr_tensorfmt.__all__ if name != "__version__"]
 OFFERED = [getattr(contract, name) for name in contract.__all__]
 OTHERS = [
