@@ -1,7 +1,7 @@
 """Check the docstrings of the public API against numpydoc's rules, and print what is wrong.
 
-The rules are those of ``[tool.numpydoc_validation]`` in pyproject.toml. What is private has one line
-and is not looked at. What stands in ``xr_tensorfmt.__all__`` needs an example as well.
+The rules are those of ``[tool.numpydoc_validation]`` in pyproject.toml. What is private has one
+line and is not looked at. What stands in ``xr_tensorfmt.__all__`` needs an example as well.
 """
 
 import inspect
