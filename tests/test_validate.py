@@ -25,7 +25,6 @@ from tests.test_pycauset_refusals import REFUSED as PYCAUSET_REFUSED
 from tests.test_tens_refusals import REFUSED as TENS_REFUSED
 from tests.test_vespa_refusals import REFUSED as VESPA_REFUSED
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
-from xr_tensorfmt.core.findings import finding_of_warning
 from xr_tensorfmt.core.value_checks import MOST_OF_ONE
 from xr_tensorfmt.formats.tens import check as pairs
 from xr_tensorfmt.validation import MOST_FINDINGS
@@ -142,11 +141,6 @@ def test_findings_are_so_many_at_most() -> None:
     assert len(found) == MOST_FINDINGS + 1
     assert found[-1].severity == "warning"
     assert "these are the first" in found[-1].message
-
-
-def test_places_are_taken_out_of_warnings() -> None:
-    found = finding_of_warning("a.mag", "a.mag: the dtype at byte 7 is odd.")
-    assert found == Finding("a.mag", 7, "", "the dtype at byte 7 is odd", "warning")
 
 
 # MAG

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
+from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.writing.atomic_file import Piece, atomic_file_for
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ SUFFIXES = {
     ".hdf5": NETCDF,
 }
 
+_HDF5_MAGIC = b"\x89HDF"
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
 
@@ -36,12 +39,23 @@ def open_store(file: str, format: str, storage_options: Mapping[str, Any] | None
     """Open a zarr store or a netCDF file, in chunks."""
     if format == ZARR:
         return xr.open_dataset(file, engine="zarr", chunks={}, storage_options=storage_options)
-    lazy = xr.open_dataset(file)
-    strings = [name for name, variable in lazy.variables.items() if variable.dtype == object]
-    # dask cannot tell the size of strings, so that these are not in chunks.
-    ds = xr.open_dataset(file, chunks="auto", drop_variables=map(str, strings))
+    engine = _netcdf_engine(file)
+    lazy = xr.open_dataset(file, engine=engine)
+    # dask cannot tell the size of strings, so these are not in chunks.
+    strings = [str(name) for name, each in lazy.variables.items() if each.dtype == object]
+    ds = xr.open_dataset(file, engine=engine, chunks="auto", drop_variables=strings)
     coords = {name: lazy[name].variable for name in strings if name in lazy.coords}
     return ds.assign_coords(coords).assign({name: lazy[name].variable for name in strings})
+
+
+def _netcdf_engine(file: str) -> str | None:
+    """h5netcdf where it is installed and can read the file: it alone knows complex numbers."""
+    if not find_spec("h5netcdf"):
+        return None
+    if is_url(file):
+        return "h5netcdf"
+    with open(os.path.expanduser(file), "rb") as content:
+        return "h5netcdf" if content.read(4) == _HDF5_MAGIC else None
 
 
 def write_zarr(
@@ -78,11 +92,10 @@ def write_netcdf(
     if not place.is_local:
         raise ValueError(f"{place.url}: netCDF is only written to local paths; write zarr there")
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
+    engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
     file = atomic_file_for(place.path, 0, replace=overwrite)
     try:
-        ds.to_netcdf(
-            file.begin().path, engine="h5netcdf" if is_complex else None, encoding=encoding
-        )
+        ds.to_netcdf(file.begin().path, engine=engine, encoding=encoding)
         file.finish([Piece(0, b"")])
     except BaseException:
         file.discard()
