@@ -18,7 +18,6 @@ from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.cli.options import options_for
 from xr_tensorfmt.cli.stores import (
     NETCDF,
-    SUFFIXES,
     ZARR,
     open_store,
     store_format,
@@ -54,7 +53,7 @@ class Conversion:
     def run(self, *, progress: bool) -> None:
         """Do it; with a progress bar if that is wanted and stderr is a terminal."""
         with errors_in_one_line(self.target):
-            to = self.to or _format_of_suffix(self.target)
+            to = self.to or store_format(self.target) or formats.by_suffix(self.target).name
             source, target = map(self._place, (self.source, self.target))
             _check_apart(source, target)
         with errors_in_one_line(self.source):
@@ -134,10 +133,15 @@ class Conversion:
             )
 
     def _format_options(self, ds: xr.Dataset, format: str) -> Mapping[str, Any]:
-        """The user's own; without them, index-value pairs stay such where the format has them."""
-        facts = [each.encoding.get("tensorfmt", {}) for each in ds.data_vars.values()]
+        """Keywords of the format: those given, or else the one by which pairs stay pairs."""
+        chosen = formats.by_name(format)
+        unknown = next((key for key in self.options if key not in chosen.write_options), None)
+        if unknown is not None:
+            known = ", ".join(chosen.write_options) or "none"
+            raise ValueError(f"--option {unknown}: the keywords of {chosen.title} are {known}")
+        facts = [variable.encoding.get("tensorfmt", {}) for variable in ds.data_vars.values()]
         pairs = all(each.get("storage") == "pairs" for each in facts)
-        if pairs and not self.options and "sparse" in formats.by_name(format).write_options:
+        if pairs and not self.options and "sparse" in chosen.write_options:
             return {"sparse": True}
         return self.options
 
@@ -180,30 +184,14 @@ def part_of(
     return ds.rename({old: new for old, new in renamed.items() if old != new})
 
 
-def _format_of_suffix(file: str) -> str:
-    """The format that the suffix of a file to be written asks for."""
-    found = store_format(file)
-    if found is not None:
-        return found
-    try:
-        return formats.by_suffix(file).name
-    except ValueError as error:
-        writers = [each for each in formats.all_formats() if each.can_write]
-        suffixes = [suffix for each in writers for suffix in each.suffixes]
-        names = ", ".join((*(each.name for each in writers), ZARR, NETCDF))
-        raise ValueError(
-            f"{file}: the suffix names no format; give one by --to, one of {names}, "
-            f"or use one of the suffixes {', '.join((*suffixes, *SUFFIXES))}"
-        ) from error
-
-
 def _check_apart(source: Place, target: Place) -> None:
     """Refuse to write over the input, into it, or over what it lies in."""
     read, written = (f"{place.path.rstrip('/')}/" for place in (source, target))
     if type(source.fs) is type(target.fs) and (
         read.startswith(written) or written.startswith(read)
     ):
-        relation = "is" if read == written else "lies in" if read < written else "contains"
+        inside = "lies in" if len(written) > len(read) else "contains"
+        relation = "is" if read == written else inside
         raise ValueError(f"{target.url} {relation} the input {source.url}; write to another place")
 
 
