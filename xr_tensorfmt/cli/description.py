@@ -25,7 +25,7 @@ def describe(
     file: str, format: str | None, storage_options: Mapping[str, Any] | None, *, verify: bool
 ) -> dict[str, Any]:
     """Read a header."""
-    if store_format(file):
+    if format is None and store_format(file):
         raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
     source, head = find_source(file, storage_options=storage_options)
     reader = HeaderReader(source, head)

@@ -18,6 +18,8 @@ from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shortened
 
+Booleans = NDArray[np.bool_]
+
 CHUNK_BYTES = 16 << 20
 """Most bytes of values that are checked at a time."""
 
@@ -89,9 +91,6 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
                 "True; write the file anew if that is what they mean",
                 "warning",
             )
-
-
-Booleans = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
