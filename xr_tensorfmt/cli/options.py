@@ -20,9 +20,9 @@ def format_option(
     """An option whose value is the name of a registered format, or one of some more names."""
 
     def check(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-        names = (*(each.name for each in formats.all_formats()), *more)
-        if value is not None and value not in names:
-            raise click.BadParameter(f"{value!r} is not one of {', '.join(names)}", context, option)
+        known = (*(each.name for each in formats.all_formats()), *more)
+        if value is not None and value not in known:
+            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}", context, option)
         return value
 
     built_in = ", ".join((*(each.name for each in formats.BUILT_IN), *more))
