@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -12,8 +12,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 
-import xr_tensorfmt
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
@@ -25,7 +25,16 @@ from tests.test_pycauset_refusals import REFUSED as PYCAUSET_REFUSED
 from tests.test_tens_refusals import REFUSED as TENS_REFUSED
 from tests.test_vespa_refusals import REFUSED as VESPA_REFUSED
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
-from xr_tensorfmt.core.findings import finding_of_warning
+from xr_tensorfmt.cli import main
+from xr_tensorfmt.contract import (
+    Container,
+    Dense,
+    Format,
+    HeaderReader,
+    OpenOptions,
+    Plain,
+    Tensor,
+)
 from xr_tensorfmt.core.value_checks import MOST_OF_ONE
 from xr_tensorfmt.formats.tens import check as pairs
 from xr_tensorfmt.validation import MOST_FINDINGS
@@ -110,28 +119,27 @@ def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
     assert str(found).startswith("error at byte 4100: the end of the data: 1 more bytes, expected")
 
 
-def test_a_file_that_is_missing_is_no_finding() -> None:
+def test_a_missing_file_is_an_error_and_not_a_finding() -> None:
     with pytest.raises(FileNotFoundError):
         validate("missing.mag")
 
 
-def test_a_file_that_changes_meanwhile_is_no_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_changes_meanwhile_is_an_error_and_not_a_finding(
+    raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.mag"
-    path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}))
-    real = xr_tensorfmt.formats.mag.check.check
+    path = tmp_path / "a.raw"
+    path.write_bytes(raw)
 
-    def changed(reader: Any, container: Any) -> Any:
-        path.write_bytes(path.read_bytes() + b"!")
-        return real(reader, container)
+    def changing(format: Raw, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        path.write_bytes(raw + b"!")
+        return iter(())
 
-    monkeypatch.setattr("xr_tensorfmt.formats.mag.check.check", changed)
+    monkeypatch.setattr(Raw, "check", changing)
     with pytest.raises(SourceChangedError):
         validate(path)
 
 
-def test_findings_are_so_many_at_most() -> None:
+def test_the_number_of_findings_is_limited() -> None:
     content = bytearray(
         mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MOST_FINDINGS + 5)})
     )
@@ -144,9 +152,57 @@ def test_findings_are_so_many_at_most() -> None:
     assert "these are the first" in found[-1].message
 
 
-def test_places_are_taken_out_of_warnings() -> None:
-    found = finding_of_warning("a.mag", "a.mag: the dtype at byte 7 is odd.")
-    assert found == Finding("a.mag", 7, "", "the dtype at byte 7 is odd", "warning")
+class Raw(Format):
+    """A format of another package: bytes after a magic number."""
+
+    name = "raw"
+    title = "Raw"
+    suffixes = (".raw",)
+    magics = (b"RAW!",)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        layout = Dense((3,), Plain(np.dtype("u1")), 4)
+        found = (
+            Finding(reader.source.name, 4, "the first byte", "as the reader sees it", "warning"),
+            Finding(reader.source.name, 5, "the second byte", "of the reader alone", "warning"),
+        )
+        return Container((Tensor("tensor", ("x",), layout),), findings=found)
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        yield Finding(reader.source.name, 4, "the first byte", "as the check sees it")
+        yield Finding(reader.source.name, 4, "the magic number", "of the check alone")
+
+
+@pytest.fixture
+def raw(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    monkeypatch.setattr("xr_tensorfmt.formats.BUILT_IN", (Raw(),))
+    return b"RAW!\1\2\3"
+
+
+def test_what_reader_and_check_find_at_one_place_is_one_finding(raw: bytes) -> None:
+    for found in (validate(raw), validate(raw, format="raw")):
+        assert [each.message for each in found] == [
+            "of the reader alone",
+            "as the check sees it",
+            "of the check alone",
+        ]
+
+
+def test_only_registered_formats_are_checked(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"format='tens' is not one of 'raw'"):
+        validate(raw, format="tens")
+
+
+def test_the_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(raw)
+    shown = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
+    assert shown.stdout.startswith(f"{path}: Raw, 7 B\nDimensions: x: 3\n")
+    assert "tensor  (x: 3)  uint8  3 B" in shown.stdout
+    checked = CliRunner().invoke(main, ["validate", str(path)])
+    assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)
+    refused = CliRunner().invoke(main, ["convert", str(path), "b", "--to", "tens"])
+    assert (refused.exit_code, "'tens' is not one of raw" in refused.stderr) == (2, True)
 
 
 # MAG

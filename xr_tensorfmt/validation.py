@@ -1,8 +1,8 @@
-"""Checks of files: what is wrong, where, and what to do. Nothing is raised for a damaged file."""
+"""The check of a file as a whole: its header, what its format prescribes, and its values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 MOST_FINDINGS = 1000
-"""Limit on the findings about one file."""
+"""Limit on the number of findings about one file."""
 
 
 def validate(
@@ -28,16 +28,20 @@ def validate(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> list[Finding]:
-    """Check a file as far as it can be checked: all of it is read, in pieces of some MiB.
+    """Check a file as thoroughly as its format allows.
+
+    The whole file is read, in pieces of some MiB, so that it may be larger than memory. What is
+    wrong with it is returned, not raised.
 
     Parameters
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
         The file: a path, a URL, or its content.
-    format : {"tens", "mag", "pycauset", "vespa"}, optional
-        By default the content decides, and ``.tbf`` at the end of the name.
+    format : str, optional
+        Name of a registered format. By default the content decides, or else the suffix of the
+        file, for a format whose files begin with no magic number.
     storage_options : mapping, optional
-        How to reach a URL, in the words of its file system.
+        Options of the file system of a URL, such as ``{"anon": True}``.
     fs : AbstractFileSystem, optional
         A file system of fsspec, in which `file` is a path.
 
@@ -45,15 +49,28 @@ def validate(
     -------
     list of Finding
         What is wrong: header, checksums, bytes that should be zero, data that overlap or are
-        cut off, values that cannot be read, labels and indices that occur twice, claims about
-        symmetry that do not hold. Empty if all is well.
+        cut off, values that cannot be read, labels and indices that occur twice, properties
+        that the file states of its values and that do not hold. Empty if nothing is; a thousand
+        findings at most, and a last one which says that there are more.
 
     Raises
     ------
     SourceChangedError
-        The file changes while it is looked at.
-    OSError, ValueError, TypeError
-        The file cannot be read at all, or the arguments do not fit it.
+        The file changes while it is checked.
+    OSError
+        The file cannot be read at all.
+    ValueError, TypeError
+        An argument does not fit the file.
+
+    See Also
+    --------
+    Finding : What is known of each.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import validate
+    >>> for finding in validate("model.mag"):  # doctest: +SKIP
+    ...     print(finding.severity, finding.offset, finding.message)
     """
     source, head = find_source(file, "read", storage_options, fs)
     findings = list(islice(_findings(source, format, head), MOST_FINDINGS + 1))
@@ -73,9 +90,15 @@ def _findings(source: Source, format: str | None, head: bytes) -> Iterator[Findi
     except TensorFormatError as error:
         yield finding_of(error)
         return
-    findings = attempt(lambda: chosen.check(reader, container), "")
-    checked = list(islice(findings, MOST_FINDINGS + 1))
-    known = {(each.field, each.offset) for each in checked}
-    yield from (each for each in container.findings if (each.field, each.offset) not in known)
-    yield from checked
+    checks = attempt(lambda: chosen.check(reader, container), "")
+    yield from _merged(container.findings, list(islice(checks, MOST_FINDINGS + 1)))
     yield from check_values(source, (*container.tensors, *container.coordinates))
+
+
+def _merged(by_reader: Iterable[Finding], by_check: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings of both; of two about the same place that of the check, which knows more."""
+    checked = {(each.path, each.field, each.offset) for each in by_check}
+    for finding in by_reader:
+        if (finding.path, finding.field, finding.offset) not in checked:
+            yield finding
+    yield from by_check

@@ -1,4 +1,4 @@
-"""A pass over all values, in chunks: whatever no reader can read is a finding."""
+"""Checks of values, a chunk at a time: that they can be read, and what a file states of them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shortened
 
+Booleans = NDArray[np.bool_]
+
 CHUNK_BYTES = 16 << 20
-"""Most bytes of values that are looked at together."""
+"""Most bytes of values that are checked at a time."""
 
 MOST_OF_ONE = 20
-"""Limit on the findings about one variable; a damaged one has many alike."""
+"""Limit on the number of findings about one variable; a damaged one has many alike."""
 
 
 def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]:
-    """Read every value, but for pairs and labels, which have checks of their own."""
+    """Read every value, except where the check of the format does."""
     for tensor in tensors:
         layout = tensor.layout.stored
         if layout is None or layout.is_checked_by_format:
             continue
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
-            found = _check_truth(source, tensor.name, layout)
+            findings = _check_booleans(source, tensor.name, layout)
         else:
-            found = _check_readable(source, tensor.name, layout)
-        yield from islice(found, MOST_OF_ONE)
+            findings = _check_readable(source, tensor.name, layout)
+        yield from islice(findings, MOST_OF_ONE)
 
 
 def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
@@ -45,15 +47,17 @@ def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
         return
     steps = layout.chunk_shape(target)
     starts = [range(0, length, max(1, step)) for length, step in zip(shape, steps, strict=True)]
-    for begins in product(*starts):
-        entries = zip(begins, steps, shape, strict=True)
-        yield Selection(shape, tuple(slice(b, min(b + s, n), 1) for b, s, n in entries))
+    for first in product(*starts):
+        entries = zip(first, steps, shape, strict=True)
+        yield Selection(
+            shape, tuple(slice(start, min(start + step, n), 1) for start, step, n in entries)
+        )
 
 
-def attempt(read: Callable[[], Iterable[Finding]], within: str) -> Iterator[Finding]:
-    """What reading something finds, and the error that ends it, if any does."""
+def attempt(check: Callable[[], Iterable[Finding]], within: str) -> Iterator[Finding]:
+    """What a check finds; an error of the reader that ends the check is the last finding."""
     try:
-        yield from read()
+        yield from check()
     except SourceChangedError:
         raise
     except TensorFormatError as error:
@@ -61,17 +65,18 @@ def attempt(read: Callable[[], Iterable[Finding]], within: str) -> Iterator[Find
 
 
 def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Finding]:
+    """Read every chunk; one that cannot be read is a finding."""
     for selection in chunks(layout):
-
-        def read(selection: Selection = selection) -> Iterable[Finding]:
+        try:
             layout.read(source, selection)
-            return ()
+        except SourceChangedError:
+            raise
+        except TensorFormatError as error:
+            yield finding_of(error, shortened(repr(name)))
 
-        yield from attempt(read, shortened(repr(name)))
 
-
-def _check_truth(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
-    """Bytes of truth values, which are 0 and 1."""
+def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
+    """Look for bytes of booleans other than 0 and 1."""
     stored = replace(layout, element=Plain(np.dtype(np.uint8)))
     for selection in chunks(stored):
         wrong = stored.read(source, selection) > 1
@@ -88,12 +93,9 @@ def _check_truth(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
             )
 
 
-Truth = NDArray[np.bool_]
-
-
 @dataclass(frozen=True)
 class Symmetry:
-    """``T[i] = change(T[j])`` with ``j[p] = i[axes[p]]``."""
+    """The claim that ``T[i] == change(T[j])`` with ``j[p] = i[axes[p]]``."""
 
     name: str
     axes: tuple[int, ...]
@@ -102,7 +104,7 @@ class Symmetry:
 
 @dataclass(frozen=True)
 class Zeros:
-    """A part of a matrix where all values are the same, mostly zero."""
+    """The claim that a part of a matrix has only one value, which mostly is zero."""
 
     name: str
     where: Callable[[Array, Array], Array]
@@ -110,57 +112,61 @@ class Zeros:
 
 
 def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[Finding]:
-    """Compare a tensor with what the claim makes of it, a chunk at a time."""
+    """Compare a tensor with its permutation; the first chunk that differs is a finding."""
     shape = layout.shape
     if any(shape[axis] != length for axis, length in zip(claim.axes, shape, strict=True)):
-        yield _false(source, None, claim.name, f"its shape is {shape}, expected equal lengths")
+        found = f"its shape is {shape}, expected equal lengths"
+        yield _false_claim(source, None, claim.name, found)
         return
     inverse = [claim.axes.index(axis) for axis in range(len(shape))]
     for selection in chunks(layout, CHUNK_BYTES // 2):
         values = layout.read(source, selection)
-        related = layout.read(source, selection.permuted(claim.axes)).transpose(inverse)
-        wrong = ~_alike(values, claim.change(related))
+        permuted = layout.read(source, selection.permuted(claim.axes)).transpose(inverse)
+        wrong = ~_nearly_equal(values, claim.change(permuted))
         if wrong.any():
-            yield _at(source, layout, selection, wrong, claim.name)
+            yield _false_at(source, layout, selection, wrong, claim.name)
             return
 
 
 def check_zeros(source: Source, layout: Layout, claim: Zeros) -> Iterator[Finding]:
-    """Look at the part of a matrix that a claim is about."""
+    """Check the part of a matrix that a claim is about; the first wrong chunk is a finding."""
     for selection in chunks(layout):
         rows, columns = map(entry_indices, selection.entries)
         wrong = claim.where(rows[:, np.newaxis], columns) & (
             layout.read(source, selection) != claim.value
         )
         if wrong.any():
-            yield _at(source, layout, selection, wrong, claim.name)
+            yield _false_at(source, layout, selection, wrong, claim.name)
             return
 
 
-def _alike(values: Array, others: Array) -> Truth:
-    with np.errstate(all="ignore"):  # NaN and infinities are compared as well
+def _nearly_equal(values: Array, others: Array) -> Booleans:
+    """Where values are equal, or differ only by what rounding may have made of them."""
+    with np.errstate(all="ignore"):  # of NaN and infinity
         same = (values == others) | ((values != values) & (others != others))
         if values.dtype.kind in "fc":
-            # Programs compute both halves, and round them differently.
+            # Programs compute both halves of a tensor, and round them differently.
             size = np.abs(values[np.isfinite(values)]).max(initial=0)
             same |= np.abs(values - others) <= size * np.finfo(values.dtype).eps ** 0.5
     return np.asarray(same)
 
 
-def _at(source: Source, layout: Layout, selection: Selection, wrong: Truth, name: str) -> Finding:
+def _false_at(
+    source: Source, layout: Layout, selection: Selection, wrong: Booleans, name: str
+) -> Finding:
     index = selection.index_of(int(np.argmax(wrong)))
-    place = offset_of(layout, index)
-    found = f"it does not hold for the element {index}, nor for {np.count_nonzero(wrong) - 1} more"
-    return _false(source, place, name, f"{found} of this chunk")
+    others = np.count_nonzero(wrong) - 1
+    found = f"it does not hold for the element {index}, nor for {others} more of this chunk"
+    return _false_claim(source, _offset_of(layout, index), name, found)
 
 
-def _false(source: Source, place: int | None, name: str, found: str) -> Finding:
+def _false_claim(source: Source, offset: int | None, name: str, found: str) -> Finding:
     message = f"{found}; programs that rely on it compute wrong results: write the file without it"
-    return Finding(source.name, place, f"the claim {name}", message)
+    return Finding(source.name, offset, f"the claim {name}", message)
 
 
-def offset_of(layout: Layout, index: Sequence[int]) -> int | None:
-    """Byte of the file at which an element is; None where it is not stored."""
-    entries = tuple(slice(each, each + 1, 1) for each in index)
+def _offset_of(layout: Layout, index: Sequence[int]) -> int | None:
+    """Offset of an element in the file; None where it is not stored."""
+    entries = tuple(slice(position, position + 1, 1) for position in index)
     extents = layout.extents(Selection(layout.shape, entries))
     return extents.bounds[0] if len(extents) else None
