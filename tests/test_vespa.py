@@ -16,6 +16,7 @@ from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
 from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
+from xr_tensorfmt.formats.vespa import integers
 from xr_tensorfmt.formats.vespa.labels import repeated_block
 from xr_tensorfmt.formats.vespa.spec import recognises as recognises_vespa
 from xr_tensorfmt.sources import open_source
@@ -76,6 +77,31 @@ def test_a_tensor_without_a_cell_type_is_double() -> None:
     tensor = open_vespa(content).tensor
     assert (tensor.dtype, tensor.values.tolist()) == ("float64", [1.5, -2.0])
     assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
+
+
+@given(st.lists(st.integers(0, 300) | st.integers(0, integers.LARGEST), min_size=1))
+def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
+    packed = [integers.pack(value) for value in values]
+    assert packed == [vf.integer(value) for value in values]
+    assert [integers.unpack(each) for each in packed] == values
+    assert [integers.packed_size(each[0]) for each in packed] == list(map(len, packed))
+    numbers = np.array(values)
+    sizes = integers.packed_sizes(numbers)
+    assert sizes.tolist() == list(map(len, packed))
+    stops = np.cumsum(sizes)
+    window = np.zeros(stops[-1], np.uint8)
+    integers.pack_at(window, stops - sizes, numbers)
+    assert window.tobytes() == b"".join(packed)
+    unpacked, ends = integers.unpack_at(window, stops - sizes)
+    assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.LARGEST])
+def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
+    long = vf.integer(value, long=True)
+    assert integers.unpack(long) == value
+    unpacked, ends = integers.unpack_at(np.frombuffer(long, np.uint8), np.array([0]))
+    assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
 
 
 @pytest.mark.parametrize("big_endian", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -23,6 +22,10 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Labels, labels_field
 from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.strings import Strings
+
+MOST_FILLED_CELLS = 1 << 32
+"""Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,51 +129,6 @@ def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_
     return nearest, entry[nearest] == index
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """The distinct labels of each mapped dimension, and the number of each block's label."""
-
-    labels: tuple[Array, ...]
-    codes: tuple[Integers, ...]
-
-    @classmethod
-    def of(cls, labels: Sequence[Array]) -> Grid:
-        """Number the labels of each dimension in the order of their first block."""
-        numbered = [_numbered(column) for column in labels]
-        distinct, codes = zip(*numbered, strict=True)
-        return cls(distinct, codes)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Number of distinct labels of each mapped dimension."""
-        return tuple(each.size for each in self.labels)
-
-    @property
-    def size(self) -> int:
-        """Number of places, in Python's unbounded integers."""
-        return prod(self.lengths)
-
-    def sorted_places(self) -> tuple[Integers, Integers]:
-        """The flat places of the blocks, ascending, and the blocks in this order."""
-        if not self.size:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        places = np.ravel_multi_index(self.codes, self.lengths)
-        order = np.argsort(places, kind="stable")
-        return places[order], order
-
-
-def _numbered(labels: Array) -> tuple[Array, Integers]:
-    strings = labels.tolist()
-    number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
-    distinct = np.empty(len(number_of), dtype=labels.dtype)
-    distinct[:] = list(number_of)
-    return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
-
-
-MOST_FILLED_CELLS = 1 << 32
-"""Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
-
-
 def outer_product(
     source: Source,
     blocks: Blocks,
@@ -180,20 +138,32 @@ def outer_product(
 ) -> tuple[Layout, tuple[Layout, ...]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
     everything = slice(0, header.blocks, 1)
-    grid = Grid.of([column.strings(source, everything) for column in labels])
-    fill_value = _fill_value(source, header, options, has_holes=grid.size > header.blocks)
-    cells = grid.size * header.cells
+    numbered = [_numbered(column.strings(source, everything)) for column in labels]
+    grid = tuple(distinct.size for distinct, _ in numbered)
+    fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
+    cells = prod(grid) * header.cells
     if cells > MOST_FILLED_CELLS and options.fill_value is None:
         raise ValueError(
             f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells; open it "
             f"with sparse='stored', or pass fill_value={fill_value} as well to have all of them"
         )
-    lengths = (*grid.lengths, *header.lengths)
-    check_size(source.name, lengths, blocks.dtype.itemsize, header.stop)
-    places, numbers = grid.sorted_places()
-    _check_unique(source, blocks, places, numbers)
-    distinct = tuple(InMemory(column) for column in grid.labels)
-    return OuterProduct(blocks, grid.lengths, places, numbers, fill_value), distinct
+    check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
+    places = np.empty(0, np.int64)
+    if header.blocks:
+        places = np.ravel_multi_index(tuple(numbers for _, numbers in numbered), grid)
+    order = np.argsort(places, kind="stable")
+    _check_unique(source, blocks, places[order], order)
+    coordinates = tuple(InMemory(distinct) for distinct, _ in numbered)
+    return OuterProduct(blocks, grid, places[order], order, fill_value), coordinates
+
+
+def _numbered(labels: Strings) -> tuple[Strings, Integers]:
+    """The distinct labels in the order of their first blocks, and the number of each label."""
+    strings = labels.tolist()
+    number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
+    distinct = np.empty(len(number_of), dtype=labels.dtype)
+    distinct[:] = list(number_of)
+    return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
 
 
 def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:
