@@ -48,7 +48,7 @@ CELLS: dict[str, Callable[[int], bytes]] = {
 def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
     """Blocks, and where they begin and the last one ends."""
     pieces = [
-        b"".join(vf.text(label(number)) for _ in range(labels)) + cells(size)
+        b"".join(vf.string(label(number)) for _ in range(labels)) + cells(size)
         for number in range(COUNT)
     ]
     return b"".join(pieces), np.cumsum([0, *map(len, pieces)])
@@ -128,7 +128,7 @@ def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
     labels[7000], labels[7999] = b"1234", b"123456"
     values = np.random.default_rng(0).integers(100, 200, (COUNT, size), np.uint8)
     values[0] = 5
-    pieces = (vf.text(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
+    pieces = (vf.string(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
     return b"".join(pieces), labels, values
 
 
@@ -149,11 +149,11 @@ def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatc
             points = blocks.read_points(source, (numbers, numbers % 20))
             np.testing.assert_array_equal(points, values[numbers, numbers % 20])
         elif use == "labels":
-            texts = Labels(blocks, 0).read(source, Selection((COUNT,), (rows,)))
-            assert texts.tolist() == [labels[number].decode() for number in numbers]
+            strings = Labels(blocks, 0).read(source, Selection((COUNT,), (rows,)))
+            assert strings.tolist() == [labels[number].decode() for number in numbers]
         else:
-            texts = Labels(blocks, 0).read_points(source, (numbers,))
-            assert texts.tolist() == [labels[number].decode() for number in numbers]
+            strings = Labels(blocks, 0).read_points(source, (numbers,))
+            assert strings.tolist() == [labels[number].decode() for number in numbers]
         assert isinstance(found.places, Listed)
         assert isinstance(pickle.loads(pickle.dumps(found)).places, Listed)
 

@@ -30,9 +30,9 @@ DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
 
 
-def objects(texts: list[str]) -> np.ndarray:
-    labels = np.empty(len(texts), dtype=object)
-    labels[:] = texts
+def objects(strings: list[str]) -> np.ndarray:
+    labels = np.empty(len(strings), dtype=object)
+    labels[:] = strings
     return labels
 
 
@@ -68,7 +68,7 @@ def canonical(cells, mapped, indexed, addresses, values) -> bytes:
         len(addresses) if mapped else None,
     )
     for address, block in zip(addresses if mapped else [()], values, strict=True):
-        content += b"".join(map(vf.text, address)) + vf.raw_cells(block, cells)
+        content += b"".join(map(vf.string, address)) + vf.raw_cells(block, cells)
     return content
 
 
@@ -177,14 +177,14 @@ def test_dims_are_written_in_the_order_of_their_names_however_they_come(director
     assert written(swapped, directory) == written(two, directory)
 
 
-@pytest.mark.parametrize("kind", ["U", "O", "T", "pandas"])
-def test_labels_may_be_strings_of_any_dtype(directory, kind) -> None:
+@pytest.mark.parametrize("dtype", ["U", "O", "T", "pandas"])
+def test_labels_may_be_strings_of_any_dtype(directory, dtype) -> None:
     ds = users()
-    texts = ds.user.values.tolist()
-    labels = {"U": np.array(texts), "O": objects(texts)}.get(kind)
-    if kind == "T":
-        labels = np.array(texts, dtype=np.dtypes.StringDType())
-    if kind == "pandas":
+    strings = ds.user.values.tolist()
+    labels = {"U": np.array(strings), "O": objects(strings)}.get(dtype)
+    if dtype == "T":
+        labels = np.array(strings, dtype=np.dtypes.StringDType())
+    if dtype == "pandas":
         labels = ds.indexes["user"].astype("string")
     assert written(ds.assign_coords(user=labels), directory) == written(ds, directory)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -73,17 +72,15 @@ class Header:
     def of(
         cls,
         cell_type: CellType,
-        mapped: Sequence[str],
-        indexed: Sequence[tuple[str, int]],
+        mapped: tuple[str, ...],
+        indexed: tuple[str, ...],
+        lengths: tuple[int, ...],
         blocks: int,
     ) -> Header:
-        """The header that Vespa would write for a tensor."""
-        sized = sorted(indexed, key=lambda dim: dim[0].encode())
-        names, lengths = tuple(name for name, _ in sized), tuple(length for _, length in sized)
+        """The header that Vespa would write for a tensor, whose names must be sorted."""
         tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
         tag |= WITH_CELL_TYPE * (cell_type is not CELL_TYPES[0])
-        by_name = tuple(sorted(mapped, key=str.encode))
-        header = cls(tag, cell_type, by_name, names, lengths, blocks, 0)
+        header = cls(tag, cell_type, mapped, indexed, lengths, blocks, 0)
         return replace(header, stop=len(header.pack()))
 
     def pack(self) -> bytes:

@@ -114,20 +114,16 @@ def plan(checked: CheckedInput) -> FilePlan:
     dimensions = _dimensions(checked, variable)
     _check_lengths(checked, variable, dimensions)
     conversion = _conversion(checked, name, variable)
-    cell_type = _CELL_TYPES[conversion.element.name]
-    name_in_file = _names_in_file(checked, variable, dimensions)
-    header = _header(cell_type, variable, dimensions, name_in_file)
+    header = _header(_CELL_TYPES[conversion.element.name], variable, dimensions)
     _check_attrs(checked, name, variable, dimensions, header)
-    mapped = sorted(dimensions.labels, key=lambda dim: name_in_file[dim].encode())
-    indexed = sorted(dimensions.indexed, key=lambda dim: name_in_file[dim].encode())
     along = () if dimensions.along is None else (dimensions.along,)
-    variable = variable.transpose(*along, *indexed)
+    variable = variable.transpose(*along, *dimensions.indexed)
     piece = Piece(0, header.pack())
-    if not mapped:
+    if not dimensions.labels:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
-    labels = _encoded_labels(checked, dimensions, mapped)
+    labels = _encoded_labels(checked, dimensions.labels)
     blocks = LabelledBlocks.of(header.stop, header.lengths, header.element, labels)
     placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.table.stop, (piece,), (placed,))
@@ -135,11 +131,15 @@ def plan(checked: CheckedInput) -> FilePlan:
 
 @dataclass(frozen=True, eq=False)
 class _Dimensions:
-    """The dimension along the blocks, if any, the labels of mapped ones, and the indexed ones."""
+    """The dimension along the blocks, if any, labels by mapped dimension, and indexed dimensions.
+
+    Dimensions are in the order of their names in the file.
+    """
 
     along: str | None
     labels: Mapping[str, Strings]
     indexed: tuple[str, ...]
+    name_in_file: Mapping[str, str]
 
 
 def _dimensions(checked: CheckedInput, variable: Variable) -> _Dimensions:
@@ -155,7 +155,11 @@ def _dimensions(checked: CheckedInput, variable: Variable) -> _Dimensions:
     for name in checked.coordinates:
         if name not in labels:
             _check_dropped(checked, name, dims, along)
-    return _Dimensions(along, labels, tuple(dim for dim in dims if dim != along))
+    indexed = [dim for dim in dims if dim != along]
+    names = _names_in_file(checked, (*labels, *indexed), variable.attrs.get(TYPE))
+    order = sorted(names, key=lambda dim: names[dim].encode())
+    labels = {dim: labels[dim] for dim in order if dim in labels}
+    return _Dimensions(along, labels, tuple(dim for dim in order if dim in indexed), names)
 
 
 def _labels_along(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
@@ -207,23 +211,16 @@ def _type_names(coordinate: Variable) -> str:
     return shortened(" and ".join(names))
 
 
-def _header(
-    cell_type: CellType,
-    variable: Variable,
-    dimensions: _Dimensions,
-    name_in_file: Mapping[str, str],
-) -> Header:
-    mapped = [name_in_file[dim] for dim in dimensions.labels]
-    indexed = [(name_in_file[dim], variable.sizes[dim]) for dim in dimensions.indexed]
+def _header(cell_type: CellType, variable: Variable, dimensions: _Dimensions) -> Header:
+    mapped = tuple(dimensions.name_in_file[dim] for dim in dimensions.labels)
+    indexed = tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed)
+    lengths = tuple(variable.sizes[dim] for dim in dimensions.indexed)
     blocks = 1 if dimensions.along is None else variable.sizes[dimensions.along]
-    return Header.of(cell_type, mapped, indexed, blocks)
+    return Header.of(cell_type, mapped, indexed, lengths, blocks)
 
 
-def _names_in_file(
-    checked: CheckedInput, variable: Variable, dimensions: _Dimensions
-) -> dict[str, str]:
+def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
     """The names of the dimensions, without underscores that opening appended to avoid a clash."""
-    names, type_ = (*dimensions.labels, *dimensions.indexed), variable.attrs.get(TYPE)
     known = names_in_type(type_) if isinstance(type_, str) else set()
     missing = known.difference(names)
     in_file = {}
@@ -299,20 +296,18 @@ def _attributes(
         yield from ((f"ds[{dim!r}]", each) for each in checked.coordinates[dim].attrs)
 
 
-def _encoded_labels(
-    checked: CheckedInput, dimensions: _Dimensions, mapped: Sequence[str]
-) -> list[ByteStrings]:
+def _encoded_labels(checked: CheckedInput, labels: Mapping[str, Strings]) -> list[ByteStrings]:
     """The labels of all blocks for each mapped dimension, as UTF-8."""
-    columns = [dimensions.labels[dim] for dim in mapped]
+    columns = list(labels.values())
     repeated = repeated_block(columns)
     if repeated is not None:
         block, earlier = repeated
-        labels = shortened(", ".join(repr(column[block]) for column in columns))
+        row = shortened(", ".join(repr(column[block]) for column in columns))
         raise ValueError(
-            f"{checked.path}: block {block} has the same labels as block {earlier}, {labels}, "
+            f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
             "which Vespa may refuse; give each block labels of its own"
         )
-    return [_encode(checked, dim, column) for dim, column in zip(mapped, columns, strict=True)]
+    return [_encode(checked, dim, column) for dim, column in labels.items()]
 
 
 def _encode(checked: CheckedInput, dim: str, labels: Strings) -> ByteStrings:
