@@ -79,7 +79,7 @@ class Labels(Layout):
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
         strings = self.strings(source, selection.entries[0])
         is_index = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
-        if is_index and (strings.size > COMPARED_AT_OPENING or source.distant):
+        if is_index and not is_compared_at_opening(source, strings.size):
             for finding in first_repeated(source, self.blocks.table, [strings]):
                 message, level = finding.sentence, frames_to_the_user()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
@@ -144,6 +144,11 @@ class Labels(Layout):
             return window, extents.starts - first
         # Labels of one length: together they fit the cache, so that each page is read once.
         return extents.gather(window, first), np.arange(0, len(extents) * length, length)
+
+
+def is_compared_at_opening(source: Source, blocks: int) -> bool:
+    """Whether repeated labels are looked for when a file is opened."""
+    return blocks <= COMPARED_AT_OPENING and not source.distant
 
 
 def repeated_labels(

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.vespa.blocks import Blocks, find_blocks
-from xr_tensorfmt.formats.vespa.labels import COMPARED_AT_OPENING, Labels, first_repeated
+from xr_tensorfmt.formats.vespa.labels import Labels, first_repeated, is_compared_at_opening
 from xr_tensorfmt.formats.vespa.outer_product import outer_product
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, USUAL_NAME, BlockForm, Header, name_field
 
@@ -169,6 +169,6 @@ def _trailing_bytes(
 def _repeated(source: Source, blocks: Blocks, labels: tuple[Labels, ...]) -> Iterator[Finding]:
     """The first repeated labels, unless looking for them would take long."""
     count = blocks.table.count
-    if count <= COMPARED_AT_OPENING and not source.distant:
+    if is_compared_at_opening(source, count):
         columns = [column.strings(source, slice(0, count, 1)) for column in labels]
         yield from first_repeated(source, blocks.table, columns)
