@@ -94,7 +94,7 @@ class Header:
             sized = zip(self.indexed, self.lengths, strict=True)
             packed += pack(len(self.indexed))
             packed += b"".join(_pack_name(name) + pack(length) for name, length in sized)
-        return packed + (pack(self.blocks) if self.has_count else b"")
+        return packed + (pack(self.blocks) if _has_count(self.tag, self.mapped) else b"")
 
     @classmethod
     def unpack(cls, reader: HeaderReader) -> Header:
@@ -115,17 +115,12 @@ class Header:
         _check_rank(reader, "the number of dimensions", len(names), 0)
         check_size(reader.source.name, lengths, cell_type.element.dtype.itemsize, cursor.offset)
         indexed, offsets = tuple(names)[len(mapped) :], tuple(names.values())
-        header = cls(tag, cell_type, mapped, indexed, tuple(lengths), 1, 0, offsets)
-        if header.has_count:
-            header = replace(header, blocks=read_integer(cursor, "the number of blocks"))
-        header = replace(header, stop=cursor.offset)
+        has_count = _has_count(tag, mapped)
+        blocks = read_integer(cursor, "the number of blocks") if has_count else 1
+        stop = cursor.offset
+        header = cls(tag, cell_type, mapped, indexed, tuple(lengths), blocks, stop, offsets)
         header.check_fits(reader)
         return header
-
-    @property
-    def has_count(self) -> bool:
-        """Whether the header ends with the number of blocks; else there is one."""
-        return bool(self.mapped) or not self.tag & DENSE
 
     @property
     def element(self) -> Element:
@@ -169,6 +164,11 @@ class Header:
                 "the file is incomplete or its header damaged; fetch it again",
                 self.stop,
             )
+
+
+def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
+    """Whether the header ends with the number of blocks; else there is one."""
+    return bool(mapped) or not tag & DENSE
 
 
 def _pack_name(name: str) -> bytes:
