@@ -675,7 +675,16 @@ def test_labels_that_occur_twice() -> None:
     found = validate(content, format="vespa")
     assert [each.offset for each in found] == [block(content, number, 6) for number in (2, 4, 5)]
     assert {each.severity for each in found} == {"warning"}
-    assert "'a', as block 0 has" in found[0].message
+    assert found[0].field == "the labels of block 2"
+    assert found[0].message.startswith("'a', which block 0 has too; both are kept")
+
+
+def test_the_reader_and_the_check_find_repeated_labels_in_the_same_place() -> None:
+    content = labelled(("a",), ("b",), ("a",))
+    (found,) = validate(content, format="vespa")
+    with pytest.warns(xr_tensorfmt.TensorFormatWarning) as caught:
+        xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert [str(each.message) for each in caught] == [found.sentence]
 
 
 def test_labels_of_several_dimensions_count_together() -> None:
@@ -687,8 +696,18 @@ def test_labels_of_several_dimensions_count_together() -> None:
 
 def test_labels_that_are_not_utf_8() -> None:
     content = labelled((b"a",), (b"\xff",), (b"b",), (b"\xfe",))
-    expected = [("error", block(content, 1, 4)), ("error", block(content, 3, 4))]
-    assert places(content, format="vespa") == expected
+    found = validate(content, format="vespa")
+    labels = [block(content, number, 4) + 1 for number in (1, 3)]
+    assert [(each.severity, each.offset) for each in found] == [("error", at) for at in labels]
+    assert [each.field for each in found] == ["label 0 of block 1", "label 0 of block 3"]
+    with pytest.raises(TensorFormatError) as caught:
+        xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert xr_tensorfmt.core.findings.finding_of(caught.value) == found[0]
+
+
+def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:
+    content = labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
+    assert len(validate(content, format="vespa")) == MOST_OF_ONE
 
 
 def test_many_blocks_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -707,7 +726,9 @@ def test_bytes_after_the_tensor() -> None:
 
 def test_names_that_vespa_refuses_are_a_warning() -> None:
     content = vf.tensor("float", [], {"a b": 2}, [], np.ones((1, 2)))
-    assert places(content, format="vespa") == [("warning", None)]
+    (found,) = validate(content, format="vespa")
+    assert (found.severity, found.offset) == ("warning", content.index(b"a b"))
+    assert found.field == "the name of dimension 0"
 
 
 # Everything

@@ -1,4 +1,4 @@
-"""Tensors that somebody printed as hexadecimal digits."""
+"""Tensors that are given as hexadecimal digits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def from_hex(digits: str, **keywords: Any) -> Dataset:
     Parameters
     ----------
     digits : str
-        Two for each byte, perhaps after ``0x``; white space does not matter.
+        Two for each byte, with or without ``0x`` before them; white space is ignored.
     **keywords
-        Those of `xarray.open_dataset` and of this engine.
+        Keywords of `xarray.open_dataset` and of this engine.
 
     Returns
     -------
@@ -25,7 +25,9 @@ def from_hex(digits: str, **keywords: Any) -> Dataset:
     Raises
     ------
     ValueError
-        The text is something else, or the bytes are no typed binary tensor.
+        The string has other characters, or the bytes are not a typed binary tensor.
+    TypeError
+        `digits` is not a string.
 
     Examples
     --------
@@ -35,15 +37,15 @@ def from_hex(digits: str, **keywords: Any) -> Dataset:
     from xarray import open_dataset  # noqa: PLC0415
 
     if not isinstance(digits, str):
-        raise TypeError(f"{digits!r} is not a text of hexadecimal digits such as '0x0200...'")
-    text = digits.strip()
+        raise TypeError(f"digits={digits!r} must be a str of hexadecimal digits, as '0x0200...'")
+    stripped = digits.strip()
     try:
-        content = bytes.fromhex(text[2:] if text[:2] in ("0x", "0X") else text)
+        content = bytes.fromhex(stripped[2:] if stripped[:2] in ("0x", "0X") else stripped)
     except ValueError as error:
         raise ValueError(
-            f"{text[:40]!r} is not a text of hexadecimal digits, two for each byte ({error})"
+            f"digits={stripped[:40]!r} must be hexadecimal digits, two for each byte ({error})"
         ) from error
-    # Over a memoryview, unlike bytes, xarray can name chunks.
+    # xarray can name chunks of a memoryview, but not of bytes.
     return open_dataset(
         memoryview(content),
         engine="tensorfmt",

@@ -1,8 +1,7 @@
-"""Blocks at their places in the outer product of their labels, with a filling between them."""
+"""Blocks spread over the outer product of their labels, and a fill value where none is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,19 +20,26 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, may_repeat
+from xr_tensorfmt.formats.vespa.labels import Labels, labels_field
 from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.strings import Strings
+
+MOST_FILLED_CELLS = 1 << 32
+"""Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
 
 
 @dataclass(frozen=True, eq=False)
 class OuterProduct(Layout):
-    """Each block at one place of a grid; where there is none, a filling."""
+    """Blocks at places of a grid, and a fill value elsewhere.
+
+    `places` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
+    """
 
     blocks: Blocks
     grid: tuple[int, ...]
     places: Integers
     numbers: Integers
-    filling: float
+    fill_value: float
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -46,19 +52,19 @@ class OuterProduct(Layout):
         return self.blocks.dtype
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Equal parts of the slowest axis that fits."""
+        """Equal parts along the slowest axis of which one index fits."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
-        """The cells of those blocks that lie in the selection."""
+        """The cells of the selected blocks."""
         numbers = np.sort(self._stored(selection)[0])
         if not numbers.size:
             return Extents.none()
         return self.blocks.extents(self._of_blocks(numbers, selection))
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Fill a selection and put the blocks in their places."""
-        values = np.full(selection.shape, self.filling, dtype=self.dtype)
+        """Fill a selection, and copy the cells of its blocks to their places."""
+        values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
         numbers, positions = self._stored(selection)
         if not numbers.size or not values.size:
             return values
@@ -72,7 +78,7 @@ class OuterProduct(Layout):
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Look up the block of each point."""
         rank = len(self.grid)
-        values = np.full(points[0].shape, self.filling, dtype=self.dtype)
+        values = np.full(points[0].shape, self.fill_value, dtype=self.dtype)
         if not self.places.size:
             return values
         wanted = np.ravel_multi_index(points[:rank], self.grid)
@@ -86,14 +92,14 @@ class OuterProduct(Layout):
 
     @property
     def prefers_points(self) -> bool:
-        """Whether many points at once are better: each read looks for its blocks."""
+        """True, as each read searches for its blocks."""
         return True
 
     def _of_blocks(self, numbers: Integers, selection: Selection) -> Selection:
         return Selection(self.blocks.shape, (numbers, *selection.entries[len(self.grid) :]))
 
     def _stored(self, selection: Selection) -> tuple[Integers, Integers]:
-        """Blocks in a selection, and where each is in the grid of what is selected."""
+        """The blocks of a selection, and their flat indices in the selected part of the grid."""
         rank = len(self.grid)
         entries = selection.entries[:rank]
         if not all(selection.shape[:rank]):
@@ -115,7 +121,7 @@ class OuterProduct(Layout):
 
 
 def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where indices are among those that an entry selects, and whether they are at all."""
+    """Where indices are among those of an entry, and whether they are among them."""
     if isinstance(entry, slice):
         position, rest = np.divmod(index - entry.start, entry.step)
         return position, (rest == 0) & (position >= 0) & (index < entry.stop)
@@ -123,85 +129,44 @@ def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_
     return nearest, entry[nearest] == index
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """The labels that occur, and which of them each block has."""
-
-    labels: tuple[Array, ...]
-    codes: tuple[Integers, ...]
-
-    @classmethod
-    def of(cls, labels: Sequence[Array]) -> Grid:
-        """Number the labels."""
-        numbered = [_numbered(each) for each in labels]
-        return cls(tuple(each for each, _ in numbered), tuple(codes for _, codes in numbered))
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Different labels of each mapped dimension."""
-        return tuple(each.size for each in self.labels)
-
-    @property
-    def size(self) -> int:
-        """Number of places, in Python's unbounded integers."""
-        return prod(self.lengths)
-
-    def sorted_places(self) -> tuple[Integers, Integers]:
-        """The flat places of the blocks, ascending, and the blocks in this order."""
-        if not self.size:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        places = np.ravel_multi_index(self.codes, self.lengths)
-        order = np.argsort(places, kind="stable")
-        return places[order], order
-
-
-def _numbered(labels: Array) -> tuple[Array, Integers]:
-    texts = labels.tolist()
-    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    different = np.empty(len(number_of), dtype=labels.dtype)
-    different[:] = list(number_of)
-    return different, np.fromiter(map(number_of.__getitem__, texts), np.int64, labels.size)
-
-
-def repeated_block(labels: Sequence[Array]) -> int | None:
-    """Find a block all of whose labels an earlier block has as well."""
-    if not may_repeat(labels):
-        return None
-    addresses = list(zip(*(each.tolist() for each in labels), strict=True))
-    number_of = dict(zip(reversed(addresses), reversed(range(len(addresses))), strict=True))
-    return next((n for n, each in enumerate(addresses) if number_of[each] != n), None)
-
-
-MOST_FILLED_CELLS = 1 << 32
-"""Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
-
-
-def filled(
+def outer_product(
     source: Source,
     blocks: Blocks,
     labels: tuple[Labels, ...],
     header: Header,
     options: OpenOptions,
 ) -> tuple[Layout, tuple[Layout, ...]]:
-    """Spread the blocks over the outer product of their labels."""
-    everything = Selection.everything((header.blocks,))
-    grid = Grid.of([each.read(source, everything) for each in labels])
-    filling = _filling(source, header, options, has_holes=grid.size > header.blocks)
-    cells = grid.size * header.cells
+    """Spread the blocks over the outer product of their labels, and return the distinct labels."""
+    everything = slice(0, header.blocks, 1)
+    numbered = [_numbered(column.strings(source, everything)) for column in labels]
+    grid = tuple(distinct.size for distinct, _ in numbered)
+    fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
+    cells = prod(grid) * header.cells
     if cells > MOST_FILLED_CELLS and options.fill_value is None:
         raise ValueError(
             f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells; open it "
-            f"with sparse='stored', or say fill_value={filling} as well if that is what you want"
+            f"with sparse='stored', or pass fill_value={fill_value} as well to have all of them"
         )
-    lengths = (*grid.lengths, *header.lengths)
-    check_size(source.name, lengths, blocks.dtype.itemsize, header.stop)
-    places, numbers = grid.sorted_places()
-    _check_unique(source, blocks, places, numbers)
-    along = tuple(InMemory(each) for each in grid.labels)
-    return OuterProduct(blocks, grid.lengths, places, numbers, filling), along
+    check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
+    places = np.empty(0, np.int64)
+    if header.blocks:
+        places = np.ravel_multi_index(tuple(numbers for _, numbers in numbered), grid)
+    order = np.argsort(places, kind="stable")
+    _check_unique(source, blocks, places[order], order)
+    coordinates = tuple(InMemory(distinct) for distinct, _ in numbered)
+    return OuterProduct(blocks, grid, places[order], order, fill_value), coordinates
 
 
-def _filling(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:
+def _numbered(labels: Strings) -> tuple[Strings, Integers]:
+    """The distinct labels in the order of their first blocks, and the number of each label."""
+    strings = labels.tolist()
+    number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
+    distinct = np.empty(len(number_of), dtype=labels.dtype)
+    distinct[:] = list(number_of)
+    return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
+
+
+def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:
     dtype, value = header.element.dtype, options.fill_value
     if dtype.kind == "f":
         return float("nan") if value is None else float(value)
@@ -210,8 +175,8 @@ def _filling(source: Source, header: Header, options: OpenOptions, *, has_holes:
     limits = np.iinfo(dtype)
     if value is None or value != value // 1 or not limits.min <= value <= limits.max:
         raise ValueError(
-            f"fill_value={value!r} is no value of the cells of {source.name}, which are "
-            f"{header.cell_type.name}; give a whole number from {limits.min} to {limits.max}"
+            f"fill_value={value!r} is not a value that cells of {source.name} can have, as they "
+            f"are {header.cell_type.name}; pass an integer from {limits.min} to {limits.max}"
         )
     return int(value)
 
@@ -222,9 +187,9 @@ def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Int
         first, second = numbers[repeated[0] : repeated[0] + 2].tolist()
         raise TensorFormatError(
             source.name,
-            f"the labels of block {second}",
+            labels_field(second),
             f"those of block {first} as well",
             "labels that occur once",
-            "there is no dense tensor of such blocks; open it with sparse='stored'",
-            offset=int(blocks.table.places.starts(np.array([second]))[0]),
+            "no dense tensor holds both blocks; open the file with sparse='stored'",
+            offset=blocks.table.start_of(second),
         )
