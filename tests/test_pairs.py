@@ -24,7 +24,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.tens import pairs as pairtable
 from xr_tensorfmt.formats.tens.pairs import Pairs, PairTable
-from xr_tensorfmt.formats.tens.spec import Operation, generated
+from xr_tensorfmt.formats.tens.symmetries import Operation, generated
 
 IDENTITY = (Operation((0, 1), 1),)
 
@@ -261,6 +261,13 @@ def test_packed_symmetries_fill_every_orbit(case: str) -> None:
     np.testing.assert_allclose(
         open_tens(content).tensor.isel(points).values, expected, rtol=1e-12, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("dtype", ["<f8", "<c16"])
+def test_a_stored_zero_of_an_antisymmetric_tensor_stays_the_positive_zero(dtype) -> None:
+    chunk = tf.symmetry("-x", "ba", packed=True)
+    filled = open_tens(tf.index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
+    assert filled.values.tobytes() == np.zeros((2, 2), dtype).tobytes()
 
 
 def test_both_of_an_orbit_may_be_stored_if_they_agree() -> None:
