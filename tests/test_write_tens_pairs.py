@@ -392,7 +392,7 @@ def test_symmetries_are_stated_and_no_element_is_left_out(
     operations, shape = GROUPS[text]
     values = symmetric(operations, shape)
     array = xr.DataArray(values, dims=list("abcd"[: values.ndim]), name="tensor")
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 200)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write_symmetries.TARGET", 200)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.TARGET", 200)
     if kind == "alike":
         array = array.chunk(2)
@@ -538,7 +538,7 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     values = np.random.default_rng(0).random((2400, 2400))
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write_symmetries.TARGET", 400_000)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.TARGET", 400_000)
     ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=400_000, io="read")
     tracemalloc.start()

@@ -27,7 +27,7 @@ from xr_tensorfmt.formats.tens.spec import (
     Header,
     Offset,
 )
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, agree
+from xr_tensorfmt.formats.tens.symmetries import SIGNS, Symmetry, agree
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
@@ -163,9 +163,6 @@ def _about(
     return Finding(source.name, place, f"{what} pair {number}".strip(), message)
 
 
-_CHANGES: dict[str, Callable[[Array], Array]] = {"x": np.asarray, "-x": np.negative}
-
-
 def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     source = reader.source
@@ -238,7 +235,7 @@ def _check_claims(
         return  # what the maps mean is not defined then
     for each in storage.symmetries:
         # Packed ones are what the tensor is filled in by.
-        if not each.packed and each.code in _CHANGES:
+        if not each.packed and each.code in SIGNS:
             claim = _claim(each, names, len(layout.shape))
             if storage.pairs is None:
                 yield from check_symmetry(source, layout, claim)
@@ -250,7 +247,8 @@ def _claim(symmetry: Symmetry, names: Sequence[str], rank: int) -> Claim:
     axes = [names.index(name) for name in symmetry.index_map]
     # An axis of components keeps its place.
     axes += range(len(names), rank)
-    return Claim(f"'{symmetry}'", tuple(axes), _CHANGES[symmetry.code])
+    change: Callable[[Array], Array] = np.negative if SIGNS[symmetry.code] < 0 else np.asarray
+    return Claim(f"'{symmetry}'", tuple(axes), change)
 
 
 def _check_of_pairs(

@@ -14,7 +14,7 @@ from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import WHOLE, Layout, values_of
+from xr_tensorfmt.core.layout import Layout, values_of
 from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, entry_indices, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -270,18 +270,8 @@ class Pairs(Layout):
 
     @property
     def is_checked_by_format(self) -> bool:
-        """The check looks at each of them."""
+        """The check of TENS looks at every pair."""
         return True
-
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """A value goes with all of its components."""
-        return (1,) * len(self.lengths) + (WHOLE,) * (self.components > 1)
-
-    @property
-    def bytes_per_element(self) -> float:
-        """As if no element were zero."""
-        return self.table.stride / self.components
 
     @property
     def prefers_points(self) -> bool:

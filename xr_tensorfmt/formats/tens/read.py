@@ -49,7 +49,7 @@ from xr_tensorfmt.formats.tens.spec import (
     element_of,
     unknown_version,
 )
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed
+from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, joined
 
 COMPONENT = "component"
 ENTRY = "entry"
@@ -398,7 +398,7 @@ def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str
     # Strings rather than lists, which netCDF 3 cannot hold and netCDF 4 does not keep.
     attrs: dict[str, Any] = {}
     if storage.symmetries:
-        attrs["symmetries"] = ", ".join(map(str, storage.symmetries))
+        attrs["symmetries"] = joined(storage.symmetries)
     if storage.unknown_chunks:
         attrs["skipped_chunks"] = ", ".join(each.magic.decode() for each in storage.unknown_chunks)
     sparse = [
@@ -424,9 +424,9 @@ def _encoding(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[
         "index_names": header.index_names,
         "dims": names,
     }
-    packed = [str(each) for each in storage.symmetries if each.packed]
+    packed = [each for each in storage.symmetries if each.packed]
     if packed:
-        facts["packed_symmetries"] = ", ".join(packed)
+        facts["packed_symmetries"] = joined(packed)
     if storage.symmetries:
-        facts["symmetries"] = ", ".join(map(str, storage.symmetries))
+        facts["symmetries"] = joined(storage.symmetries)
     return {"tensorfmt": facts, "dtype": storage.element.encoding}

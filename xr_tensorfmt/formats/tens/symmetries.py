@@ -18,7 +18,10 @@ from xr_tensorfmt.formats.tens.spec import Header
 # Flags, and length of the operation code; the code and the index map follow.
 _FIELDS = Struct("<BB")
 _PACKED_FLAG = 1
-_SIGNS = {"x": 1, "-x": -1}
+SIGNS = {"x": 1, "-x": -1}
+"""The operation codes whose meaning the format defines."""
+
+_SEPARATOR = ", "
 
 MOST_OPERATIONS = 5040
 """Limit on the size of a group: all permutations of 7 axes."""
@@ -79,7 +82,7 @@ class Symmetry:
     def obstacle(self, header: Header) -> Obstacle | None:
         """Why the symmetry has no meaning for the elements of a tensor, if it has none."""
         names = header.index_names
-        if self.code not in _SIGNS:
+        if self.code not in SIGNS:
             return Obstacle(f"the operation {self.code!r}", "'x' or '-x'")
         if len(set(names)) != len(names):
             return Obstacle(f"the index names {names!r}", "index names that are all different")
@@ -100,7 +103,17 @@ class Symmetry:
         names = header.index_names
         source = [names.index(name) for name in self.index_map]
         axes = tuple(len(names) - 1 - axis for axis in reversed(source))
-        return Operation(axes, _SIGNS[self.code])
+        return Operation(axes, SIGNS[self.code])
+
+
+def joined(symmetries: Iterable[Symmetry]) -> str:
+    """Symmetries in one string, as they are in attributes."""
+    return _SEPARATOR.join(map(str, symmetries))
+
+
+def split(string: str) -> list[str]:
+    """The inverse of `joined`: a string for each symmetry."""
+    return string.split(_SEPARATOR) if string else []
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from string import ascii_letters
 from typing import Any, Literal
 
-import dask.array as da
 import numpy as np
-from dask.base import compute
 from dask.delayed import Delayed
-from numpy.typing import NDArray
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Element, Plain
+from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import VERSION
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.views import column_major
@@ -49,13 +45,18 @@ from xr_tensorfmt.formats.tens.spec import (
     is_index_name,
     number_fields,
 )
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, agree
+from xr_tensorfmt.formats.tens.symmetries import Symmetry
 from xr_tensorfmt.formats.tens.write_pairs import (
     Pairing,
-    in_chunks,
     pairs_of_entries,
     pairs_of_tensor,
     plan_pairs,
+)
+from xr_tensorfmt.formats.tens.write_symmetries import (
+    Symmetries,
+    check_symmetries,
+    given,
+    inherited,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
@@ -66,12 +67,8 @@ from xr_tensorfmt.writing.to_file import Mode, write
 
 Version = Literal["1.0", "0.9"]
 
-Symmetries = str | Collection[str]
-"""As the reader gives them: ``"-x bacd"``, several in a list or in a string, after ``", "``."""
-
 _VERSIONS: dict[Version, int] = {"1.0": VERSION_1_0, "0.9": VERSION_0_9}
 _DTYPES: dict[Version, Sequence[str]] = {"1.0": DTYPES, "0.9": ("float64", "complex128")}
-_SEPARATOR = ", "
 
 
 def to_tens(
@@ -157,9 +154,9 @@ def plan(
         return _plan_stored(checked, symmetries)
     tensor = _tensor_of(checked, version, INDEX_VALUE_FLAG if sparse else 0)
     if symmetries is None:
-        stated = tuple(_inherited(tensor))
+        stated = tuple(inherited(_facts_of(tensor.variable), tensor.header, tensor.dims))
     else:
-        stated = _given(checked.path, symmetries, tensor.header)
+        stated = given(checked.path, symmetries, tensor.header)
     embedded = encoded(checked, one_tensor(checked, TENSOR))
     if sparse:
         head = _head(tensor.header, stated, embedded, COUNT_BYTES)
@@ -315,8 +312,14 @@ def _plan_checked(
     tensor: TensTensor, symmetries: Sequence[Symmetry], file_plan: FilePlan
 ) -> FilePlan:
     """A plan that is made already, once the values are known to have the symmetries."""
-    _check_symmetries(tensor, symmetries)
+    _check(tensor, symmetries)
     return file_plan
+
+
+def _check(tensor: TensTensor, symmetries: Sequence[Symmetry]) -> None:
+    """Refuse values that do not have the symmetries which the file states."""
+    variable = replace(tensor, variable=unchunked(tensor.variable)).in_file_order
+    check_symmetries(variable, tensor.header, tensor.conversion, symmetries)
 
 
 def _plan_0_9(checked: CheckedInput) -> FilePlan:
@@ -343,113 +346,12 @@ def _check_bare(checked: CheckedInput, tensor: TensTensor) -> None:
         checked.dropping("coords", f"the coordinate {name!r} in version 0.9", "write version 1.0")
 
 
-def _given(path: str, symmetries: Symmetries, header: Header) -> tuple[Symmetry, ...]:
-    """The symmetries that the user wants stated."""
-    strings = symmetries.split(_SEPARATOR) if isinstance(symmetries, str) else list(symmetries)
-    if not all(isinstance(string, str) for string in strings):
-        raise TypeError(f"symmetries={symmetries!r} is not a list of strings such as '-x ba'")
-    stated = tuple(Symmetry.parse(string) for string in strings if string)
-    for each in stated:
-        if sorted(each.index_map) != sorted(header.index_names):
-            raise ValueError(
-                f"{path}: the symmetry {str(each)!r} has no permutation of the index names "
-                f"{header.index_names!r}; give 'x' or '-x' and, after a space, one that leaves "
-                "the tensor as it is"
-            )
-        obstacle = each.obstacle(header)
-        if obstacle is not None:
-            raise ValueError(
-                f"{path}: the symmetry {str(each)!r} cannot hold with {obstacle.found}, expected "
-                f"{obstacle.expected}; leave it out of symmetries="
-            )
-    return stated
-
-
-def _inherited(tensor: TensTensor) -> Iterator[Symmetry]:
-    """The symmetries of the file that a variable was opened from, as far as they still fit it.
-
-    They are in the letters of the new header, and in the order that the dimensions have now.
-    """
-    facts, header = _facts_of(tensor.variable), tensor.header
-    was, letters = facts.get("dims", ()), facts.get("index_names", "")
-    known = facts.get("symmetries", "")
-    if not known or set(was) != set(tensor.dims) or len(set(letters)) != len(was):
-        return
-    old = dict(zip(was, letters, strict=True))
-    new = {old[dim]: name for dim, name in zip(tensor.dims, header.index_names, strict=True)}
-    for each in map(Symmetry.parse, known.split(_SEPARATOR)):
-        if sorted(each.index_map) == sorted(letters):
-            image = dict(zip(was, each.index_map, strict=True))
-            index_map = "".join(new[image[dim]] for dim in tensor.dims)
-            renamed = Symmetry(each.code, index_map)
-            if renamed.obstacle(header) is None:
-                yield renamed
-
-
-def _check_symmetries(tensor: TensTensor, symmetries: Sequence[Symmetry]) -> None:
-    """Compare all values with those that the symmetries relate them to, a chunk at a time."""
-    if not tensor.variable.size:
-        return
-    variable = replace(tensor, variable=unchunked(tensor.variable)).in_file_order
-    array: Any = variable.data if variable.chunks is not None else None
-    if array is None:
-        # Chunks that are cut alike along axes of equal lengths.
-        axes = ("auto",) * len(tensor.dims) + (-1,) * len(tensor.component_dims)
-        normalize: Any = da.core.normalize_chunks
-        chunks = normalize(axes, variable.shape, limit=TARGET, dtype=variable.dtype)
-        array = in_chunks(variable, chunks)
-    map_blocks: Any = da.map_blocks
-    meta = np.empty((0,) * array.ndim, bool)
-    images, wrong = [], []
-    for each in symmetries:
-        operation = each.operation(tensor.header)
-        trailing = range(len(tensor.dims), array.ndim)
-        image = array.transpose([*operation.inverse, *trailing]).rechunk(array.chunks)
-        compare = partial(_differ, sign=operation.sign, conversion=tensor.conversion)
-        images.append(image)
-        wrong.append(map_blocks(compare, array, image, dtype=bool, meta=meta))
-    found = compute(*(each.any() for each in wrong))  # type: ignore[no-untyped-call]
-    for symmetry, image, differ, is_wrong in zip(symmetries, images, wrong, found, strict=True):
-        if is_wrong:
-            raise _contradiction(tensor, symmetry, array, image, differ)
-
-
-def _differ(values: Array, images: Array, sign: int, conversion: Conversion) -> NDArray[np.bool_]:
-    """Where values are not what a symmetry makes of their images."""
-    values, images = (conversion.apply(np.asarray(each)) for each in (values, images))
-    if sign > 0:
-        return ~agree(values, images)
-    wrong = ~agree(values, -images)
-    if values.dtype.kind == "i":
-        wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
-    return wrong
-
-
-def _contradiction(
-    tensor: TensTensor, symmetry: Symmetry, array: Any, image: Any, differ: Any
-) -> ValueError:
-    """The error for a symmetry that does not hold, about the first element that contradicts it."""
-    index = np.unravel_index(int(differ.argmax().compute()), differ.shape)
-    value, related = compute(array[index], image[index])  # type: ignore[no-untyped-call]
-    other = [index[axis] for axis in symmetry.operation(tensor.header).axes]
-
-    def place(along: Sequence[Any]) -> str:
-        pairs = zip(tensor.dims, along[: len(tensor.dims)][::-1], strict=True)
-        return ", ".join(f"{dim}={number}" for dim, number in pairs)
-
-    return ValueError(
-        f"{tensor.name!r} is {value} at {place(index)} and {related} at {place(other)}, which the "
-        f"symmetry {str(symmetry)!r} does not allow; pass symmetries= without it"
-    )
-
-
 def _plan_sparse(tensor: TensTensor, symmetries: Sequence[Symmetry], head: bytes) -> FilePlan:
     """A file of pairs, once all values have been checked and the pairs counted."""
     if not tensor.variable.size:
         return plan_pairs(tensor.name, None, head)
-    _check_symmetries(tensor, symmetries)
-    lengths = tensor.header.lengths
-    pairing = Pairing(tensor.conversion, lengths, tensor.components)
+    _check(tensor, symmetries)
+    pairing = Pairing(tensor.conversion, tensor.header.lengths, tensor.components)
     return plan_pairs(tensor.name, pairs_of_tensor(tensor.in_file_order, pairing), head)
 
 
