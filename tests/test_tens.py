@@ -220,15 +220,15 @@ def test_round_trips_through_the_specification(shape, dtype, raw) -> None:
 def test_files_of_the_real_cc4s_hold_the_values_that_it_was_given(conformance) -> None:
     values = np.arange(24)
     expected = (values + 1) * 0.5 - 1j * np.cos(values) * (values + 1)
-    for folder in ("cc4s_0.9", "cc4s_0.9_complex16"):
-        dataset = xr.open_dataset(conformance / "tens" / folder / "C3.bin", engine="tensorfmt")
+    for directory in ("cc4s_0.9", "cc4s_0.9_complex16"):
+        dataset = xr.open_dataset(conformance / "tens" / directory / "C3.bin", engine="tensorfmt")
         assert dataset.tensor.dims == ("a", "b", "c")
         np.testing.assert_allclose(
             dataset.tensor.values, expected.reshape((4, 2, 3), order="F"), rtol=1e-14
         )
 
 
-def test_every_file_of_the_conformance_folder_holds(conformance) -> None:
+def test_every_file_of_the_conformance_directory_holds(conformance) -> None:
     """The same as the conformance tool, for the family that is read today."""
     tool = conformance.parent / "tools" / "conformance"
     run = subprocess.run(

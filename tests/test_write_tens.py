@@ -34,7 +34,7 @@ ATTRS = st.dictionaries(
 
 @st.composite
 def datasets(draw: st.DrawFn, most: int = 5) -> xr.Dataset:
-    """Datasets of one variable with whatever TENS 1.0 and its note can hold."""
+    """Datasets of one variable with whatever TENS 1.0 and embedded metadata can hold."""
     name, *dims = draw(
         st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=4, min_size=1)
     )
@@ -114,11 +114,11 @@ def test_bytes_are_those_of_the_specification(dtype, shape, tmp_path) -> None:
     dims = list("Gqr"[: len(shape)])
     to_tens(xr.DataArray(values, dims=dims), tmp_path / "t")
     content = (tmp_path / "t").read_bytes()
-    note = parsed(content)[1][b"XRTENSOR"]
-    assert content == tf.version_1_0(values, tf.chunk(b"XRTENSOR", note), names="".join(dims))
+    embedded = parsed(content)[1][b"XRTENSOR"]
+    assert content == tf.version_1_0(values, tf.chunk(b"XRTENSOR", embedded), names="".join(dims))
     facts = {"version": 1, "coordinates": {}, "attrs": {}}
     tensors = {"tensor": {"name": "tensor", "dims": dims, "attrs": {}}}
-    assert json.loads(note.rstrip(b"\0")) == facts | {"tensors": tensors}
+    assert json.loads(embedded.rstrip(b"\0")) == facts | {"tensors": tensors}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_a_file_has_more_dims_than_letters_of_one_case(tmp_path) -> None:
 
 
 def test_every_conformance_file_is_written_and_opens_again(conformance, tmp_path) -> None:
-    folder = conformance / "tens"
-    paths = [*folder.glob("*/*.bin"), *folder.glob("*/*.tens")]
+    directory = conformance / "tens"
+    paths = [*directory.glob("*/*.bin"), *directory.glob("*/*.tens")]
     good = [path for path in paths if not path.name.startswith("bad_")]
     assert len(good) >= 20
     for path in good:
@@ -180,12 +180,12 @@ def masked(content: bytes, order: int) -> bytes:
 
 
 def test_version_0_9_has_the_bytes_of_the_real_writer(conformance, tmp_path) -> None:
-    folder = conformance / "tens"
-    names = sorted(path.name for path in folder.glob("cc4s_0.9/*.bin"))
+    directory = conformance / "tens"
+    names = sorted(path.name for path in directory.glob("cc4s_0.9/*.bin"))
     assert len(names) == 7
     for name in names:
-        real = (folder / "cc4s_0.9" / name).read_bytes()
-        opened = xr.open_dataset(folder / "cc4s_0.9" / name, engine="tensorfmt")
+        real = (directory / "cc4s_0.9" / name).read_bytes()
+        opened = xr.open_dataset(directory / "cc4s_0.9" / name, engine="tensorfmt")
         to_tens(opened, tmp_path / name, version="0.9")
         assert (tmp_path / name).read_bytes() == masked(real, only(opened).ndim)
 
@@ -397,8 +397,8 @@ def test_symmetries_that_the_user_gives_are_stated_and_all_values_stored(chunks,
     content = (tmp_path / "t").read_bytes()
     values, found, _ = parsed(content)
     np.testing.assert_array_equal(values, SYMMETRIC)
-    note = found[b"XRTENSOR"]
-    assert content == with_chunks(tf.symmetry("x", "ba"), tf.chunk(b"XRTENSOR", note))
+    embedded = found[b"XRTENSOR"]
+    assert content == with_chunks(tf.symmetry("x", "ba"), tf.chunk(b"XRTENSOR", embedded))
     assert not validate(content)
 
 
@@ -457,7 +457,7 @@ def test_no_symmetries_are_stated_if_the_user_wants_none(tmp_path) -> None:
     assert chunk_names(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
 
 
-def noted(content: dict | bytes) -> bytes:
+def with_embedded(content: dict | bytes) -> bytes:
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     return with_chunks(tf.chunk(b"XRTENSOR", raw))
 
@@ -466,8 +466,8 @@ DAMAGED = [
     (b"{", "chunk 'XRTENSOR' at byte 48: it does not hold names, .* as JSON.*JSONDecodeError"),
     (b"\xff" * 8, "it does not hold names, dims, .* as JSON.*UnicodeDecodeError"),
     (b"[" * 100_000, "it does not hold names, dims, .* as JSON.*RecursionError"),
-    (b"5", "noted .* does not fit the file"),
-    (b"[]", "noted .* does not fit the file"),
+    (b"5", "does not fit the file"),
+    (b"[]", "does not fit the file"),
     (b'{"version": 2}', "does not fit the file.*version 2"),
     (b'{"version": 1, "tensors": {"tensor": {"dims": [[], []]}}}', "does not fit the file"),
     (b'{"version": 1, "tensors": {"tensor": {"name": []}}}', "does not fit the file"),
@@ -478,7 +478,7 @@ OTHER_RANK = b'{"version": 1, "tensors": {"tensor": {"dims": ["x"]}}}', "has 2 d
 @pytest.mark.parametrize(("embedded", "message"), [*DAMAGED, OTHER_RANK])
 def test_damaged_embedded_metadata_are_a_warning(embedded, message) -> None:
     with pytest.warns(TensorFormatWarning, match=message):
-        back = open_tens(noted(embedded))
+        back = open_tens(with_embedded(embedded))
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"a": 3, "b": 3}
 
@@ -493,14 +493,14 @@ def test_damaged_embedded_metadata_of_stored_pairs_are_a_warning(embedded, messa
     assert back.tensor.sizes == {"entry": 1}
 
 
-def test_a_note_that_is_too_long_is_not_read() -> None:
+def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
     with pytest.warns(
         TensorFormatWarning, match=f"{MOST_BYTES + 8192} bytes, more than {MOST_BYTES}"
     ):
-        assert open_tens(noted(b" " * (MOST_BYTES + 8192))).tensor.sum() == 18
+        assert open_tens(with_embedded(b" " * (MOST_BYTES + 8192))).tensor.sum() == 18
 
 
-def test_names_that_the_user_wants_come_before_those_of_the_note(tmp_path) -> None:
+def test_names_that_the_user_wants_come_before_the_embedded_ones(tmp_path) -> None:
     array = xr.DataArray(
         np.zeros((2, 3)), {"left": [1, 2]}, ("left", "right"), name="T", attrs={"units": "eV"}
     )

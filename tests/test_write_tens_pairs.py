@@ -28,17 +28,17 @@ def opened(path, **options) -> xr.Dataset:
     return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-def note_of(content: bytes) -> bytes:
-    """The note with the zeros behind it: the number of pairs is before the page."""
+def embedded_of(content: bytes) -> bytes:
+    """The embedded metadata with the zeros behind them: the number of pairs is before the page."""
     return content[content.index(b"XRTENSOR") + 16 : 4088]
 
 
-def oracle(values: np.ndarray, note: bytes, names: str, *before: bytes) -> bytes:
+def oracle(values: np.ndarray, embedded: bytes, names: str, *before: bytes) -> bytes:
     """A file of the elements with any bit set, by their index, from the specification."""
     flat = values.ravel(order="F")
     bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize).any(axis=1)
     indices = np.flatnonzero(bits).tolist()
-    chunks = (*before, tf.chunk(b"XRTENSOR", note))
+    chunks = (*before, tf.chunk(b"XRTENSOR", embedded))
     return tf.index_value(values.shape, indices, flat[indices], *chunks, names=names)
 
 
@@ -66,7 +66,7 @@ def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification
             array = array.chunk({array.dims[-1]: 2})
         to_tens(array, path, sparse=True)
     content = path.read_bytes()
-    assert content == oracle(array.values, note_of(content), "".join(array.dims))
+    assert content == oracle(array.values, embedded_of(content), "".join(array.dims))
     xr.testing.assert_identical(opened(path), array.to_dataset())
 
 
@@ -152,12 +152,12 @@ def test_both_passes_hold_few_chunks_at_a_time(tmp_path) -> None:
 def test_a_delayed_does_all_when_it_is_computed(tmp_path) -> None:
     seen = []
 
-    def noted(block):
+    def seen_block(block):
         if block.size:
             seen.append(block.shape)
         return block
 
-    array = da.eye(6, chunks=3).map_blocks(noted, dtype=float, meta=np.empty((0, 0)))
+    array = da.eye(6, chunks=3).map_blocks(seen_block, dtype=float, meta=np.empty((0, 0)))
     ds = xr.Dataset({"tensor": (("a", "b"), array)})
     tasks = [
         to_tens(ds, tmp_path / name, sparse=True, compute=False, symmetries=symmetries)
@@ -423,7 +423,7 @@ def test_bytes_of_pairs_with_a_symmetry_are_those_of_the_specification(tmp_path)
         xr.DataArray(values, dims=("a", "b")), tmp_path / "t", sparse=True, symmetries=["-x ba"]
     )
     content = (tmp_path / "t").read_bytes()
-    assert content == oracle(values, note_of(content), "ab", tf.symmetry("-x", "ba"))
+    assert content == oracle(values, embedded_of(content), "ab", tf.symmetry("-x", "ba"))
 
 
 @pytest.mark.parametrize("sparse", [False, True])

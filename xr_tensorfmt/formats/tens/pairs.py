@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Layout, values_of
 from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, entry_indices, entry_part
@@ -434,3 +434,42 @@ class Records(Layout):
             return start + component * self.element.stored.itemsize
 
         return values_of(self.element.decode, raw, source.name, offset_of)
+
+
+@dataclass(frozen=True)
+class IndexAlong(Element):
+    """The index along one dimension, of an element given by its global index."""
+
+    inner: int
+    length: int
+    total: int
+
+    @property
+    def name(self) -> str:
+        """What the file holds."""
+        return "uint64"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The global index; little-endian whatever the byte order of the values."""
+        return INDEX_DTYPE
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As numpy's own indices."""
+        return np.dtype(np.int64)
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Divide, after checking that the index is one of the tensor's."""
+        index = raw.astype(np.uint64)
+        outside = index >= np.uint64(self.total)
+        if outside.any():
+            position = int(np.argmax(outside))
+            raise ElementError(
+                position,
+                f"the global index {int(index.flat[position])}",
+                f"one below {self.total}",
+                "the file is damaged, or its dimension headers are wrong",
+            )
+        along = index // np.uint64(self.inner) % np.uint64(self.length)
+        np.copyto(values, along, casting="unsafe")

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Element, ElementError
+from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
@@ -36,7 +34,7 @@ from xr_tensorfmt.formats.tens.chunks import (
 from xr_tensorfmt.formats.tens.pairs import (
     COUNT_BYTES,
     INDEX_BYTES,
-    INDEX_DTYPE,
+    IndexAlong,
     Pairs,
     Records,
     pair_dtype,
@@ -248,45 +246,6 @@ def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> 
             end,
         )
     return replace(storage, offset=end + COUNT_BYTES, pairs=count)
-
-
-@dataclass(frozen=True)
-class IndexAlong(Element):
-    """The index along one dimension, of an element given by its global index."""
-
-    inner: int
-    length: int
-    total: int
-
-    @property
-    def name(self) -> str:
-        """What the file holds."""
-        return "uint64"
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The global index; little-endian whatever the byte order of the values."""
-        return INDEX_DTYPE
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """As numpy's own indices."""
-        return np.dtype(np.int64)
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Divide, after checking that the index is one of the tensor's."""
-        index = raw.astype(np.uint64)
-        outside = index >= np.uint64(self.total)
-        if outside.any():
-            position = int(np.argmax(outside))
-            raise ElementError(
-                position,
-                f"the global index {int(index.flat[position])}",
-                f"one below {self.total}",
-                "the file is damaged, or its dimension headers are wrong",
-            )
-        along = index // np.uint64(self.inner) % np.uint64(self.length)
-        np.copyto(values, along, casting="unsafe")
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
