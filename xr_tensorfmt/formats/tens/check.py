@@ -1,4 +1,4 @@
-"""What can be wrong with pairs of index and value: indices out of range, twice, contradictory."""
+"""Checks of a TENS file: reserved bytes, padding, pairs, and symmetries that do not hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array
@@ -15,20 +14,20 @@ from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import MOST_OF_ONE, Symmetry, check_symmetry, check_values
-from xr_tensorfmt.formats.tens.pairs import BLOCK, INDEX_BYTES, Pairs, Records
+from xr_tensorfmt.core.value_checks import MOST_OF_ONE, check_symmetry, check_values
+from xr_tensorfmt.core.value_checks import Symmetry as Claim
+from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
+from xr_tensorfmt.formats.tens.pairs import BLOCK, INDEX_BYTES, Pairs, Records, equal_rows
 from xr_tensorfmt.formats.tens.read import Storage, find_storage
 from xr_tensorfmt.formats.tens.spec import (
-    DENSE_DATA,
     DIMENSION_BYTES,
-    EMBEDDED_CHUNK,
+    DIMENSION_FLAGS_AT,
     FIXED_BYTES,
-    SYMMETRY,
+    SPARSE_FLAG,
     Header,
-    read_header,
-    variable_chunks,
+    Offset,
 )
-from xr_tensorfmt.formats.tens.spec import Symmetry as StoredSymmetry
+from xr_tensorfmt.formats.tens.symmetries import SIGNS, Symmetry, agree
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
@@ -44,7 +43,7 @@ def check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     undecodable = list(check_values(source, [Tensor("values of pairs", (), column)]))
     yield from undecodable
     yield from islice(_out_of_range(source, pairs), MOST_OF_ONE)
-    if not undecodable and not (len(pairs.orbit) == 1 and _ascend(source, pairs)):
+    if not undecodable and not (len(pairs.group) == 1 and _ascend(source, pairs)):
         shares = -(-pairs.count // MOST_COMPARED)
         found = (_compared(source, pairs, share, shares) for share in range(shares))
         yield from islice(chain.from_iterable(found), MOST_OF_ONE)
@@ -76,7 +75,7 @@ def _ascend(source: Source, pairs: Pairs) -> bool:
 
 
 def _compared(source: Source, pairs: Pairs, share: int, shares: int) -> Iterator[Finding]:
-    """Compare the pairs of one share, which holds all that belong to one orbit."""
+    """Compare the pairs of one share, which holds all pairs that are related to each other."""
     stored, numbers, values, first_of = [], [], [], []
     for first, batch in _batches(source, pairs):
         within = np.flatnonzero(batch["index"] < np.uint64(pairs.table.total))
@@ -88,7 +87,7 @@ def _compared(source: Source, pairs: Pairs, share: int, shares: int) -> Iterator
         first_of.append(smallest[chosen])
         raw = batch["value"][within[chosen]]
         decoded = pairs.element.decode(raw.view(pairs.element.stored).reshape(-1, pairs.components))
-        if len(pairs.orbit) > 1:
+        if len(pairs.group) > 1:
             yield from _of_itself(source, pairs, numbers[-1], stored[-1], decoded)
         flipped = signs[chosen] < 0
         decoded[flipped] = -decoded[flipped]
@@ -101,7 +100,7 @@ def _compared(source: Source, pairs: Pairs, share: int, shares: int) -> Iterator
 def _smallest(pairs: Pairs, index: Integers) -> tuple[Integers, Integers]:
     """The smallest index among those that each pair stands for, and the sign of its value there."""
     smallest, signs = index.copy(), np.ones(index.size, dtype=np.int64)
-    for operation in pairs.orbit[1:]:
+    for operation in pairs.group[1:]:
         image = operation.images(index, pairs.lengths)
         less = image < smallest
         smallest[less], signs[less] = image[less], operation.sign
@@ -112,7 +111,7 @@ def _of_itself(
     source: Source, pairs: Pairs, numbers: Integers, index: Integers, values: Array
 ) -> Iterator[Finding]:
     """Elements that an antisymmetry maps to themselves, which can only be zero."""
-    for operation in pairs.orbit[1:]:
+    for operation in pairs.group[1:]:
         if operation.sign < 0:
             fixed = operation.images(index, pairs.lengths) == index
             wrong = fixed & (values != 0).any(axis=-1)
@@ -133,7 +132,7 @@ def _alike(
     first_of: Integers,
     values: Array,
 ) -> Iterator[Finding]:
-    """Neighbours after sorting: the same index twice, or other values of one orbit."""
+    """Neighbours after sorting: the same index twice, or different values for related elements."""
     order = np.lexsort((numbers, stored, first_of))
     stored, numbers, values = stored[order], numbers[order], values[order]
     related = first_of[order][1:] == first_of[order][:-1]
@@ -144,15 +143,9 @@ def _alike(
             "occurs once; the value there is undefined: open with sparse='stored' to see all pairs"
         )
         yield _about(source, pairs, int(numbers[later]), "the index of", message)
-    other = related & ~twice & ~_equal(values[1:], values[:-1])
+    other = related & ~twice & ~equal_rows(values[1:], values[:-1])
     for later in (np.flatnonzero(other) + 1).tolist():
         yield _contradiction(source, pairs, int(max(numbers[later - 1 : later + 1])))
-
-
-def _equal(left: Array, right: Array) -> NDArray[np.bool_]:
-    with np.errstate(invalid="ignore"):
-        same = (left == right) | ((left != left) & (right != right))
-    return np.asarray(same.all(axis=-1))
 
 
 def _contradiction(source: Source, pairs: Pairs, number: int) -> Finding:
@@ -170,28 +163,16 @@ def _about(
     return Finding(source.name, place, f"{what} pair {number}".strip(), message)
 
 
-_RESERVED = slice(28, FIXED_BYTES)
-_FLAGS_AT, _RESERVED_AT = 5, 6
-_SYMMETRY_FIELDS = 2
-_CHANGES: dict[str, Callable[[Array], Array]] = {"x": np.asarray, "-x": np.negative}
-
-
 def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     source = reader.source
-    header = read_header(reader)
+    header = Header.read(reader)
     storage = find_storage(reader, header)
-    yield from _check_reserved(reader, header)
-    gaps = [Gap(_RESERVED.start, _RESERVED.stop, "the reserved word of the header")]
-    stop = storage.offset + header.total * storage.element_bytes
-    if storage.pairs is not None:
-        stop = storage.offset + storage.pairs * storage.pair_bytes
-    if not header.is_before_1_0 or storage.offset > header.stop:
-        more, stop = _chunk_gaps(reader, header, stop)
-        gaps += more
-        yield from _check_magics(reader, header)
+    yield from _check_dimensions(source, header)
+    yield from _check_magics(source, storage)
+    gaps, stop = _gaps(header, storage)
     yield from check_gaps(source, gaps)
-    yield from trailing(source, stop, "the pairs" if storage.pairs is not None else "the data")
+    yield from trailing(source, stop, "the data" if storage.pairs is None else "the pairs")
     layout = container.tensors[0].layout
     inner = getattr(layout, "inner", layout)
     found = list(check_pairs(source, inner)) if isinstance(inner, Pairs) else []
@@ -200,48 +181,49 @@ def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
         yield from _check_claims(source, header, storage, layout)
 
 
-def _check_reserved(reader: HeaderReader, header: Header) -> Iterator[Finding]:
+def _check_dimensions(source: Source, header: Header) -> Iterator[Finding]:
     """Bits and bytes of the dimension headers; those of version 0.9 are uninitialised memory."""
     if header.is_before_1_0:
         return
-    for number in range(len(header.dimensions)):
-        start = FIXED_BYTES + DIMENSION_BYTES * number
-        raw = reader.bytes_at(start, DIMENSION_BYTES, "a dimension header")
-        if raw[_FLAGS_AT] > 1 or any(raw[_RESERVED_AT:]):
+    for number, dimension in enumerate(header.dimensions):
+        if dimension.flags & ~SPARSE_FLAG or dimension.reserved:
+            found = dimension.pack()[DIMENSION_FLAGS_AT:].hex(" ")
             yield Finding(
-                reader.source.name,
-                start + _FLAGS_AT,
+                source.name,
+                FIXED_BYTES + DIMENSION_BYTES * number + DIMENSION_FLAGS_AT,
                 f"the flags and reserved bytes of dimension {number}",
-                f"{raw[_FLAGS_AT:].hex(' ')}, expected 00 or 01 and then zeros; the file is "
-                "damaged, or of a newer version",
+                f"{found}, expected 00 or 01 and then zeros; the file is damaged, or of a newer "
+                "version",
             )
 
 
-def _check_magics(reader: HeaderReader, header: Header) -> Iterator[Finding]:
+def _check_magics(source: Source, storage: Storage) -> Iterator[Finding]:
     """Chunks that readers skip; a bit of the magic may be all that is wrong with one."""
-    for chunk in variable_chunks(reader, header.stop):
-        if chunk.magic not in (SYMMETRY, EMBEDDED_CHUNK, DENSE_DATA):
-            yield Finding(
-                reader.source.name,
-                chunk.offset,
-                "the magic of a chunk",
-                f"{chunk.magic.decode()!r}, which the format does not define, so that readers "
-                "skip it; if it is damaged, what the chunk says of the values is not used",
-                "warning",
-            )
+    for chunk in storage.unknown_chunks:
+        yield Finding(
+            source.name,
+            chunk.offset,
+            "the magic of a chunk",
+            f"{chunk.magic.decode()!r}, which the format does not define, so that readers "
+            "skip it; if it is damaged, what the chunk says of the values is not used",
+            "warning",
+        )
 
 
-def _chunk_gaps(reader: HeaderReader, header: Header, stop: int) -> tuple[list[Gap], int]:
-    """The padding of the chunks that the format defines, and where the last one ends."""
-    gaps = []
-    for chunk in variable_chunks(reader, header.stop):
-        if chunk.magic == SYMMETRY:
-            code = reader.bytes_at(chunk.body, _SYMMETRY_FIELDS, "a symmetry")[1]
-            end = chunk.body + _SYMMETRY_FIELDS + code + len(header.dimensions)
-            gaps.append(Gap(end, chunk.stop, "the padding of a chunk 'SYMMETRY'"))
-        elif chunk.magic == DENSE_DATA:
-            gaps.append(Gap(stop, chunk.stop, "the padding of the chunk 'DENSDATA'"))
-            stop = chunk.stop
+def _gaps(header: Header, storage: Storage) -> tuple[list[Gap], int]:
+    """The bytes that must be zero, and where the file should end."""
+    gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
+    stops = {each.offset: each.stop for each in storage.chunks}
+    for each in storage.symmetries:
+        end = each.offset + HEADER_BYTES + len(each.pack())
+        gaps.append(Gap(end, stops[each.offset], "the padding of a chunk 'SYMMETRY'"))
+    if storage.pairs is not None:
+        return gaps, storage.offset + storage.pairs * storage.pair_bytes
+    stop = storage.offset + header.total * storage.element_bytes
+    if storage.chunks and storage.chunks[-1].magic == DENSE_DATA:
+        end = storage.chunks[-1].stop
+        gaps.append(Gap(stop, end, "the padding of the chunk 'DENSDATA'"))
+        return gaps, end
     return gaps, stop
 
 
@@ -253,7 +235,7 @@ def _check_claims(
         return  # what the maps mean is not defined then
     for each in storage.symmetries:
         # Packed ones are what the tensor is filled in by.
-        if not each.packed and each.code in _CHANGES:
+        if not each.packed and each.code in SIGNS:
             claim = _claim(each, names, len(layout.shape))
             if storage.pairs is None:
                 yield from check_symmetry(source, layout, claim)
@@ -261,15 +243,16 @@ def _check_claims(
                 yield from _check_of_pairs(source, layout, claim, header)
 
 
-def _claim(symmetry: StoredSymmetry, names: Sequence[str], rank: int) -> Symmetry:
+def _claim(symmetry: Symmetry, names: Sequence[str], rank: int) -> Claim:
     axes = [names.index(name) for name in symmetry.index_map]
     # An axis of components keeps its place.
     axes += range(len(names), rank)
-    return Symmetry(f"'{symmetry}'", tuple(axes), _CHANGES[symmetry.code])
+    change: Callable[[Array], Array] = np.negative if SIGNS[symmetry.code] < 0 else np.asarray
+    return Claim(f"'{symmetry}'", tuple(axes), change)
 
 
 def _check_of_pairs(
-    source: Source, layout: Layout, claim: Symmetry, header: Header
+    source: Source, layout: Layout, claim: Claim, header: Header
 ) -> Iterator[Finding]:
     """Compare what is stored with what is stored of its image; all else is zero on both sides."""
     if any(header.lengths[a] != n for a, n in zip(claim.axes, header.lengths, strict=False)):
@@ -287,7 +270,7 @@ def _check_of_pairs(
             here = layout.read_points(source, (*points, *extra))
             moved = tuple([*points, *extra][axis] for axis in claim.axes)
             there: Array = claim.change(layout.read_points(source, moved))
-            wrong |= (here != there) & ~((here != here) & (there != there))
+            wrong |= ~agree(here, there)
         if wrong.any():
             number = first + int(np.argmax(wrong))
             yield Finding(

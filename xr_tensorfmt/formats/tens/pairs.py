@@ -1,4 +1,4 @@
-"""Elements that are filled in one by one, and the check that none is given two values."""
+"""Pairs of index and value: the record of a pair, and the layouts that read pairs."""
 
 from __future__ import annotations
 
@@ -12,43 +12,26 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import WHOLE, Layout, values_of
+from xr_tensorfmt.core.layout import Layout, values_of
 from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, entry_indices, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.tens.spec import Operation
+from xr_tensorfmt.formats.tens.symmetries import Operation
+
+COUNT_BYTES = 8
+"""Bytes of the number of pairs, which stands before the first."""
+
+INDEX_DTYPE = np.dtype("<u8")
+"""The global index; little-endian whatever the byte order of the values."""
+
+INDEX_BYTES = INDEX_DTYPE.itemsize
 
 
-class Filling:
-    """Zeros, some of which become values."""
-
-    def __init__(self, size: int, components: int, dtype: np.dtype[Any]) -> None:
-        self.values: Array = np.zeros((size, components), dtype=dtype)
-        self._known = np.zeros(size, dtype=bool)
-
-    def repeated(self, positions: Integers) -> int | None:
-        """Find an element that would be filled for the second time."""
-        again = self._known[positions]
-        order = np.argsort(positions, kind="stable")
-        again[order[1:]] |= positions[order[1:]] == positions[order[:-1]]
-        return int(np.argmax(again)) if again.any() else None
-
-    def put(self, positions: Integers, values: Array) -> int | None:
-        """Fill elements."""
-        unequal = self._known[positions] & ~_equal(self.values[positions], values)
-        self.values[positions] = values
-        self._known[positions] = True
-        unequal |= ~_equal(self.values[positions], values)
-        return int(np.argmax(unequal)) if unequal.any() else None
-
-
-def _equal(left: Array, right: Array) -> NDArray[np.bool_]:
-    """Rows all of whose numbers are the same; NaN is the same as NaN."""
-    with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
-        same = (left == right) | ((left != left) & (right != right))
-    return np.asarray(same.all(axis=-1))
+def pair_dtype(element: Element, components: int) -> np.dtype[Any]:
+    """A pair as it is in a file."""
+    return np.dtype([("index", INDEX_DTYPE), ("value", element.stored, (components,))])
 
 
 BLOCK = 1 << 16
@@ -57,7 +40,6 @@ BLOCK = 1 << 16
 _BLOCKS_AT_ONCE = 16
 # Two binary searches cost about as much as looking at this many pairs.
 _SEARCHES_A_SCAN = 16
-INDEX_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -66,13 +48,13 @@ class PairTable:
 
     offset: int
     count: int
-    value: np.dtype[Any]
+    record: np.dtype[Any]
     total: int
 
     @property
     def stride(self) -> int:
         """Bytes from one pair to the next."""
-        return INDEX_BYTES + self.value.itemsize
+        return self.record.itemsize
 
     @property
     def extents(self) -> Extents:
@@ -84,8 +66,8 @@ class PairTable:
         offset = self.offset + first * self.stride
         raw = source.read(Extents.single(offset, self.offset + stop * self.stride))
         # Values are looked at as opaque bytes: numpy copies those four times faster.
-        opaque = np.dtype((np.void, self.value.itemsize))
-        return raw.view(np.dtype([("index", "<u8"), ("value", opaque)]))
+        opaque = np.dtype((np.void, self.stride - INDEX_BYTES))
+        return raw.view(np.dtype([("index", INDEX_DTYPE), ("value", opaque)]))
 
     def scan(self, source: Source) -> BlockIndex:
         """Find the smallest and the largest index of each block, in one pass over the file."""
@@ -180,6 +162,36 @@ def within(index: NDArray[np.uint64], runs: Runs) -> Integers:
     return np.repeat(lower - before, counts) + np.arange(counts.sum())
 
 
+class Filling:
+    """Zeros, some of which become values."""
+
+    def __init__(self, size: int, components: int, dtype: np.dtype[Any]) -> None:
+        self.values: Array = np.zeros((size, components), dtype=dtype)
+        self._known = np.zeros(size, dtype=bool)
+
+    def repeated(self, positions: Integers) -> int | None:
+        """Find an element that would be filled for the second time."""
+        again = self._known[positions]
+        order = np.argsort(positions, kind="stable")
+        again[order[1:]] |= positions[order[1:]] == positions[order[:-1]]
+        return int(np.argmax(again)) if again.any() else None
+
+    def put(self, positions: Integers, values: Array) -> int | None:
+        """Fill elements."""
+        unequal = self._known[positions] & ~equal_rows(self.values[positions], values)
+        self.values[positions] = values
+        self._known[positions] = True
+        unequal |= ~equal_rows(self.values[positions], values)
+        return int(np.argmax(unequal)) if unequal.any() else None
+
+
+def equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
+    """Rows all of whose numbers are the same; NaN is the same as NaN."""
+    with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
+        same = (left == right) | ((left != left) & (right != right))
+    return np.asarray(same.all(axis=-1))
+
+
 RunsOf = Callable[[Operation], Runs]
 """The stored indices that an operation maps onto the elements which are wanted."""
 
@@ -193,7 +205,7 @@ class Pairs(Layout):
     components: int
     offset: int
     count: int
-    orbit: tuple[Operation, ...]
+    group: tuple[Operation, ...]
     _index: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
 
     @property
@@ -209,8 +221,8 @@ class Pairs(Layout):
     @property
     def table(self) -> PairTable:
         """Where the pairs are."""
-        stored = np.dtype((self.element.stored, (self.components,)))
-        return PairTable(self.offset, self.count, stored, prod(self.lengths))
+        record = pair_dtype(self.element, self.components)
+        return PairTable(self.offset, self.count, record, prod(self.lengths))
 
     def extents(self, selection: Selection) -> Extents:
         """All pairs: which of them matter is only known once they have been passed over."""
@@ -258,18 +270,8 @@ class Pairs(Layout):
 
     @property
     def is_checked_by_format(self) -> bool:
-        """The check looks at each of them."""
+        """The check of TENS looks at every pair."""
         return True
-
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """A value goes with all of its components."""
-        return (1,) * len(self.lengths) + (WHOLE,) * (self.components > 1)
-
-    @property
-    def bytes_per_element(self) -> float:
-        """As if no element were zero."""
-        return self.table.stride / self.components
 
     @property
     def prefers_points(self) -> bool:
@@ -284,9 +286,9 @@ class Pairs(Layout):
         """The wanted elements, flat, each with its components."""
         index = self._index.get(lambda: self.table.scan(source))
         filling = Filling(wanted.size, self.components, self.dtype)
-        unambiguous = index.ascending and len(self.orbit) == 1
-        for operation in self.orbit:
-            is_identity = operation == self.orbit[0]
+        unambiguous = index.ascending and len(self.group) == 1
+        for operation in self.group:
+            is_identity = operation == self.group[0]
             for numbers, stored, raw in self._found(source, index, runs_of(operation)):
                 positions = wanted.locate(operation.images(stored, self.lengths))
                 inside = np.flatnonzero(positions >= 0)
@@ -321,7 +323,9 @@ class Pairs(Layout):
                     "the antisymmetry cannot be filled in; open with sparse='stored'",
                     offset=self.offset + pair * self.table.stride + INDEX_BYTES,
                 )
-        return -values
+        with np.errstate(invalid="ignore"):  # signalling NaNs warn
+            negated: Array = 0 - values  # a stored zero stays the positive zero
+        return negated
 
     def _refuse_conflict(self, source: Source, pair: int) -> None:
         raise TensorFormatError(
@@ -430,3 +434,42 @@ class Records(Layout):
             return start + component * self.element.stored.itemsize
 
         return values_of(self.element.decode, raw, source.name, offset_of)
+
+
+@dataclass(frozen=True)
+class IndexAlong(Element):
+    """The index along one dimension, of an element given by its global index."""
+
+    inner: int
+    length: int
+    total: int
+
+    @property
+    def name(self) -> str:
+        """What the file holds."""
+        return "uint64"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The global index; little-endian whatever the byte order of the values."""
+        return INDEX_DTYPE
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As numpy's own indices."""
+        return np.dtype(np.int64)
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Divide, after checking that the index is one of the tensor's."""
+        index = raw.astype(np.uint64)
+        outside = index >= np.uint64(self.total)
+        if outside.any():
+            position = int(np.argmax(outside))
+            raise ElementError(
+                position,
+                f"the global index {int(index.flat[position])}",
+                f"one below {self.total}",
+                "the file is damaged, or its dimension headers are wrong",
+            )
+        along = index // np.uint64(self.inner) % np.uint64(self.length)
+        np.copyto(values, along, casting="unsafe")
