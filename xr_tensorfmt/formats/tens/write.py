@@ -20,7 +20,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element, Plain
-from xr_tensorfmt.core.embedded_metadata import VERSION
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes
@@ -56,7 +56,7 @@ from xr_tensorfmt.formats.tens.spec import (
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels, one_tensor
+from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import (
     BlockGrid,
     Chunks,
@@ -627,7 +627,7 @@ def plan_stored(checked: CheckedInput) -> FilePlan:
     header = _header(checked.path, name, variable, conversion, lengths, list(indices))
     dims = tuple(indices)
     symmetries = inherited(facts, header, dims, dims, pack=True)
-    embedded = encoded(checked, _note(checked, name, variable, indices))
+    embedded = encoded(checked, _note(checked, variable, indices))
     head = before_pair_count(header, symmetries, embedded)
     count = len(variable)
     if count > prod(lengths):
@@ -688,9 +688,9 @@ def _header(
 
 
 def _note(
-    checked: CheckedInput, name: str, variable: Variable, indices: Mapping[str, Variable]
-) -> dict[str, Any]:
-    """The note of the tensor that the pairs belong to."""
+    checked: CheckedInput, variable: Variable, indices: Mapping[str, Variable]
+) -> EmbeddedMetadata:
+    """What is embedded of the tensor that the pairs belong to."""
     others = {}
     for other, each in checked.coordinates.items():
         if other in indices:
@@ -703,13 +703,7 @@ def _note(
         else:
             others[other] = each
     dims = [*indices, *variable.dims[1:]]
-    attrs = attributes(checked, variable.attrs, repr(name))
-    return {
-        "version": VERSION,
-        "tensors": {TENSOR: {"name": name, "dims": dims, "attrs": attrs}},
-        "coordinates": labels(checked, others),
-        "attrs": attributes(checked, checked.attrs, "the Dataset"),
-    }
+    return one_tensor(checked, TENSOR, dims=dims, coordinates=others)
 
 
 def _pairs(variable: Variable, indices: Mapping[str, Variable], maker: PairMaker) -> da.Array:
