@@ -158,7 +158,7 @@ def _check_members(data: Mapping[str, Any], known: set[str]) -> None:
     """Refuse what was never written: a damaged name would lose what it stands for in silence."""
     for name, value in data.items():
         if name not in known or value is None:
-            raise ValueError(f"the member {name!r}: {shortened(repr(value))} is unknown")
+            raise ValueError(f"the key {name!r} with {shortened(repr(value))} is unknown")
 
 
 def _strings(values: Sequence[Any]) -> tuple[str, ...]:
@@ -266,8 +266,10 @@ def _check_variables(
         raise ValueError("a variable labels a dimension and is not a coordinate")
     # Only files with any number of tensors have facts of the file as a whole.
     is_only = [each.name for each in container.tensors] == [options.name] and not container.encoding
-    if is_only and (not variables or set(embedded.tensors) - {_DEFAULT_NAME}):
-        raise ValueError("they belong to another tensor, or the only tensor is a coordinate")
+    if is_only and not variables:
+        raise ValueError("the only tensor of the file is a coordinate")
+    if is_only and set(embedded.tensors) - {_DEFAULT_NAME}:
+        raise ValueError(f"the only tensor of the file is not {min(embedded.tensors)!r}")
 
 
 def _check_dims(tensors: Sequence[Tensor]) -> None:
