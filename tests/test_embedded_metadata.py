@@ -21,7 +21,11 @@ from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.embedded_metadata import (
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    with_embedded_metadata,
+)
 from xr_tensorfmt.core.json_values import (
     MOST_LEVELS,
     TAG,
@@ -219,6 +223,21 @@ GOOD: dict[str, Any] = {
 }
 
 
+def test_embedded_metadata_are_read_as_they_are_written() -> None:
+    embedded = EmbeddedMetadata.from_dict(GOOD)
+    assert EmbeddedMetadata.from_dict(through_json(embedded.to_dict())) == embedded
+    assert embedded.tensors["a"] == EmbeddedVariable("b", ("x", "y"), {"unit": "m"})
+    assert not embedded.is_empty
+
+
+def test_empty_embedded_metadata_are_a_version() -> None:
+    assert EmbeddedMetadata().is_empty
+    assert EmbeddedMetadata().to_dict() == {"version": 1}
+    # No attributes are something else than that the format says what they are.
+    assert EmbeddedMetadata(attrs={}).to_dict() == {"version": 1, "attrs": {}}
+    assert not EmbeddedMetadata(attrs={}).is_empty
+
+
 def test_names_dims_attributes_and_labels_are_applied() -> None:
     found = applied(**GOOD)
     assert found.findings == ()
@@ -290,6 +309,9 @@ BAD = {
     "labels of another length": GOOD | {"coordinates": {"y": labels_of(2, "y")}},
     "labels without dims": GOOD | {"coordinates": {"y": {"values": base64(), "attrs": {}}}},
     "labels of other dims": GOOD | {"coordinates": {"y": labels_of(3) | {"dims": []}}},
+    "null for dims": GOOD | {"tensors": {"a": {"dims": None}}},
+    "an unknown key": GOOD | {"colour": 1},
+    "an unknown key of a variable": GOOD | {"tensors": {"a": {"colour": 1}}},
     "attributes that are none": GOOD | {"attrs": 3},
     "a wrong array": GOOD | {"attrs": {"a": {TAG: {}}}},
     "numbers that are no map": GOOD | {"numpy_attrs": [3]},

@@ -16,17 +16,19 @@ from typing import ClassVar, Self
 
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.placement import end_of_consecutive, first_that_fits, round_up
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_100_DTYPES,
+    DAMAGED,
     Contents,
     Numbering,
     StoredTensor,
     check_checksum,
+    data_bytes,
     decode_key,
     element,
 )
@@ -148,9 +150,7 @@ class TensorRecord:
         shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
         if min(shape) < 1:
             expected = "lengths of 1 and more"
-            raise cursor.error(
-                f"the shape of {what}", shape, expected, "the header is damaged", back=8 * rank
-            )
+            raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
         return cls(_read_key(cursor, what), shape, dtype, length, offset, at)
 
     def pack(self) -> bytes:
@@ -195,7 +195,7 @@ def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
             f"the shape of {what}",
             f"{lengths} with aux {aux:#x}",
             f"up to {len(lengths)} lengths of 1 and more",
-            "the header is damaged",
+            DAMAGED,
             back=_PUBLISHED_RECORD.size,
         )
     return TensorRecord(key, shape, dtype, length, offset, at)
@@ -252,7 +252,7 @@ def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
         record = MetadataRecord.read(cursor, number)
         if record.key in metadata:
             found, expected = f"{record.key!r} twice", "one metadata record for each key"
-            raise cursor.error("the key", found, expected, "the header is damaged")
+            raise cursor.error("the key", found, expected, DAMAGED)
         metadata[record.key] = record.value
     return metadata
 
@@ -284,13 +284,11 @@ def _stored(path: str, record: TensorRecord, numbering: Numbering, base: int) ->
             f"the dtype of {record.key!r}",
             record.dtype,
             f"a number below {len(numbering)}",
-            "the header is damaged",
+            DAMAGED,
             offset=record.at,
         )
     stored = element(numbering[record.dtype])
-    check_size(path, record.shape, stored.stored.itemsize, record.at)
-    count = prod(record.shape)
-    nbytes = count * stored.stored.itemsize
+    count, nbytes = prod(record.shape), data_bytes(path, record.shape, stored, record.at)
     # Elements in all releases; padded bytes before; bytes in the published text.
     if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
         raise TensorFormatError(
@@ -298,7 +296,7 @@ def _stored(path: str, record: TensorRecord, numbering: Numbering, base: int) ->
             f"the length of {record.key!r}",
             record.length,
             f"{count} elements or {nbytes} bytes for shape {record.shape}",
-            "the header is damaged",
+            DAMAGED,
             offset=record.at,
         )
     return StoredTensor(record.key, record.shape, stored, base + record.offset, nbytes)

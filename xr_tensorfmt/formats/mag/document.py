@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from json import JSONDecodeError, dumps, loads
-from math import prod
 from operator import itemgetter
 from struct import Struct
 from typing import Any, ClassVar, Self, TypeGuard
 
 from xr_tensorfmt.core.findings import Finding, Gap
-from xr_tensorfmt.core.header import HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.mag import MAGIC
 from xr_tensorfmt.formats.mag.placement import check_alignment
-from xr_tensorfmt.formats.mag.spec import SNAPSHOT_200_DTYPES, Contents, StoredTensor, element
+from xr_tensorfmt.formats.mag.spec import (
+    DAMAGED,
+    SNAPSHOT_200_DTYPES,
+    Contents,
+    StoredTensor,
+    data_bytes,
+    element,
+)
 
 VERSION = 300
 
@@ -37,21 +43,13 @@ _MOST_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of the file, in bytes."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
 class Header:
     """The first bytes of the file: offset and length of the document and of the data."""
 
     aux: int
-    document_offset: int
+    document_start: int
     document_bytes: int
-    data_offset: int
+    data_start: int
     data_bytes: int
 
     struct: ClassVar[Struct] = Struct("<4sIIQQQQ")
@@ -70,37 +68,38 @@ class Header:
         return self.struct.pack(MAGIC, VERSION, *astuple(self))
 
     @property
-    def document(self) -> Section:
-        """Where the document is."""
-        return Section(self.document_offset, self.document_offset + self.document_bytes)
+    def is_big_endian(self) -> bool:
+        """Whether the data are big-endian."""
+        return bool(self.aux & _BIG_ENDIAN)
 
     @property
-    def data(self) -> Section:
-        """Where the data are."""
-        return Section(self.data_offset, self.data_offset + self.data_bytes)
+    def document_stop(self) -> int:
+        """The byte after the document."""
+        return self.document_start + self.document_bytes
+
+    @property
+    def data_stop(self) -> int:
+        """The byte after the data."""
+        return self.data_start + self.data_bytes
 
     def _check(self, reader: HeaderReader) -> None:
-        document, data, size = self.document, self.data, reader.source.size
         if self.aux & ~_BIG_ENDIAN:
-            raise reader.error("aux", f"{self.aux:#x}", "0 or 1", "the header is damaged", 8)
+            raise reader.error("aux", f"{self.aux:#x}", "0 or 1", DAMAGED, 8)
         if self.document_bytes > MOST_DOCUMENT_BYTES:
             found, limit = self.document_bytes, f"up to {MOST_DOCUMENT_BYTES} bytes"
-            raise reader.error("the document's length", found, limit, "the header is damaged", 20)
-        if not self.struct.size <= document.start <= document.stop <= data.start <= data.stop:
-            raise reader.error(
-                "the places of document and data",
-                f"bytes {document.start} to {document.stop} and {data.start} to {data.stop}",
-                "one after the other",
-                "the header is damaged",
-                12,
-            )
-        if data.stop > size:
+            raise reader.error("the document's length", found, limit, DAMAGED, 20)
+        places = self.document_start, self.document_stop, self.data_start, self.data_stop
+        if list(places) != sorted(places) or self.document_start < self.struct.size:
+            found_places = "bytes {} to {} and {} to {}".format(*places)
+            field = "the places of document and data"
+            raise reader.error(field, found_places, "one after the other", DAMAGED, 12)
+        if self.data_stop > reader.source.size:
             raise reader.error(
                 "the data",
-                f"cut off by the end of the file at byte {size}",
-                f"data up to byte {data.stop}",
+                f"cut off by the end of the file at byte {reader.source.size}",
+                f"data up to byte {self.data_stop}",
                 "the file is incomplete; fetch it again",
-                data.start,
+                self.data_start,
             )
 
 
@@ -144,9 +143,8 @@ class Document:
         return (Finding(self.path, self.offset, "the metadata", message, "warning"),)
 
 
-def read_document(reader: HeaderReader, section: Section) -> Document:
+def read_document(reader: HeaderReader, start: int, length: int) -> Document:
     """Read a JSON object."""
-    start = section.start
     repeated: list[Mapping[str, Any]] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -155,7 +153,7 @@ def read_document(reader: HeaderReader, section: Section) -> Document:
             repeated.append(members)
         return members
 
-    raw = reader.bytes_at(start, section.stop - start, "the JSON document")
+    raw = reader.bytes_at(start, length, "the JSON document")
     try:
         string = raw.decode()
         content = loads(string, object_pairs_hook=collect)
@@ -199,26 +197,21 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
             8,
         )
     header = Header.read(reader)
-    data = header.data
-    document = read_document(reader, header.document)
-    big_endian = bool(header.aux & _BIG_ENDIAN)
+    document = read_document(reader, header.document_start, header.document_bytes)
     entries = document.member(_TENSORS)
-    tensors = tuple(
-        _unpack_entry(document, key, entry, data, big_endian) for key, entry in entries.items()
-    )
+    tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
     document.check_repeated(document.content, entries, *entries.values())
     metadata = document.member(_METADATA)
     facts = {name: document.content[name] for name in _FACTS if name in document.content}
-    facts["byteorder"] = "big" if big_endian else "little"
+    facts["byteorder"] = "big" if header.is_big_endian else "little"
     findings = (*document.findings(), *_wrong_names(document, entries))
-    check_alignment(document.path, tensors, data.start, data.stop, ALIGNMENT)
+    start, stop = header.data_start, header.data_stop
+    check_alignment(document.path, tensors, start, stop, ALIGNMENT)
     gaps = (
-        Gap(Header.struct.size, header.document.start, "the padding before the document"),
-        Gap(header.document.stop, data.start, "the padding after the document"),
+        Gap(Header.struct.size, header.document_start, "the padding before the document"),
+        Gap(header.document_stop, start, "the padding after the document"),
     )
-    return Contents(
-        "snapshot", VERSION, tensors, data.start, data.stop, metadata, facts, findings, gaps
-    )
+    return Contents("snapshot", VERSION, tensors, start, stop, metadata, facts, findings, gaps)
 
 
 def pack_document(
@@ -245,9 +238,7 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
     }
 
 
-def _unpack_entry(
-    document: Document, key: str, entry: Any, data: Section, big_endian: bool
-) -> StoredTensor:
+def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> StoredTensor:
     try:
         shape, number, offset, nbytes = _entry_fields(entry)
     except (KeyError, TypeError):
@@ -259,16 +250,15 @@ def _unpack_entry(
         expected = f"a number below {len(DTYPES)}"
         raise document.error(f"the dtype_id of {key!r}", shortened(repr(number)), expected)
     check_rank(document.path, key, len(shape), document.offset)
-    stored = element(DTYPES[number], big_endian=big_endian)
-    check_size(document.path, shape, stored.stored.itemsize, document.offset)
-    needed = prod(shape) * stored.stored.itemsize
+    stored = element(DTYPES[number], big_endian=header.is_big_endian)
+    needed = data_bytes(document.path, shape, stored, document.offset)
     if nbytes != needed or not _is_count(nbytes):
         expected = f"{needed} for {shape} of {stored.name}"
         raise document.error(f"nbytes of {key!r}", shortened(repr(nbytes)), expected)
-    if not _is_count(offset) or data.start + offset + needed > data.stop:
-        expected = f"a place for {needed} bytes within the {data.stop - data.start} of data"
+    if not _is_count(offset) or offset + needed > header.data_bytes:
+        expected = f"a place for {needed} bytes within the {header.data_bytes} of data"
         raise document.error(f"the offset of {key!r}", shortened(repr(offset)), expected)
-    return StoredTensor(key, tuple(shape), stored, data.start + offset, needed)
+    return StoredTensor(key, tuple(shape), stored, header.data_start + offset, needed)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

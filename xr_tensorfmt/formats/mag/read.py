@@ -137,7 +137,7 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
 
 def _has_pool(reader: HeaderReader) -> bool:
     """Whether a file looks like a snapshot, whose version archives had too."""
-    start = snapshot.Header.struct.size
+    start = snapshot.HEADER.size
     return reader.first_bytes(start + len(snapshot.POOL)).startswith(snapshot.POOL, start)
 
 

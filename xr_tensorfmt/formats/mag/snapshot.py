@@ -16,7 +16,7 @@ from struct import Struct, unpack
 from typing import ClassVar, Self
 
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.placement import (
@@ -26,12 +26,14 @@ from xr_tensorfmt.formats.mag.placement import (
     round_up,
 )
 from xr_tensorfmt.formats.mag.spec import (
+    DAMAGED,
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
     Contents,
     Numbering,
     StoredTensor,
     check_checksum,
+    data_bytes,
     decode_key,
     element,
 )
@@ -44,6 +46,9 @@ MOST_STRINGS = 65534
 MOST_POOL_BYTES = 128 << 20
 """Limit of the container on the bytes of its pool."""
 
+HEADER = Struct("<4sIQIIII")
+"""Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
+
 _CHECKSUM_OFFSET, _CHECKED_FROM = 16, 20
 _COUNT = Struct("<I")
 
@@ -54,26 +59,6 @@ INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
 """Numbering and alignment by version, the released one first.
 
 The others were in use for some days between two releases, under a version that does not tell."""
-
-
-@dataclass(frozen=True)
-class Header:
-    """The first bytes of a snapshot."""
-
-    magic: bytes
-    version: int
-    seconds: int
-    checksum: int
-    aux: int
-    metadata_count: int
-    tensor_count: int
-
-    struct: ClassVar[Struct] = Struct("<4sIQIIII")
-
-    @classmethod
-    def read(cls, reader: HeaderReader) -> Self:
-        """Read it; the errors of `HeaderReader.bytes_at`."""
-        return cls(*cls.struct.unpack(reader.bytes_at(0, cls.struct.size, "the MAG header")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +85,7 @@ class Descriptor:
                 what,
                 f"{count} elements of shape {shape}, reserved bytes {reserved:#x}",
                 "the product of the lengths, and zeros",
-                "the header is damaged",
+                DAMAGED,
                 back=cursor.offset - at,
             )
         return cls(key, shape, dtype, offset, at)
@@ -108,72 +93,44 @@ class Descriptor:
 
 def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     """Read a snapshot of version 100 or 200."""
-    header = Header.read(reader)
-    cursor = Cursor(reader, Header.struct.size)
-    if header.aux or header.metadata_count:
-        raise cursor.error(
-            "aux and the count of metadata",
-            (header.aux, header.metadata_count),
-            "zeros",
-            "the header is damaged",
-            back=12,
-        )
+    cursor = Cursor(reader, 0)
+    header = cursor.unpack(HEADER, "the MAG header")
+    _, version, seconds, checksum, aux, metadata_count, tensor_count = header
+    if aux or metadata_count:
+        field = "aux and the count of metadata"
+        raise cursor.error(field, (aux, metadata_count), "zeros", DAMAGED, back=12)
     keys = _read_pool(cursor)
-    if header.tensor_count > len(keys):
-        raise cursor.error(
-            "the count of tensors",
-            header.tensor_count,
-            f"up to {len(keys)}, as there are keys",
-            "the header is damaged",
-        )
+    if tensor_count > len(keys):
+        expected = f"up to {len(keys)}, as there are keys"
+        raise cursor.error("the count of tensors", tensor_count, expected, DAMAGED)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
-    descriptors = [Descriptor.read(cursor, number) for number in range(header.tensor_count)]
-    checked_to = cursor.offset
+    descriptors = [Descriptor.read(cursor, number) for number in range(tensor_count)]
     findings = check_checksum(
-        reader, options, header.checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, checked_to
+        reader, options, checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, cursor.offset
     )
     cursor.expect(b"BUF!")
     descriptors.sort(key=lambda each: each.key)
-    return _interpreted(cursor, header, keys, descriptors, findings)
-
-
-def _interpreted(
-    cursor: Cursor,
-    header: Header,
-    keys: list[str],
-    descriptors: list[Descriptor],
-    findings: tuple[Finding, ...],
-) -> Contents:
-    """The tensors, in the numbering and with the alignment that fit the file."""
-    reader, markers_stop = cursor.reader, cursor.offset
-    source = reader.source
-    facts = {"checksum": header.checksum, "seconds_since_1970": header.seconds}
-    candidates = INTERPRETATIONS[header.version]
+    facts = {"checksum": checksum, "seconds_since_1970": seconds}
+    candidates, source = INTERPRETATIONS[version], reader.source
 
     def interpreted(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
-        start = round_up(markers_stop, alignment)
+        start = round_up(cursor.offset, alignment)
         tensors = tuple(_stored(source.name, each, keys, numbering, start) for each in descriptors)
         is_released = (numbering, alignment) == candidates[0]
         doubts = () if is_released else (_unreleased(source.name, start),)
         contents = Contents(
-            "snapshot",
-            header.version,
-            tensors,
-            start,
-            source.size,
-            facts=facts,
-            findings=findings + doubts,
+            "snapshot", version, tensors, start, source.size, {}, facts, findings + doubts
         )
         is_filled = end_of_consecutive(tensors, start, alignment) == source.size
-        return contents, is_filled and _is_zero(reader, markers_stop, start)
+        return contents, is_filled and _is_zero(reader, cursor.offset, start)
 
     contents, fits = first_that_fits([partial(interpreted, *each) for each in candidates])
     if not fits:
         check_placement(source.name, contents, source.size)
         raise cursor.error(
             "the data",
-            f"{source.size - markers_stop} bytes",
+            f"{source.size - cursor.offset} bytes",
             "those of all tensors one after the other, and then the end of the file",
             "the file is incomplete, or something was added to it; fetch it again",
         )
@@ -198,25 +155,15 @@ def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     if count > MOST_STRINGS:
-        raise cursor.error(
-            "the count of strings", count, f"up to {MOST_STRINGS}", "the header is damaged", back=4
-        )
+        limit = f"up to {MOST_STRINGS}"
+        raise cursor.error("the count of strings", count, limit, DAMAGED, back=_COUNT.size)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
-        raise cursor.error(
-            "the offsets of strings",
-            f"{offsets[:8]}",
-            "0 and then ever larger ones",
-            "the header is damaged",
-            back=4 * (count + 1),
-        )
+        field, expected = "the offsets of strings", "0 and then ever larger ones"
+        raise cursor.error(field, offsets[:8], expected, DAMAGED, back=4 * (count + 1))
     if offsets[-1] > MOST_POOL_BYTES:
-        raise cursor.error(
-            "the bytes of all strings",
-            offsets[-1],
-            f"up to {MOST_POOL_BYTES}",
-            "the header is damaged",
-        )
+        limit = f"up to {MOST_POOL_BYTES}"
+        raise cursor.error("the bytes of all strings", offsets[-1], limit, DAMAGED)
     origin, path = cursor.offset, cursor.reader.source.name
     pool = cursor.take(offsets[-1], "the strings")
     return [decode_key(path, pool[start:stop], origin + start) for start, stop in pairwise(offsets)]
@@ -232,10 +179,9 @@ def _stored(
             "the tensor descriptor",
             f"dtype {descriptor.dtype} and key {descriptor.key}",
             f"a dtype below {len(numbering)} and a key below {len(keys)}",
-            "the header is damaged",
+            DAMAGED,
             offset=at,
         )
     stored = element(numbering[descriptor.dtype])
-    check_size(path, shape, stored.stored.itemsize, at)
-    nbytes = prod(shape) * stored.stored.itemsize
+    nbytes = data_bytes(path, shape, stored, at)
     return StoredTensor(keys[descriptor.key], shape, stored, start + descriptor.offset, nbytes)

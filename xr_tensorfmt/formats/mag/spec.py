@@ -7,8 +7,9 @@ every release.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -16,31 +17,26 @@ from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
+
+DAMAGED = "the header is damaged"
 
 Numbering = tuple[str, ...]
 """Names of dtypes; the position of a name is the number of the dtype."""
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
-ARCHIVE_1_DTYPES: Numbering = ("float32", "float16", "bool", "int32")
+ARCHIVE_1_DTYPES = ("float32", "float16", "bool", "int32")
 """Archive 1 and stream; archive 100 until November 2025."""
 
-ARCHIVE_100_DTYPES: Numbering = ("float32", "float16", "bool", *_INTEGERS)
+ARCHIVE_100_DTYPES = ("float32", "float16", "bool", *_INTEGERS)
 """Archive 100 from November 2025 on."""
 
-SNAPSHOT_100_DTYPES: Numbering = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
+SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
 
-SNAPSHOT_200_DTYPES: Numbering = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "bool",
-    *_INTEGERS,
-)
+SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
 """Snapshot 200 and 300."""
 
 
@@ -69,6 +65,13 @@ def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
 _LITTLE_ENDIAN, _BIG_ENDIAN = _elements("<"), _elements(">")
 
 
+def data_bytes(path: str, shape: Sequence[int], element: Element, offset: int) -> int:
+    """Bytes of a tensor that is described at an offset; the errors of `check_size`."""
+    item = element.stored.itemsize
+    check_size(path, shape, item, offset)
+    return prod(shape) * item
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     """One tensor of a file; `offset` counts from the start of the file."""
@@ -87,27 +90,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the header of a file says, whatever its container.
-
-    Parameters
-    ----------
-    container : str
-        Its container: archive, snapshot or stream.
-    version : int
-        The version of the container.
-    tensors : tuple of StoredTensor
-        The tensors, in the order of the header.
-    data_start, data_stop : int
-        Where data may lie.
-    metadata : mapping
-        The users' own metadata.
-    facts : mapping
-        What else the header says.
-    findings : tuple of Finding
-        What is wrong and does not keep the file from being read.
-    gaps : tuple of Gap
-        Padding before the data.
-    """
+    """What the header of a file says, whatever its container, and the padding before the data."""
 
     container: str
     version: int

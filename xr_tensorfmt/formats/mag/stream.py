@@ -8,18 +8,18 @@ under their logical shape; like magnetron itself this reads them in the order of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from dataclasses import replace
 from struct import Struct
-from typing import ClassVar, Self
 
-from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.formats.mag.archive import MOST_RANK_OF_VERSION_1 as MOST_RANK
 from xr_tensorfmt.formats.mag.archive import Header
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
+    DAMAGED,
     Contents,
     StoredTensor,
+    data_bytes,
     decode_key,
     element,
 )
@@ -31,69 +31,27 @@ MOST_KEY_BYTES = 1024
 """Limit of the container on the length of a key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One tensor; lengths of axes that it does not have are 1 in the file."""
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    _struct: ClassVar[Struct] = Struct(f"<I{MOST_RANK}qI64s")
-
-    @classmethod
-    def read(cls, cursor: Cursor, number: int) -> Self:
-        """Read the record of a number."""
-        path, what, at = cursor.reader.source.name, f"tensor record {number}", cursor.offset
-        length, *lengths, aux, _ = cursor.unpack(cls._struct, what)
-        dtype, rank = aux & 0xFF, aux >> 8
-        if not 1 <= length <= MOST_KEY_BYTES or rank > MOST_RANK or dtype >= len(ARCHIVE_1_DTYPES):
-            raise cursor.error(
-                what,
-                f"a key of {length} bytes, rank {rank} and dtype {dtype}",
-                f"1 to {MOST_KEY_BYTES} bytes, a rank up to {MOST_RANK} and a dtype below "
-                f"{len(ARCHIVE_1_DTYPES)}",
-                "the header is damaged",
-                back=cls._struct.size,
-            )
-        shape, unused = tuple(lengths[:rank]), lengths[rank:]
-        if min(lengths) < 1 or max(unused, default=1) > 1:
-            raise cursor.error(
-                f"the shape of {what}",
-                lengths,
-                f"{rank} lengths of 1 and more, then ones",
-                "the header is damaged",
-                back=cls._struct.size - 4,
-            )
-        check_size(path, shape, element(ARCHIVE_1_DTYPES[dtype]).stored.itemsize, at)
-        start = cursor.offset
-        key = decode_key(path, cursor.take(length, f"the key of {what}"), start)
-        return cls(key, shape, ARCHIVE_1_DTYPES[dtype])
+_RECORD = Struct(f"<I{MOST_RANK}qI64s")
+"""Length of the key, lengths of the axes, rank and dtype, and a name that nobody reads."""
 
 
 def read_stream(reader: HeaderReader) -> Contents:
     """Read a stream; it has no checksum."""
     header = Header.read(reader)
     cursor = Cursor(reader, Header.struct.size)
-    if (header.version, header.metadata_count, header.aux) != (1, 0, 0):
-        raise cursor.error(
-            "version, count of metadata and aux",
-            (header.version, header.metadata_count, header.aux),
-            "1, 0 and 0",
-            "the header is damaged",
-            back=Header.struct.size - 4,
-        )
+    found = header.version, header.metadata_count, header.aux
+    if found != (1, 0, 0):
+        field = "version, count of metadata and aux"
+        raise cursor.error(field, found, "1, 0 and 0", DAMAGED, back=Header.struct.size - 4)
     cursor.expect(SECTION)
     cursor.expect(RECORDS)
-    records = [Record.read(cursor, number) for number in range(header.tensor_count)]
+    records = [_read_record(cursor, number) for number in range(header.tensor_count)]
     cursor.expect(b"TDAT")
     start = position = cursor.offset
     tensors = []
-    for record in records:
-        stored = element(record.dtype)
-        nbytes = prod(record.shape) * stored.stored.itemsize
-        tensors.append(StoredTensor(record.key, record.shape, stored, position, nbytes))
-        position += nbytes
+    for each in records:
+        tensors.append(replace(each, offset=position))
+        position += each.nbytes
     size = reader.source.size
     if position != size:
         raise cursor.error(
@@ -103,3 +61,29 @@ def read_stream(reader: HeaderReader) -> Contents:
             "the file is incomplete or its header damaged; fetch it again",
         )
     return Contents("stream", header.version, tuple(tensors), start, size)
+
+
+def _read_record(cursor: Cursor, number: int) -> StoredTensor:
+    """Read a record; the data of a tensor begin where those of the tensor before end."""
+    path, what, at = cursor.reader.source.name, f"tensor record {number}", cursor.offset
+    length, *lengths, aux, _ = cursor.unpack(_RECORD, what)
+    dtype, rank = aux & 0xFF, aux >> 8
+    if not 1 <= length <= MOST_KEY_BYTES or rank > MOST_RANK or dtype >= len(ARCHIVE_1_DTYPES):
+        raise cursor.error(
+            what,
+            f"a key of {length} bytes, rank {rank} and dtype {dtype}",
+            f"1 to {MOST_KEY_BYTES} bytes, a rank up to {MOST_RANK} and a dtype below "
+            f"{len(ARCHIVE_1_DTYPES)}",
+            DAMAGED,
+            back=_RECORD.size,
+        )
+    shape, unused = tuple(lengths[:rank]), lengths[rank:]
+    if min(lengths) < 1 or max(unused, default=1) > 1:
+        expected = f"{rank} lengths of 1 and more, then ones"
+        field, back = f"the shape of {what}", _RECORD.size - 4
+        raise cursor.error(field, lengths, expected, DAMAGED, back=back)
+    stored = element(ARCHIVE_1_DTYPES[dtype])
+    nbytes = data_bytes(path, shape, stored, at)
+    start = cursor.offset
+    key = decode_key(path, cursor.take(length, f"the key of {what}"), start)
+    return StoredTensor(key, shape, stored, 0, nbytes)

@@ -163,7 +163,7 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
     placed = tuple(
         each.placed(start + tensor.offset) for each, tensor in zip(entries, tensors, strict=True)
     )
-    return FilePlan(header.data.stop, (Piece(0, header.pack() + content),), placed)
+    return FilePlan(header.data_stop, (Piece(0, header.pack() + content),), placed)
 
 
 def _embedded_coordinates(checked: CheckedInput) -> dict[str, Variable]:
