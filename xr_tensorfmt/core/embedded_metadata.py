@@ -31,19 +31,7 @@ _DEFAULT_NAME = OpenOptions.name
 
 @dataclass(frozen=True)
 class EmbeddedVariable:
-    """What is embedded of one variable; None where the format itself says it.
-
-    Parameters
-    ----------
-    name : str, optional
-        The name of the variable.
-    dims : tuple of str, optional
-        The names of its dimensions.
-    attrs : mapping, optional
-        Its attributes, as `to_json` encodes them.
-    values : mapping, optional
-        Its values, as `array_to_json` encodes them, where the format does not store them.
-    """
+    """What is embedded of one variable, as JSON; None where the format itself says it."""
 
     name: str | None = None
     dims: tuple[str, ...] | None = None
@@ -52,7 +40,7 @@ class EmbeddedVariable:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Check the types of what a file has; the errors of `EmbeddedMetadata.from_dict`."""
+        """Check the types; several errors where it is not what `to_dict` makes."""
         _check_members(data, {each.name for each in fields(cls)})
         members = dict(data)
         if "name" in data:
@@ -68,40 +56,24 @@ class EmbeddedVariable:
 
 @dataclass(frozen=True)
 class EmbeddedMetadata:
-    """What is embedded of a Dataset.
+    """What is embedded of a Dataset; attributes are as `to_json` encodes them."""
 
-    Parameters
-    ----------
-    tensors : mapping of str to EmbeddedVariable
-        The tensors of the file, by the names that its format gives them.
-    stored_coordinates : tuple of str
-        Which of the tensors of the file are coordinates.
-    coordinates : mapping of str to EmbeddedVariable
-        Coordinates whose values are embedded.
-    tagged_attrs : bool
-        Whether the attributes that the format stores have to be decoded by `from_json`.
-    numpy_attrs : mapping
-        Attributes, as `to_json` encodes them, that the format stores without their dtypes.
-    attrs : mapping, optional
-        The attributes of the Dataset, as `to_json` encodes them, where the format stores none.
-    """
-
+    # The tensors of the file, by the names that its format gives them.
     tensors: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
+    # Which of them are coordinates.
     stored_coordinates: tuple[str, ...] = ()
+    # Coordinates whose values are embedded.
     coordinates: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
+    # Whether the attributes that the format stores have to be decoded by `from_json`.
     tagged_attrs: bool = False
+    # Attributes that the format stores without their dtypes.
     numpy_attrs: Mapping[str, Any] = field(default_factory=dict)
+    # All attributes, where the format stores none.
     attrs: Mapping[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Check the version and the types of what a file has.
-
-        Raises
-        ------
-        AttributeError, KeyError, TypeError, ValueError
-            It is not what `to_dict` makes.
-        """
+        """Check the version and the types; several errors where it is not what `to_dict` makes."""
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}, expected {VERSION}")
         _check_members(data, {"version", *(each.name for each in fields(cls))})

@@ -24,6 +24,7 @@ from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_100_DTYPES,
     DAMAGED,
+    FOREIGN,
     Contents,
     Numbering,
     StoredTensor,
@@ -50,9 +51,8 @@ MOST_RANK_OF_VERSION_1 = 6
 MOST_KEY_BYTES = 65535
 """Limit of the container on the length of a key."""
 
-CHECKSUM_OFFSET = 8
-CHECKED_FROM = 12
-"""First byte that the checksum covers; the last is that before the padding."""
+_CHECKSUM_OFFSET, _CHECKED_FROM = 8, 12
+"""The checksum covers what follows it, up to the end of the records."""
 
 _KEY_LENGTH = Struct("<I")
 
@@ -84,7 +84,7 @@ class Header:
 
     def with_checksum(self, records: bytes) -> Self:
         """The header of a file with these records."""
-        return replace(self, checksum=crc32c(self.pack()[CHECKED_FROM:] + records))
+        return replace(self, checksum=crc32c(self.pack()[_CHECKED_FROM:] + records))
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,11 @@ class MetadataRecord:
         what = f"metadata record {number}"
         tag, raw = cursor.unpack(cls._struct, what)
         if tag not in cls._values:
-            raise cursor.error(
+            field, expected = (
                 f"the type tag of {what}",
-                tag,
                 f"{_INT64} for int64 or {_FLOAT64} for float64",
-                "the header is damaged, or the file is of another format",
-                back=cls._struct.size,
             )
+            raise cursor.error(field, tag, expected, FOREIGN, back=cls._struct.size)
         (value,) = cls._values[tag].unpack(raw)
         return cls(_read_key(cursor, what), value)
 
@@ -140,13 +138,9 @@ class TensorRecord:
         aux, length, offset = cursor.unpack(cls._struct, what)
         dtype, rank = aux & 0xFF, aux >> 8
         if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
-            raise cursor.error(
-                f"rank and dtype of {what}",
-                f"{aux:#x}",
-                f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}",
-                "the header is damaged, or the file is of another format",
-                back=cls._struct.size,
-            )
+            field, back = f"rank and dtype of {what}", cls._struct.size
+            expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
+            raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
         shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
         if min(shape) < 1:
             expected = "lengths of 1 and more"
@@ -163,13 +157,8 @@ class TensorRecord:
 def _read_key(cursor: Cursor, what: str) -> str:
     (length,) = cursor.unpack(_KEY_LENGTH, f"the key length of {what}")
     if not 1 <= length <= MOST_KEY_BYTES:
-        raise cursor.error(
-            f"the key length of {what}",
-            length,
-            f"1 to {MOST_KEY_BYTES}",
-            "the header is damaged, or the file is of another format",
-            back=_KEY_LENGTH.size,
-        )
+        field, back = f"the key length of {what}", _KEY_LENGTH.size
+        raise cursor.error(field, length, f"1 to {MOST_KEY_BYTES}", FOREIGN, back=back)
     start = cursor.offset
     return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
 
@@ -191,13 +180,9 @@ def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
     rank = _rank_of_published(lengths, aux)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
-        raise cursor.error(
-            f"the shape of {what}",
-            f"{lengths} with aux {aux:#x}",
-            f"up to {len(lengths)} lengths of 1 and more",
-            DAMAGED,
-            back=_PUBLISHED_RECORD.size,
-        )
+        field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
+        expected = f"up to {len(lengths)} lengths of 1 and more"
+        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, DAMAGED, back=back)
     return TensorRecord(key, shape, dtype, length, offset, at)
 
 
@@ -223,22 +208,19 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     records, candidates = _read_records(cursor, header)
 
     stop = cursor.offset
-    findings = check_checksum(reader, options, header.checksum, CHECKSUM_OFFSET, CHECKED_FROM, stop)
+    findings = check_checksum(
+        reader, options, header.checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, stop
+    )
     first = round_up(stop, ALIGNMENT)
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
     base = first if records and records[0].offset == 0 else 0
 
+    facts, size = {"checksum": header.checksum}, reader.source.size
+
     def interpreted(numbering: Numbering) -> tuple[Contents, bool]:
-        tensors = tuple(_stored(reader.source.name, each, numbering, base) for each in records)
+        tensors = tuple(_stored(reader, each, numbering, base) for each in records)
         contents = Contents(
-            "archive",
-            header.version,
-            tensors,
-            stop,
-            reader.source.size,
-            metadata,
-            {"checksum": header.checksum},
-            findings,
+            "archive", header.version, tensors, stop, size, metadata, facts, findings
         )
         return contents, end_of_consecutive(tensors, first, ALIGNMENT) is not None
 
@@ -276,27 +258,19 @@ def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], S
     return records, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
 
 
-def _stored(path: str, record: TensorRecord, numbering: Numbering, base: int) -> StoredTensor:
+def _stored(
+    reader: HeaderReader, record: TensorRecord, numbering: Numbering, base: int
+) -> StoredTensor:
     """What a record means if its dtype is of a numbering."""
     if record.dtype >= len(numbering):
-        raise TensorFormatError(
-            path,
-            f"the dtype of {record.key!r}",
-            record.dtype,
-            f"a number below {len(numbering)}",
-            DAMAGED,
-            offset=record.at,
-        )
+        field, expected = f"the dtype of {record.key!r}", f"a number below {len(numbering)}"
+        raise reader.error(field, record.dtype, expected, DAMAGED, record.at)
     stored = element(numbering[record.dtype])
-    count, nbytes = prod(record.shape), data_bytes(path, record.shape, stored, record.at)
+    nbytes = data_bytes(reader.source.name, record.shape, stored, record.at)
+    count = prod(record.shape)
     # Elements in all releases; padded bytes before; bytes in the published text.
     if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
-        raise TensorFormatError(
-            path,
-            f"the length of {record.key!r}",
-            record.length,
-            f"{count} elements or {nbytes} bytes for shape {record.shape}",
-            DAMAGED,
-            offset=record.at,
-        )
+        field = f"the length of {record.key!r}"
+        expected = f"{count} elements or {nbytes} bytes for shape {record.shape}"
+        raise reader.error(field, record.length, expected, DAMAGED, record.at)
     return StoredTensor(record.key, record.shape, stored, base + record.offset, nbytes)

@@ -182,7 +182,6 @@ def _refusal(
 
 _METADATA, _TENSORS = "usr_metadata", "tensor_map"
 _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
-_WRITTEN_VERSIONS = (1, "0.2.2", "0.3.0")
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
 
@@ -218,9 +217,9 @@ def pack_document(
     tensors: Sequence[StoredTensor], metadata: Mapping[str, Any], timestamp: str
 ) -> bytes:
     """The document of tensors whose offsets count from the first of all data."""
-    manifest, *versions = _WRITTEN_VERSIONS
+    facts = (1, timestamp, "0.2.2", "0.3.0")  # as magnetron 0.2.2 writes them
     content = {
-        **dict(zip(_FACTS, (manifest, timestamp, *versions), strict=True)),
+        **dict(zip(_FACTS, facts, strict=True)),
         _METADATA: metadata,
         _TENSORS: {each.key: _pack_entry(each) for each in tensors},
     }

@@ -18,7 +18,6 @@ from typing import ClassVar, Self
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.placement import (
     check_placement,
     end_of_consecutive,
@@ -116,7 +115,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
 
     def interpreted(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
         start = round_up(cursor.offset, alignment)
-        tensors = tuple(_stored(source.name, each, keys, numbering, start) for each in descriptors)
+        tensors = tuple(_stored(reader, each, keys, numbering, start) for each in descriptors)
         is_released = (numbering, alignment) == candidates[0]
         doubts = () if is_released else (_unreleased(source.name, start),)
         contents = Contents(
@@ -170,18 +169,13 @@ def _read_pool(cursor: Cursor) -> list[str]:
 
 
 def _stored(
-    path: str, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
+    reader: HeaderReader, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
 ) -> StoredTensor:
     at, shape = descriptor.at, descriptor.shape
     if descriptor.dtype >= len(numbering) or descriptor.key >= len(keys):
-        raise TensorFormatError(
-            path,
-            "the tensor descriptor",
-            f"dtype {descriptor.dtype} and key {descriptor.key}",
-            f"a dtype below {len(numbering)} and a key below {len(keys)}",
-            DAMAGED,
-            offset=at,
-        )
+        found = f"dtype {descriptor.dtype} and key {descriptor.key}"
+        expected = f"a dtype below {len(numbering)} and a key below {len(keys)}"
+        raise reader.error("the tensor descriptor", found, expected, DAMAGED, at)
     stored = element(numbering[descriptor.dtype])
-    nbytes = data_bytes(path, shape, stored, at)
+    nbytes = data_bytes(reader.source.name, shape, stored, at)
     return StoredTensor(keys[descriptor.key], shape, stored, start + descriptor.offset, nbytes)

@@ -22,6 +22,8 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 
 DAMAGED = "the header is damaged"
+FOREIGN = "the header is damaged, or the file is of another format"
+"""What a user is told about most faults."""
 
 Numbering = tuple[str, ...]
 """Names of dtypes; the position of a name is the number of the dtype."""
@@ -113,7 +115,7 @@ def decode_key(path: str, raw: bytes, offset: int) -> str:
             "the key",
             f"the bytes {raw[error.start : error.end]!r}",
             "UTF-8",
-            "the header is damaged, or the file is of another format",
+            FOREIGN,
             offset=offset + error.start,
         ) from None
 

@@ -69,14 +69,10 @@ def _read_record(cursor: Cursor, number: int) -> StoredTensor:
     length, *lengths, aux, _ = cursor.unpack(_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= length <= MOST_KEY_BYTES or rank > MOST_RANK or dtype >= len(ARCHIVE_1_DTYPES):
-        raise cursor.error(
-            what,
-            f"a key of {length} bytes, rank {rank} and dtype {dtype}",
-            f"1 to {MOST_KEY_BYTES} bytes, a rank up to {MOST_RANK} and a dtype below "
-            f"{len(ARCHIVE_1_DTYPES)}",
-            DAMAGED,
-            back=_RECORD.size,
-        )
+        found = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
+        limits = f"a rank up to {MOST_RANK} and a dtype below {len(ARCHIVE_1_DTYPES)}"
+        expected = f"1 to {MOST_KEY_BYTES} bytes, {limits}"
+        raise cursor.error(what, found, expected, DAMAGED, back=_RECORD.size)
     shape, unused = tuple(lengths[:rank]), lengths[rank:]
     if min(lengths) < 1 or max(unused, default=1) > 1:
         expected = f"{rank} lengths of 1 and more, then ones"
