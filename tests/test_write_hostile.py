@@ -123,15 +123,15 @@ def tens_with_note(path: Path, note: object) -> None:
 
 
 def labels(*dims: str) -> dict[str, object]:
-    values = {"dtype": "|O", "shape": [], "texts": ["a"]}
+    values = {"dtype": "|O", "shape": [], "strings": ["a"]}
     return {"dims": list(dims), "attrs": {}, "values": values}
 
 
 TENSORS = {"tensor": {"name": "v", "dims": ["p", "q"], "attrs": {}}}
 NOTES = {
     "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": labels()}},
-    "or no variable": {"stored_coordinates": ["tensor"]},
-    "its one tensor is another": {"tensors": {"uensor": TENSORS["tensor"]}},
+    "the only tensor of the file is a coordinate": {"stored_coordinates": ["tensor"]},
+    "the only tensor of the file is not 'uensor'": {"tensors": {"uensor": TENSORS["tensor"]}},
     "the key 'tdnsors'": {"tdnsors": TENSORS},
     "the key 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
     "the key 'attr3'": {"tensors": TENSORS, "coordinates": {"z": labels() | {"attr3": {}}}},

@@ -1,4 +1,4 @@
-"""Attributes and labels as JSON that gives them back as they were."""
+"""Attributes and arrays as JSON, and back, without loss of values or dtypes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.errors import shortened
 
 TAG = "__numpy__"
-"""The one key of an object that stands for an array."""
+"""The only member of a JSON object that stands for a numpy array or number."""
 
 MOST_LEVELS = 100
-"""Limit on lists within lists; Python follows a few hundred."""
+"""Limit on nested lists and dicts; Python's own recursion limit allows a few hundred."""
 
 MOST_DIMENSIONS = 64
-"""Limit on the dimensions of an array, which is numpy's."""
+"""Limit on the dimensions of an array, the same as numpy's."""
 
-_KINDS = "biufcmMSU"
-_DTYPE = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
-# numpy gives each text of an array the room of the longest, so that few bytes can ask for many.
-_MOST_ROOM = 32
+_DTYPE_KINDS = "biufcmMSU"
+_DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
+# In a numpy array every string takes the memory of the longest, so that a short JSON could ask for
+# an enormous array.
+_MOST_BYTES_PER_CHARACTER = 32
 
 
 def to_json(value: Any, what: str, level: int = 0) -> Any:
-    """What JSON can hold of a value, without loss."""
+    """Encode a value; TypeError where JSON cannot hold it. `what` names it in the message."""
     if level > MOST_LEVELS:
         raise TypeError(f"{what} is nested deeper than {MOST_LEVELS} levels; make it flatter")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
@@ -45,15 +46,15 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     if isinstance(value, Mapping) and TAG not in value:
         return {_key(key, what): to_json(each, what, level + 1) for key, each in value.items()}
     raise TypeError(
-        f"{what} holds a {type(value).__name__}, which JSON cannot; "
-        f"make it a text, a number, an array, or a list or dict of such (without {TAG!r})"
+        f"{what} contains a {type(value).__name__}, which JSON cannot hold; make it a str, a "
+        f"number, an array, or a list or dict of such (without the key {TAG!r})"
     )
 
 
 def from_json(value: Any, level: int = 0) -> Any:
-    """The value that `to_json` made this of."""
+    """Decode what `to_json` has encoded."""
     if level > MOST_LEVELS:
-        raise ValueError(f"more than {MOST_LEVELS} levels")
+        raise ValueError(f"JSON is nested deeper than {MOST_LEVELS} levels")
     if isinstance(value, Mapping):
         if set(value) == {TAG}:
             array = array_from_json(value[TAG])
@@ -63,7 +64,7 @@ def from_json(value: Any, level: int = 0) -> Any:
 
 
 def without_dtypes(value: Any) -> Any:
-    """What `to_json` makes of Python's numbers instead of numpy's, for programs that know no tag."""
+    """Replace tagged numpy numbers by plain ones, for programs that do not know the tag."""
     if isinstance(value, Mapping):
         if set(value) != {TAG}:
             return {key: without_dtypes(each) for key, each in value.items()}
@@ -74,72 +75,75 @@ def without_dtypes(value: Any) -> Any:
 
 
 def array_to_json(array: Array, what: str) -> dict[str, Any]:
-    """An array as JSON: texts as they are, other values as bytes in base64."""
+    """Encode an array: strings as they are, other values as bytes in base64."""
     if np.ma.isMaskedArray(array):
         raise TypeError(f"{what} has masked values, which JSON cannot hold; fill them first")
     shape = list(array.shape)
     if array.dtype.kind in "OUT" and all(isinstance(each, str) for each in array.ravel().tolist()):
-        texts = [_encodable(each, what) for each in array.ravel().tolist()]
-        return {"dtype": _text_dtype(array.dtype, texts, what), "shape": shape, "texts": texts}
-    if array.dtype.kind not in _KINDS:
+        strings = [_encodable(each, what) for each in array.ravel().tolist()]
+        dtype = _string_dtype(array.dtype, strings, what)
+        return {"dtype": dtype, "shape": shape, "strings": strings}
+    if array.dtype.kind not in _DTYPE_KINDS:
         raise TypeError(
             f"{what} has dtype {array.dtype}, which JSON cannot hold; "
-            "make it an array of numbers or texts"
+            "make it an array of numbers or strings"
         )
     raw = b64encode(array.tobytes()).decode()
     return {"dtype": array.dtype.str, "shape": shape, "base64": raw}
 
 
-def _text_dtype(dtype: np.dtype[Any], texts: Sequence[str], what: str) -> str:
+def _string_dtype(dtype: np.dtype[Any], strings: Sequence[str], what: str) -> str:
     if dtype == np.dtypes.StringDType():
         return "T"
-    for each in (dtype, np.array(texts, dtype=np.str_).dtype):
-        if dtype.kind == "O" or _has_room(each, texts):
-            return each.str
+    for candidate in (dtype, np.array(strings, dtype=np.str_).dtype):
+        if dtype.kind == "O" or _is_compact(candidate, strings):
+            return candidate.str
     raise TypeError(
-        f"{what} is an array of texts of very different lengths; make it one of objects"
+        f"{what} is an array of strings of very different lengths; give it dtype object"
     )
 
 
-def _has_room(dtype: np.dtype[Any], texts: Sequence[str]) -> bool:
-    """Whether an array of texts takes no more memory than their bytes give reason for."""
-    return dtype.itemsize * len(texts) <= _MOST_ROOM * (64 + sum(map(len, texts)) + len(texts))
+def _is_compact(dtype: np.dtype[Any], strings: Sequence[str]) -> bool:
+    """Whether an array of strings takes no more memory than their lengths give reason for."""
+    characters = 64 + sum(map(len, strings)) + len(strings)
+    return dtype.itemsize * len(strings) <= _MOST_BYTES_PER_CHARACTER * characters
 
 
 def array_from_json(facts: Mapping[str, Any]) -> Array:
-    """The array that `array_to_json` made this of."""
+    """Decode what `array_to_json` has encoded."""
     dtype, shape = _dtype(facts["dtype"]), _shape(facts["shape"])
-    if "texts" in facts:
-        return _texts(facts["texts"], dtype).reshape(shape)
+    if "strings" in facts:
+        return _strings(facts["strings"], dtype).reshape(shape)
     raw = b64decode(facts["base64"], validate=True)
-    if dtype.kind not in _KINDS or prod(shape) * dtype.itemsize != len(raw) or not dtype.itemsize:
-        raise ValueError("an array whose bytes do not fit its shape")
+    nbytes = prod(shape) * dtype.itemsize
+    if dtype.kind not in _DTYPE_KINDS or nbytes != len(raw) or not dtype.itemsize:
+        raise ValueError("the bytes of an array do not fit its shape")
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def _dtype(text: str) -> np.dtype[Any]:
-    if not _DTYPE.fullmatch(text):
-        raise ValueError(f"the dtype {shortened(repr(text))}")
-    return np.dtypes.StringDType() if text == "T" else np.dtype(text)
+def _dtype(name: str) -> np.dtype[Any]:
+    if not _DTYPE_NAME.fullmatch(name):
+        raise ValueError(f"the dtype {shortened(repr(name))} is unknown")
+    return np.dtypes.StringDType() if name == "T" else np.dtype(name)
 
 
 def _shape(lengths: Sequence[int]) -> tuple[int, ...]:
     known = all(type(each) is int and 0 <= each < 1 << 62 for each in lengths)
     if len(lengths) > MOST_DIMENSIONS or not known:
-        raise ValueError(f"the shape {shortened(repr(lengths))}")
+        raise ValueError(f"the shape {shortened(repr(lengths))} is not one of an array")
     return tuple(lengths)
 
 
-def _texts(texts: Sequence[str], dtype: np.dtype[Any]) -> Array:
-    known = isinstance(texts, list) and all(isinstance(each, str) for each in texts)
+def _strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    known = isinstance(strings, list) and all(isinstance(each, str) for each in strings)
     if dtype.kind not in "OUT" or not known:
-        raise TypeError("texts of another dtype")
+        raise TypeError(f"an array of dtype {dtype} needs a list of strings")
     if dtype.kind == "U":
-        if not _has_room(dtype, texts):
-            raise ValueError("texts that take much more room than they need")
+        if not _is_compact(dtype, strings):
+            raise ValueError(f"strings of dtype {dtype} would take far more memory than they need")
         dtype = dtype.newbyteorder("=")
-    array: Array = np.empty(len(texts), dtype=dtype)
-    array[:] = texts
+    array: Array = np.empty(len(strings), dtype=dtype)
+    array[:] = strings
     return array
 
 
@@ -148,20 +152,22 @@ def _printable(number: int, what: str) -> int:
         str(number)
     except ValueError:
         raise TypeError(
-            f"{what} has more digits than Python reads from a text; make it a float or a text"
+            f"{what} has more digits than Python reads from a str; make it a float or a str"
         ) from None
     return number
 
 
 def _key(key: object, what: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"{what} has the key {key!r}, which is no text; rename it to {str(key)!r}")
+        raise TypeError(f"{what} has the key {key!r}, which must be a str; use {str(key)!r}")
     return _encodable(key, what)
 
 
-def _encodable(text: str, what: str) -> str:
+def _encodable(string: str, what: str) -> str:
     try:
-        text.encode()
+        string.encode()
     except UnicodeEncodeError:
-        raise TypeError(f"{what} holds {text!a}, which UTF-8 cannot hold; change it") from None
-    return str(text)
+        raise TypeError(
+            f"{what} contains {string!a}, which UTF-8 cannot encode; change it"
+        ) from None
+    return str(string)

@@ -1,35 +1,41 @@
-"""MAG, the files of magnetron: archives, snapshots and the older streams."""
+"""Reading of MAG files: which container a file is, and the variables that its tensors become."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
-from xr_tensorfmt.formats.mag.archive import read_archive
-from xr_tensorfmt.formats.mag.document import VERSION as DOCUMENT_VERSION
-from xr_tensorfmt.formats.mag.document import read_document_snapshot
-from xr_tensorfmt.formats.mag.snapshot import POOL, read_snapshot
-from xr_tensorfmt.formats.mag.spec import (
-    Contents,
-    Stored,
-    check_keys,
-    check_placement,
-    dims_of,
-    requested_names,
-)
-from xr_tensorfmt.formats.mag.stream import read_stream
+from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot, stream
+from xr_tensorfmt.formats.mag.placement import check_keys, check_placement
+from xr_tensorfmt.formats.mag.spec import Contents, StoredTensor, default_dims
 
-_VERSIONS = (1, 100, 200, DOCUMENT_VERSION)
-_POOL_AT = 32
+VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.INTERPRETATIONS, document.VERSION}))
+"""Versions of the containers that begin with `MAGIC`."""
 
 
-def read(reader: HeaderReader, options: OpenOptions) -> Container:
+@dataclass(frozen=True)
+class MagContainer(Container):
+    """A container, and what its header says."""
+
+    contents: Contents = field(kw_only=True)
+
+
+def recognises(head: bytes, size: int) -> bool:
+    """Whether a file can only be MAG."""
+    if head.startswith(STREAM_MAGIC):
+        markers = stream.SECTION + stream.RECORDS
+        return head[archive.Header.struct.size :].startswith(markers)
+    version = int.from_bytes(head[4:8], "little")
+    return head.startswith(MAGIC) and version in VERSIONS and size >= archive.Header.struct.size
+
+
+def read(reader: HeaderReader, options: OpenOptions) -> MagContainer:
     """Read the header of a MAG file."""
     path = reader.source.name
     options.check_unnamed(path)
@@ -38,9 +44,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     check_keys(path, contents.tensors)
     check_placement(path, contents, reader.source.size)
     keys = {each.key for each in contents.tensors}
-    requested = requested_names(options.dims, contents.tensors)
+    requested = _requested_names(options.dims, contents.tensors)
     tensors = tuple(
-        _tensor(contents, each, dims_of(each, requested, keys)) for each in contents.tensors
+        _tensor(contents, each, _dims(each, requested, keys)) for each in contents.tensors
     )
     facts = {
         "format": "mag",
@@ -48,24 +54,17 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         "version": contents.version,
         **contents.facts,
     }
-    return Container(
+    return MagContainer(
         tensors,
         attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
         encoding={"tensorfmt": facts},
         findings=contents.findings,
         embedded=contents.metadata.get(EMBEDDED_KEY),
+        contents=contents,
     )
 
 
-def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be MAG."""
-    version = int.from_bytes(head[4:8], "little")
-    if head.startswith(STREAM_MAGIC):
-        return head[24:32] == b"KVDTTHDR"
-    return head.startswith(MAGIC) and version in _VERSIONS and size >= 24
-
-
-def _tensor(contents: Contents, stored: Stored, dims: tuple[str, ...]) -> Tensor:
+def _tensor(contents: Contents, stored: StoredTensor, dims: tuple[str, ...]) -> Tensor:
     layout = Dense(stored.shape, stored.element, stored.offset)
     facts = {
         "format": "mag",
@@ -80,37 +79,75 @@ def _tensor(contents: Contents, stored: Stored, dims: tuple[str, ...]) -> Tensor
     )
 
 
+def _requested_names(
+    requested: Names, tensors: Sequence[StoredTensor]
+) -> Mapping[str, Sequence[str]]:
+    """Names for dimensions by key."""
+    if requested is None or isinstance(requested, Mapping):
+        return requested or {}
+    if len(tensors) != 1:
+        raise ValueError(
+            f"dims={requested!r} names the dimensions of one variable, but the file holds "
+            f"{len(tensors)}; give a mapping of keys to such names"
+        )
+    return {tensors[0].key: requested}
+
+
+def _dims(
+    tensor: StoredTensor, requested: Mapping[str, Sequence[str]], keys: set[str]
+) -> tuple[str, ...]:
+    """Names for the dimensions of a tensor, none of which is a key."""
+    key = tensor.key
+    default = default_dims(key, len(tensor.shape), keys)
+    if key not in requested:
+        return default
+    names = named_dims(requested, key, default)
+    for name in names:
+        if name in keys:
+            raise ValueError(
+                f"dims={requested!r} gives a dimension of {key!r} the name of the variable "
+                f"{name!r}; choose another"
+            )
+    return names
+
+
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read the header of any container; the version alone does not tell them apart."""
-    magic = reader.first_bytes(4)
+    """Read the header of any container."""
+    magic = reader.first_bytes(len(MAGIC))
     if magic == STREAM_MAGIC:
-        return read_stream(reader)
-    version = reader.unsigned(4, 4, "the version")
-    if magic != MAGIC or version not in _VERSIONS:
+        return stream.read_stream(reader)
+    version = reader.unsigned(len(MAGIC), 4, "the version")
+    if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(
             reader.source.name,
             "magic and version",
             f"{magic!r} and {version}",
-            f"{MAGIC!r} and one of {', '.join(map(str, _VERSIONS))}",
+            f"{MAGIC!r} and one of {', '.join(map(str, VERSIONS))}",
             "the file is of another format, or newer than this version of xr_tensorfmt",
             offset=0,
         )
-    if version == DOCUMENT_VERSION:
-        return read_document_snapshot(reader)
-    if version == 200:
-        return read_snapshot(reader, options)
-    if version == 100 and reader.first_bytes(_POOL_AT + 4)[_POOL_AT:] == POOL:
+    if version == document.VERSION:
+        return document.read_document_snapshot(reader)
+    if version not in archive.VERSIONS:
+        return snapshot.read_snapshot(reader, options)
+    if version in snapshot.INTERPRETATIONS and _has_pool(reader):
         return _snapshot_else_archive(reader, options)
-    return read_archive(reader, options)
+    return archive.read_archive(reader, options)
+
+
+def _has_pool(reader: HeaderReader) -> bool:
+    """Whether a file looks like a snapshot, whose version archives had too."""
+    start = snapshot.HEADER.size
+    return reader.first_bytes(start + len(snapshot.POOL)).startswith(snapshot.POOL, start)
 
 
 def _snapshot_else_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     """An archive with a certain number at a certain place looks like a snapshot at first."""
     try:
-        return read_snapshot(reader, options)
+        return snapshot.read_snapshot(reader, options)
     except TensorFormatError as error:
         try:
-            # Only a right checksum says that it is none.
-            return read_archive(reader, replace(options, verify=True))
+            # Only a right checksum proves that it is an archive.
+            return archive.read_archive(reader, replace(options, verify=True))
         except TensorFormatError:
             raise error from None

@@ -1,39 +1,26 @@
-"""What archives and snapshots know of a tensor that is written."""
+"""Writing of MAG files: archives of version 1, and snapshots of version 300."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from json import dumps
 from math import prod
-from struct import pack
 from typing import Any, Literal
 
 import numpy as np
 from dask.delayed import Delayed
-from google_crc32c import value as crc32c
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.embedded_metadata import VERSION as EMBEDDED_VERSION
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
-from xr_tensorfmt.formats.mag import MAGIC, MagFormat
-from xr_tensorfmt.formats.mag.archive import (
-    ALIGNMENT,
-    FLOAT64,
-    HEADER,
-    INT64,
-    LENGTH,
-    METADATA,
-    MOST_KEY_BYTES,
-    RECORD,
-)
-from xr_tensorfmt.formats.mag.document import ALIGNMENT as DOCUMENT_ALIGNMENT
-from xr_tensorfmt.formats.mag.document import HEADER as DOCUMENT_HEADER
-from xr_tensorfmt.formats.mag.document import MOST_DOCUMENT_BYTES, NAMES
-from xr_tensorfmt.formats.mag.spec import FOUR, THIRTEEN, default_dims, element, round_up
+from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
+from xr_tensorfmt.formats.mag.archive import MetadataRecord, TensorRecord
+from xr_tensorfmt.formats.mag.placement import round_up
+from xr_tensorfmt.formats.mag.spec import ARCHIVE_1_DTYPES, StoredTensor, default_dims, elements
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
@@ -41,256 +28,214 @@ from xr_tensorfmt.writing.embedded_metadata import attributes, described, encode
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
+_ARCHIVE_ELEMENTS = elements(ARCHIVE_1_DTYPES)
+_SNAPSHOT_ELEMENTS = elements(document.DTYPES)
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor to be."""
+    """A tensor that will be written."""
 
     key: str
     variable: Variable
     conversion: Conversion
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values."""
-        return prod(self.variable.shape) * self.conversion.element.stored.itemsize
+    def stored(self, offset: int) -> StoredTensor:
+        """The tensor at an offset."""
+        shape, element = self.variable.shape, self.conversion.element
+        nbytes = prod(shape) * element.stored.itemsize
+        return StoredTensor(self.key, shape, element, offset, nbytes)
 
-
-MOST_ARCHIVE_DIMENSIONS = 6
-_VERSION = 1
-_CHECKED_FROM = 12
-_FILLER = b"\xff"
-_ARCHIVE_ELEMENTS = {name: element(name) for name in FOUR}
-
-
-@dataclass(frozen=True)
-class Recorded(Entry):
-    """A tensor that has a record."""
-
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of the record."""
-        return len(self.record(0))
-
-    def record(self, offset: int) -> bytes:
-        """The record of a tensor whose data begin at a byte of the file."""
-        shape, key = self.variable.shape, self.key.encode()
-        aux = FOUR.index(self.conversion.element.name) | len(shape) << 8
-        fixed = RECORD.pack(aux, prod(shape), offset)
-        return fixed + pack(f"<{len(shape)}q", *shape) + LENGTH.pack(len(key)) + key
+    def placed(self, offset: int) -> Placed:
+        """The values at an offset of the file."""
+        layout = Dense(self.variable.shape, self.conversion.element, offset)
+        return Placed(self.variable, layout, self.conversion)
 
 
 def plan_archive(checked: CheckedInput) -> FilePlan:
-    """Arrange a Dataset as an archive of version 1."""
+    """Plan an archive of version 1."""
+    checked = replace(checked, format="a MAG archive of version 1")
     for name in checked.coordinates:
-        checked.dropping("coords", f"the coordinate {name!r}", "reset_coords() makes it a variable")
+        checked.dropping("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
     entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
-    metadata = _metadata(checked)
-    records = HEADER.size + len(b"".join(metadata.values()))
-    start = round_up(records + sum(each.record_bytes for each in entries), ALIGNMENT)
-    head, placed, pieces, position = b"", [], [], start
+    metadata = [each.pack() for each in _metadata_records(checked)]
+    header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
+    records_bytes = sum(len(_record(each, 0)) for each in entries)
+    header_stop = header.struct.size + sum(map(len, metadata)) + records_bytes
+    position = start = round_up(header_stop, archive.ALIGNMENT)
+    records, placed, pieces = metadata.copy(), [], []
     for each in entries:
-        head += each.record(position)
-        layout = Dense(each.variable.shape, each.conversion.element, position)
-        placed.append(Placed(each.variable, layout, each.conversion))
-        stop = position + each.nbytes
-        position = round_up(stop, ALIGNMENT)
-        pieces.append(Piece(stop, _FILLER * (position - stop)))
-    first = _header(entries, metadata, head)
-    first += _FILLER * (start - len(first) if entries else 0)
-    return FilePlan(_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
+        stop = each.stored(position).stop
+        records.append(_record(each, position))
+        placed.append(each.placed(position))
+        position = round_up(stop, archive.ALIGNMENT)
+        pieces.append(Piece(stop, archive.FILLER * (position - stop)))
+    content = b"".join(records)
+    first = header.with_checksum(content).pack() + content
+    if entries:
+        first = first.ljust(start, archive.FILLER)
+    return FilePlan(_archive_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
 
 
-def _header(entries: list[Recorded], metadata: Mapping[str, bytes], records: bytes) -> bytes:
-    counts = (len(entries), len(metadata), 0)
-    checked = HEADER.pack(MAGIC, _VERSION, 0, *counts) + b"".join(metadata.values()) + records
-    return HEADER.pack(MAGIC, _VERSION, crc32c(checked[_CHECKED_FROM:]), *counts) + checked[24:]
+def _record(entry: Entry, offset: int) -> bytes:
+    shape = entry.variable.shape
+    dtype = ARCHIVE_1_DTYPES.index(entry.conversion.element.name)
+    return TensorRecord(entry.key, shape, dtype, prod(shape), offset).pack()
 
 
-def _size(entries: list[Recorded], metadata: Mapping[str, bytes]) -> int:
-    """What magnetron reserved for a file: more than it needs, by its own estimate."""
-    size = HEADER.size + sum(len(record) + 8 for record in metadata.values())
+def _archive_size(entries: Sequence[Entry], metadata: Sequence[bytes]) -> int:
+    """The size that magnetron reserves for a file by its own estimate, which is too large."""
+    size = archive.Header.struct.size + sum(len(record) + 8 for record in metadata)
     for each in entries:
-        size = round_up(size + each.record_bytes, ALIGNMENT) + round_up(each.nbytes, ALIGNMENT)
+        size = round_up(size + len(_record(each, 0)), archive.ALIGNMENT)
+        size += round_up(each.stored(0).nbytes, archive.ALIGNMENT)
     return size
 
 
-def _metadata(checked: CheckedInput) -> dict[str, bytes]:
-    records = {}
+def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
+    records = []
     for name, value in checked.attrs.items():
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
-        whole = type(plain) is int and -(1 << 63) <= plain < 1 << 63
-        if not (whole or type(plain) is float):
-            found = f"the attribute {name!r} of the Dataset, which is no int64 and no float"
+        is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
+        if not (is_int64 or type(plain) is float):
+            found = f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
             checked.dropping("attrs", found, "write version=300")
             continue
         _check_key(checked, name)
-        payload = int.from_bytes(pack("<q" if whole else "<d", plain), "little")
-        key = name.encode()
-        records[name] = METADATA.pack(INT64 if whole else FLOAT64, payload, len(key)) + key
+        records.append(MetadataRecord(name, plain))
     return records
 
 
-def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> Recorded:
+def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> Entry:
     _check_key(checked, key)
-    if not 1 <= variable.ndim <= MOST_ARCHIVE_DIMENSIONS or not variable.size:
+    if not 1 <= variable.ndim <= archive.MOST_RANK_OF_VERSION_1 or not variable.size:
         raise ValueError(
-            f"{checked.path}: {key!r} has shape {variable.shape}, and an archive holds 1 to "
-            f"{MOST_ARCHIVE_DIMENSIONS} dimensions and no empty tensors; reshape it, "
-            "or write version=300"
+            f"{checked.path}: {key!r} has shape {variable.shape}, and {checked.format} holds "
+            f"tensors of 1 to {archive.MOST_RANK_OF_VERSION_1} dimensions that are not empty; "
+            "reshape it, or write version=300"
         )
-    default = default_dims(key, variable.ndim, keys)
-    if variable.dims != default:
+    if variable.dims != default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.dropping("dims", names, "write version=300")
     if variable.attrs:
         attrs = f"attributes of variables such as those of {key!r}"
         checked.dropping("attrs", attrs, "write version=300")
-    return Recorded(key, variable, checked.conversion(key, variable, _ARCHIVE_ELEMENTS))
+    conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)
+    return Entry(key, variable, conversion)
 
 
 def _check_key(checked: CheckedInput, key: Any) -> None:
-    if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= MOST_KEY_BYTES:
+    most = archive.MOST_KEY_BYTES
+    if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= most:
         raise ValueError(
-            f"{checked.path}: {key!r} cannot be a key of an archive, which is a text of 1 to "
-            f"{MOST_KEY_BYTES} bytes without NUL; rename it, or write version=300"
+            f"{checked.path}: {key!r} cannot be a key of {checked.format}, which is a str of 1 to "
+            f"{most} bytes without NUL; rename it, or write version=300"
         )
 
 
 MOST_SNAPSHOT_DIMENSIONS = 16
-_SNAPSHOT_ELEMENTS = {name: element(name) for name in THIRTEEN}
-_SNAPSHOT_VERSION = "0.3.0"
-
-
-@dataclass(frozen=True)
-class Mapped(Entry):
-    """A tensor of the document's map."""
-
-    offset: int
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the document says of it."""
-        name = self.conversion.element.name
-        return {
-            "shape": list(self.variable.shape),
-            "dtype": NAMES.get(name, name),
-            "dtype_id": THIRTEEN.index(name),
-            "offset": self.offset,
-            "nbytes": self.nbytes,
-        }
+"""Limit of magnetron on the dimensions of a tensor that it loads."""
 
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
-    """Arrange a Dataset as a snapshot of version 300."""
-    held = {
+    """Plan a snapshot of version 300."""
+    embedded = _embedded_coordinates(checked)
+    stored = {name: each for name, each in checked.coordinates.items() if name not in embedded}
+    entries = _entries(checked, {**checked.variables, **stored})
+    tensors = _consecutive(entries)
+    data_bytes = max((each.stop for each in tensors), default=0)
+    if not data_bytes:
+        raise ValueError(
+            f"{checked.path}: magnetron cannot load a snapshot without a single element; "
+            "add a variable that has some, or write another format"
+        )
+    metadata = _snapshot_metadata(checked, entries, embedded)
+    content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
+    if len(content) > document.MOST_DOCUMENT_BYTES:
+        raise ValueError(
+            f"{checked.path}: attributes and names take {len(content)} bytes, and readers accept "
+            f"at most {document.MOST_DOCUMENT_BYTES}; shorten them"
+        )
+    begin = document.Header.struct.size
+    start = round_up(begin + len(content), document.ALIGNMENT)
+    header = document.Header(0, begin, len(content), start, data_bytes)
+    placed = tuple(
+        each.placed(start + tensor.offset) for each, tensor in zip(entries, tensors, strict=True)
+    )
+    return FilePlan(header.data_stop, (Piece(0, header.pack() + content),), placed)
+
+
+def _embedded_coordinates(checked: CheckedInput) -> dict[str, Variable]:
+    """Coordinates that are embedded, since MAG has no such dtype or they are empty."""
+    return {
         name: each
         for name, each in checked.coordinates.items()
         if not each.size
         or (each.dtype.name not in _SNAPSHOT_ELEMENTS and name not in checked.encoding)
     }
-    tensors = {
-        **checked.variables,
-        **{name: each for name, each in checked.coordinates.items() if name not in held},
-    }
-    entries = _entries(checked, tensors)
-    size = max((each.offset + each.nbytes for each in entries), default=0)
-    if not size:
-        raise ValueError(
-            f"{checked.path}: magnetron loads no snapshot without a single element; "
-            "add a variable that has some, or write another format"
-        )
-    text = _document(checked, entries, held)
-    start = -(-(DOCUMENT_HEADER.size + len(text)) // DOCUMENT_ALIGNMENT) * DOCUMENT_ALIGNMENT
-    header = DOCUMENT_HEADER.pack(b"MAG!", 300, 0, DOCUMENT_HEADER.size, len(text), start, size)
-    placed = tuple(
-        Placed(
-            each.variable,
-            Dense(each.variable.shape, each.conversion.element, start + each.offset),
-            each.conversion,
-        )
-        for each in entries
-    )
-    return FilePlan(start + size, (Piece(0, header + text),), placed)
 
 
-def _entries(checked: CheckedInput, tensors: Mapping[str, Variable]) -> list[Mapped]:
-    entries: list[Mapped] = []
-    end = 0
-    for key, variable in tensors.items():
+def _entries(checked: CheckedInput, variables: Mapping[str, Variable]) -> list[Entry]:
+    entries = []
+    for key, variable in variables.items():
         if variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
             raise ValueError(
                 f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
                 f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
         conversion = checked.conversion(key, variable, _SNAPSHOT_ELEMENTS)
-        if variable.size:
-            end = -(-end // DOCUMENT_ALIGNMENT) * DOCUMENT_ALIGNMENT
-        entries.append(Mapped(key, variable, conversion, end))
-        end += entries[-1].nbytes
+        entries.append(Entry(key, variable, conversion))
     return entries
 
 
-def _document(
-    checked: CheckedInput, entries: Sequence[Mapped], held: Mapping[str, Variable]
-) -> bytes:
+def _consecutive(entries: Sequence[Entry]) -> list[StoredTensor]:
+    """The tensors one after the other; their offsets count from the first of all data."""
+    tensors, stop = [], 0
+    for each in entries:
+        start = round_up(stop, document.ALIGNMENT) if each.variable.size else stop
+        tensors.append(each.stored(start))
+        stop = tensors[-1].stop
+    return tensors
+
+
+def _snapshot_metadata(
+    checked: CheckedInput, entries: Sequence[Entry], coordinates: Mapping[str, Variable]
+) -> dict[str, Any]:
+    """The attributes of the Dataset, and what is embedded."""
     attrs = attributes(checked, checked.attrs, "the Dataset")
-    metadata = without_dtypes(attrs)
+    metadata: dict[str, Any] = without_dtypes(attrs)
     if EMBEDDED_KEY in metadata:
         raise ValueError(
-            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the note "
-            "that keeps dims and coordinates; rename it"
+            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
+            "metadata entry for dims and coordinates; rename it"
         )
-    embedded = _note(checked, entries, held, attrs)
-    if embedded:
-        encoded(checked, embedded)
-        metadata[EMBEDDED_KEY] = embedded
-    document = {
-        "manifest_ver": 1,
-        "timestamp": datetime.now().astimezone().isoformat(),
-        "magnetron_ver": "0.2.2",
-        "snapshot_ver": _SNAPSHOT_VERSION,
-        "usr_metadata": metadata,
-        "tensor_map": {each.key: each.facts for each in entries},
-    }
-    text = dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    if len(text) > MOST_DOCUMENT_BYTES:
-        raise ValueError(
-            f"{checked.path}: attributes and names take {len(text)} bytes, and readers take at "
-            f"most {MOST_DOCUMENT_BYTES}; shorten them"
-        )
-    return text
+    embedded = EmbeddedMetadata(
+        tensors=_described(checked, entries),
+        stored_coordinates=tuple(name for name in checked.coordinates if name not in coordinates),
+        coordinates=labels(checked, coordinates),
+        tagged_attrs=f'"{TAG}"' in dumps(metadata),
+        numpy_attrs={name: value for name, value in attrs.items() if _has_dtypes(value)},
+    )
+    if not embedded.is_empty:
+        encoded(checked, embedded)  # for its limit
+        metadata[EMBEDDED_KEY] = embedded.to_dict()
+    return metadata
 
 
-def _note(
-    checked: CheckedInput,
-    entries: Sequence[Mapped],
-    held: Mapping[str, Variable],
-    attrs: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What opening the file would not show otherwise; empty where that is nothing."""
+def _described(checked: CheckedInput, entries: Sequence[Entry]) -> dict[str, EmbeddedVariable]:
+    """Variables with attributes, or with dims that the file would not open with."""
     keys = {each.key for each in entries}
-    tensors = {}
+    embedded = {}
     for each in entries:
-        facts = described(checked, each.key, each.variable)
-        if facts["attrs"] or facts["dims"] != list(
-            default_dims(each.key, each.variable.ndim, keys)
-        ):
-            tensors[each.key] = facts
-    stored = [name for name in checked.coordinates if name not in held]
-    embedded = {
-        "tensors": tensors,
-        "stored_coordinates": stored,
-        "coordinates": labels(checked, held),
-        "tagged_attrs": f'"{TAG}"' in dumps(without_dtypes(attrs)),
-        "numpy_attrs": {name: value for name, value in attrs.items() if _has_dtypes(value)},
-    }
-    return {"version": EMBEDDED_VERSION, **embedded} if any(embedded.values()) else {}
+        variable = described(checked, each.key, each.variable)
+        if variable.attrs or variable.dims != default_dims(each.key, each.variable.ndim, keys):
+            embedded[each.key] = variable
+    return embedded
 
 
 def _has_dtypes(value: Any) -> bool:
-    """Whether the metadata hold an attribute without the dtype of a number in it."""
+    """Whether the metadata contain an attribute without the dtype of a number in it."""
     return dumps(without_dtypes(value)) != dumps(value)
 
 

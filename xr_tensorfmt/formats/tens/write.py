@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.embedded_metadata import VERSION
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import unchunked
@@ -61,7 +61,7 @@ from xr_tensorfmt.formats.tens.write_symmetries import (
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels, one_tensor
+from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
@@ -376,7 +376,7 @@ def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FilePl
     components = prod(variable.shape[1:])
     _check_stored(checked.path, variable, conversion, lengths)
     header = _header("1.0", conversion, components, INDEX_VALUE_FLAG, lengths, list(indices))
-    embedded = encoded(checked, _embedded(checked, name, variable, indices))
+    embedded = encoded(checked, _embedded(checked, variable, indices))
     pairs = pairs_of_entries(variable, indices, Pairing(conversion, lengths, components))
     return plan_pairs(name, pairs, _head(header, (), embedded, COUNT_BYTES))
 
@@ -432,8 +432,8 @@ def _indices(checked: CheckedInput, rank: int) -> dict[str, Variable]:
 
 
 def _embedded(
-    checked: CheckedInput, name: str, variable: Variable, indices: Mapping[str, Variable]
-) -> dict[str, Any]:
+    checked: CheckedInput, variable: Variable, indices: Mapping[str, Variable]
+) -> EmbeddedMetadata:
     """The embedded metadata of the tensor that the pairs belong to."""
     others = {}
     for other, each in checked.coordinates.items():
@@ -447,10 +447,4 @@ def _embedded(
         else:
             others[other] = each
     dims = [*indices, *variable.dims[1:]]
-    attrs = attributes(checked, variable.attrs, repr(name))
-    return {
-        "version": VERSION,
-        "tensors": {TENSOR: {"name": name, "dims": dims, "attrs": attrs}},
-        "coordinates": labels(checked, others),
-        "attrs": attributes(checked, checked.attrs, "the Dataset"),
-    }
+    return one_tensor(checked, TENSOR, dims=dims, coordinates=others)

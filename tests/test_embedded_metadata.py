@@ -1,4 +1,4 @@
-"""What a format has no place for: kept in a note, and never trusted."""
+"""What a format has no place for is embedded as JSON, comes back, and is never trusted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.embedded_metadata import (
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    with_embedded_metadata,
+)
 from xr_tensorfmt.core.json_values import (
     MOST_LEVELS,
     TAG,
@@ -65,7 +69,7 @@ def assert_alike(found: Any, expected: Any) -> None:
             assert_alike(each, value)
     else:
         found, expected = np.asarray(found), np.asarray(expected)
-        # numpy gives a single text the length that it has.
+        # numpy gives a single string the length that it has.
         if expected.ndim or expected.dtype.kind not in "SU":
             assert found.dtype == expected.dtype.newbyteorder("=")
         np.testing.assert_array_equal(found, expected)
@@ -92,20 +96,20 @@ def test_labels_come_back_with_their_dtype(kind: str, shape: tuple[int, ...]) ->
     found[...] = found.copy()  # memory of its own
 
 
-def test_texts_of_any_length_come_back() -> None:
+def test_strings_of_any_length_come_back() -> None:
     array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
     found = array_from_json(through_json(array_to_json(array, "it")))
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
 
 
-def test_texts_take_the_room_that_they_need() -> None:
+def test_strings_take_the_memory_that_they_need() -> None:
     wide = np.array(["a", "bc"] * 100, dtype="U5000")
     found = array_from_json(array_to_json(wide, "it"))
     assert found.dtype == "U2"
     np.testing.assert_array_equal(found, wide)
     uneven = np.array(["a" * 1000, *"b" * 1000])
-    with pytest.raises(TypeError, match="texts of very different lengths; make it one of objects"):
+    with pytest.raises(TypeError, match="strings of very different lengths; give it dtype object"):
         array_to_json(uneven, "it")
     found = array_from_json(array_to_json(uneven.astype(object), "it"))
     np.testing.assert_array_equal(found, uneven)
@@ -121,16 +125,16 @@ def nested(levels: int) -> Any:
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
 REFUSED = [
-    ({1, 2}, "it holds a set, which JSON cannot; make it a text, a number, an array"),
-    ([b"bytes"], "it holds a bytes"),
-    ({TAG: 1}, f"without '{TAG}'"),
-    (object(), "it holds a object"),
-    ({"a": {1: 2}}, "it has the key 1, which is no text; rename it to '1'"),
-    ("\ud800", r"it holds '\\ud800', which UTF-8 cannot hold"),
-    ({"\ud800": 1}, "which UTF-8 cannot hold"),
+    ({1, 2}, "it contains a set, which JSON cannot hold; make it a str, a number, an array"),
+    ([b"bytes"], "it contains a bytes"),
+    ({TAG: 1}, f"without the key '{TAG}'"),
+    (object(), "it contains a object"),
+    ({"a": {1: 2}}, "it has the key 1, which must be a str; use '1'"),
+    ("\ud800", r"it contains '\\ud800', which UTF-8 cannot encode"),
+    ({"\ud800": 1}, "which UTF-8 cannot encode"),
     (np.array([1, "a"], dtype=object), "it has dtype object, which JSON cannot hold"),
-    (np.zeros(2, "i4,i4"), "which JSON cannot hold; make it an array of numbers or texts"),
-    (10**5000, "has more digits than Python reads from a text; make it a float or a text"),
+    (np.zeros(2, "i4,i4"), "which JSON cannot hold; make it an array of numbers or strings"),
+    (10**5000, "has more digits than Python reads from a str; make it a float or a str"),
     (nested(MOST_LEVELS + 1), "nested deeper than 100 levels"),
     (CYCLE, "nested deeper than 100 levels"),
 ]
@@ -161,13 +165,13 @@ HOSTILE = [
     base64(shape=3), base64(shape="3"), base64(shape=[1] * 64 + [3]), base64(shape=[0, 2**80]),
     base64(shape=[2**62 + 3]), base64(shape=None), base64("AAA"), base64("\xff"), base64(3),
     {"dtype": "|u1", "shape": [3]}, {}, [], None, 3, "text",
-    {"dtype": "<U1000000", "shape": [2], "texts": ["", ""]},
-    {"dtype": "<U2", "shape": [3], "texts": ["", ""]},
-    {"dtype": "<U2", "shape": [2**61, 0], "texts": []},
-    {"dtype": "<f8", "shape": [1], "texts": ["1"]},
-    {"dtype": "|O", "shape": [1], "texts": [1]},
-    {"dtype": "|O", "shape": [1], "texts": 1},
-    {"dtype": "T", "shape": [1], "texts": {"a": 1}},
+    {"dtype": "<U1000000", "shape": [2], "strings": ["", ""]},
+    {"dtype": "<U2", "shape": [3], "strings": ["", ""]},
+    {"dtype": "<U2", "shape": [2**61, 0], "strings": []},
+    {"dtype": "<f8", "shape": [1], "strings": ["1"]},
+    {"dtype": "|O", "shape": [1], "strings": [1]},
+    {"dtype": "|O", "shape": [1], "strings": 1},
+    {"dtype": "T", "shape": [1], "strings": {"a": 1}},
 ]  # fmt: skip
 
 
@@ -177,7 +181,7 @@ def test_arrays_that_are_none_are_refused(facts: Any) -> None:
         array_from_json(facts)
 
 
-@given(facts=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "texts"]), json_values))
+@given(facts=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "strings"]), json_values))
 def test_any_facts_give_an_array_or_an_error(facts: Any) -> None:
     try:
         array = array_from_json(facts)
@@ -186,17 +190,17 @@ def test_any_facts_give_an_array_or_an_error(facts: Any) -> None:
     assert array.nbytes < 10_000
 
 
-def container(**note: Any) -> Container:
+def container(**embedded: Any) -> Container:
     element = Plain(np.dtype("<f4"))
     tensors = (
         Tensor("a", ("a_dim_0", "a_dim_1"), Dense((2, 3), element, 0), {"fact": 1}),
         Tensor("x", ("x_dim_0",), Dense((2,), element, 24)),
     )
-    return Container(tensors, attrs={"epoch": 1}, note={"version": 1, **note})
+    return Container(tensors, attrs={"epoch": 1}, embedded={"version": 1, **embedded})
 
 
-def noted(dims: Any = None, **note: Any) -> Container:
-    return with_embedded_metadata("a.mag", container(**note), OpenOptions(dims=dims))
+def applied(dims: Any = None, **embedded: Any) -> Container:
+    return with_embedded_metadata("a.mag", container(**embedded), OpenOptions(dims=dims))
 
 
 GOOD: dict[str, Any] = {
@@ -210,7 +214,7 @@ GOOD: dict[str, Any] = {
         "y": {
             "dims": ["y"],
             "attrs": {},
-            "values": {"dtype": "<U1", "shape": [3], "texts": ["p", "q", "r"]},
+            "values": {"dtype": "<U1", "shape": [3], "strings": ["p", "q", "r"]},
         },
     },
     "attrs": {"title": "it"},
@@ -219,9 +223,24 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_a_note_gives_names_dims_attributes_and_labels() -> None:
-    found = noted(**GOOD)
-    assert found.warnings == ()
+def test_embedded_metadata_are_read_as_they_are_written() -> None:
+    embedded = EmbeddedMetadata.from_dict(GOOD)
+    assert EmbeddedMetadata.from_dict(through_json(embedded.to_dict())) == embedded
+    assert embedded.tensors["a"] == EmbeddedVariable("b", ("x", "y"), {"unit": "m"})
+    assert not embedded.is_empty
+
+
+def test_empty_embedded_metadata_are_a_version() -> None:
+    assert EmbeddedMetadata().is_empty
+    assert EmbeddedMetadata().to_dict() == {"version": 1}
+    # No attributes are something else than that the format says what they are.
+    assert EmbeddedMetadata(attrs={}).to_dict() == {"version": 1, "attrs": {}}
+    assert not EmbeddedMetadata(attrs={}).is_empty
+
+
+def test_names_dims_attributes_and_labels_are_applied() -> None:
+    found = applied(**GOOD)
+    assert found.findings == ()
     assert [(each.name, each.dims, each.attrs) for each in found.tensors] == [
         ("b", ("x", "y"), {"unit": "m"})
     ]
@@ -231,7 +250,7 @@ def test_a_note_gives_names_dims_attributes_and_labels() -> None:
     assert found.decoded
 
 
-def test_a_name_of_the_users_comes_before_the_noted_one() -> None:
+def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
     found = with_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
     assert [each.name for each in found.tensors] == ["a"]
 
@@ -239,8 +258,8 @@ def test_a_name_of_the_users_comes_before_the_noted_one() -> None:
 @pytest.mark.parametrize(
     "dims", [{"b": ("lon", "lat")}, ("lon", "lat")], ids=["by variable", "of the only one"]
 )
-def test_dims_of_the_users_come_before_the_noted_ones(dims: Any) -> None:
-    found = noted(dims, **GOOD)
+def test_dims_of_the_users_come_before_the_embedded_ones(dims: Any) -> None:
+    found = applied(dims, **GOOD)
     assert found.tensors[0].dims == ("lon", "lat")
     named = [(each.name, each.dims) for each in found.coordinates]
     assert named == [("lon", ("lon",)), ("lat", ("lat",))]
@@ -248,25 +267,29 @@ def test_dims_of_the_users_come_before_the_noted_ones(dims: Any) -> None:
 
 def test_what_shares_a_dimension_is_renamed_with_it() -> None:
     shared = {"tensors": {"a": {"dims": ["x", "y"]}, "x": {"dims": ["x"], "name": "other"}}}
-    found = noted({"a": ("lon", "y")}, **shared)
+    found = applied({"a": ("lon", "y")}, **shared)
     assert [each.dims for each in found.tensors] == [("lon", "y"), ("lon",)]
 
 
 def test_dims_of_the_users_that_do_not_fit_are_their_error() -> None:
     with pytest.raises(ValueError, match="give 2 names"):
-        noted({"b": ("lon",)}, **GOOD)
+        applied({"b": ("lon",)}, **GOOD)
     with pytest.raises(ValueError, match=r"does not fit: two variables have one name"):
-        noted({"b": ("b2", "x")}, **GOOD | {"coordinates": GOOD["coordinates"] | {"b2": held(2)}})
+        applied(
+            {"b": ("b2", "x")}, **GOOD | {"coordinates": GOOD["coordinates"] | {"b2": labels_of(2)}}
+        )
 
 
-def held(length: int, dim: str = "x") -> dict[str, Any]:
+def labels_of(length: int, dim: str = "x") -> dict[str, Any]:
     return {"dims": [dim], "attrs": {}, "values": array_to_json(np.zeros(length), "it")}
 
 
 def test_half_of_a_surrogate_pair_is_no_name() -> None:
-    found = noted(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
-    assert found.note is None
-    assert "is not used" in found.warnings[0]
+    found = applied(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
+    assert found.embedded is None
+    (finding,) = found.findings
+    assert (finding.field, finding.severity) == ("the embedded metadata", "warning")
+    assert "is not used" in finding.message
 
 
 BAD = {
@@ -276,16 +299,19 @@ BAD = {
     "a list for tensors": GOOD | {"tensors": []},
     "too few dims": GOOD | {"tensors": {"a": {"dims": ["x"]}}},
     "one dim twice": GOOD | {"tensors": {"a": {"dims": ["x", "x"]}}},
-    "dims of one text": GOOD | {"tensors": {"a": {"dims": "xy"}}},
-    "dims that are no texts": GOOD | {"tensors": {"a": {"dims": [1, 2]}}},
+    "dims of one str": GOOD | {"tensors": {"a": {"dims": "xy"}}},
+    "dims that are not str": GOOD | {"tensors": {"a": {"dims": [1, 2]}}},
     "a dim of two lengths": GOOD | {"tensors": {"a": {"dims": ["y", "x"]}}},
     "one name twice": GOOD | {"tensors": {"a": {"name": "x"}}},
-    "a name that is no text": GOOD | {"tensors": {"a": {"name": 3}}},
+    "a name that is not a str": GOOD | {"tensors": {"a": {"name": 3}}},
     "a label that is none": GOOD | {"stored_coordinates": []},
     "stored that is no list": GOOD | {"stored_coordinates": [[]]},
-    "labels of another length": GOOD | {"coordinates": {"y": held(2, "y")}},
+    "labels of another length": GOOD | {"coordinates": {"y": labels_of(2, "y")}},
     "labels without dims": GOOD | {"coordinates": {"y": {"values": base64(), "attrs": {}}}},
-    "labels of other dims": GOOD | {"coordinates": {"y": held(3) | {"dims": []}}},
+    "labels of other dims": GOOD | {"coordinates": {"y": labels_of(3) | {"dims": []}}},
+    "null for dims": GOOD | {"tensors": {"a": {"dims": None}}},
+    "an unknown key": GOOD | {"colour": 1},
+    "an unknown key of a variable": GOOD | {"tensors": {"a": {"colour": 1}}},
     "attributes that are none": GOOD | {"attrs": 3},
     "a wrong array": GOOD | {"attrs": {"a": {TAG: {}}}},
     "numbers that are no map": GOOD | {"numpy_attrs": [3]},
@@ -295,7 +321,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_note_that_does_not_fit_is_not_used(case: str) -> None:
+def test_embedded_metadata_that_do_not_fit_are_not_used(case: str) -> None:
     puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
     raw = mf.document(puts, {"epoch": 1, "xr_tensorfmt": BAD[case]})
     with pytest.warns(TensorFormatWarning, match="does not fit the file and is not used") as caught:
@@ -326,20 +352,21 @@ anything = st.recursive(
 
 @settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), anything), min_size=1, max_size=3))
-def test_no_note_keeps_a_file_from_opening(changes) -> None:
-    note: Any = copy.deepcopy(GOOD)
+def test_no_embedded_metadata_keep_a_file_from_opening(changes) -> None:
+    embedded: Any = copy.deepcopy(GOOD)
     for path, value in changes:
         try:
-            inner = note
+            inner = embedded
             for key in path[:-1]:
                 inner = inner[key]
             inner[path[-1]] = value
         except (LookupError, TypeError):
-            note = note if path else value
+            embedded = embedded if path else value
     puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TensorFormatWarning)
-        dataset = xr.open_dataset(mf.document(puts, {"xr_tensorfmt": note}), engine="tensorfmt")
+        content = mf.document(puts, {"xr_tensorfmt": embedded})
+        dataset = xr.open_dataset(content, engine="tensorfmt")
     assert len(dataset.load().variables) >= 1
 
 
@@ -402,20 +429,20 @@ def test_other_programs_find_plain_numbers_in_the_metadata(tmp_path) -> None:
     to_mag(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
     metadata = usr_metadata(tmp_path / "a.mag")
     plain = {"epoch": 3, "rate": 0.5, "best": [1.0, {"a": True}]}
-    note = metadata.pop("xr_tensorfmt")
+    embedded = metadata.pop("xr_tensorfmt")
     assert metadata == plain
     found = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").attrs
     assert_same_attrs(found, attrs)
     assert type(found["best"][0]) is np.float64
     # Another program has changed one of them, taken one away, and added one.
-    changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": note}
+    changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": embedded}
     raw = mf.document({"w": mf.put(np.ones(2, "f4"))}, changed)
     found = xr.open_dataset(raw, engine="tensorfmt").attrs
     assert found == {"epoch": 4, "best": [1.0, {"a": True}], "new": 1}
     assert [type(each) for each in (found["epoch"], found["best"][0])] == [int, np.float64]
 
 
-def test_plain_numbers_need_no_note(tmp_path) -> None:
+def test_plain_numbers_need_no_embedded_metadata(tmp_path) -> None:
     attrs = {"epoch": 3, "rate": 0.5, "names": ["a"]}
     dims = [f"w_dim_{axis}" for axis in range(2)]
     to_mag(xr.Dataset({"w": (dims, np.ones((2, 2), "f4"))}, attrs=attrs), tmp_path / "a.mag")
@@ -467,7 +494,7 @@ def test_dims_of_the_users_rename_coordinates_of_a_file(tmp_path) -> None:
     xr.testing.assert_identical(found.load(), layers().rename(out="row"))
 
 
-def test_large_coordinates_have_no_place_in_a_note(tmp_path) -> None:
+def test_large_coordinates_are_not_embedded(tmp_path) -> None:
     large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
     with pytest.raises(ValueError, match=r"no place for the coordinate 'y' of 2097153 labels"):
         written(large, tmp_path)
@@ -475,17 +502,17 @@ def test_large_coordinates_have_no_place_in_a_note(tmp_path) -> None:
     assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords
 
 
-def test_dtypes_of_pandas_have_no_place_in_a_note(tmp_path) -> None:
+def test_dtypes_of_pandas_are_not_embedded(tmp_path) -> None:
     import pandas as pd  # noqa: PLC0415
 
     labels = xr.Variable("x", pd.Categorical(["a", "b", "a"]))
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"kind": labels})
-    with pytest.raises(ValueError, match=r"'kind' has the dtype category of pandas, .*astype"):
+    with pytest.raises(ValueError, match=r"'kind' has the pandas dtype category, .*astype"):
         written(dataset, tmp_path)
 
 
-def test_notes_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.core.embedded_metadata.MOST_BYTES", 100)
+def test_embedded_metadata_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MOST_BYTES", 100)
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
     with pytest.raises(
         ValueError, match=r"attributes and coordinates take .* bytes, and MAG keeps"
