@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.pycauset.spec import decode_map
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
 RNG = np.random.default_rng(7)
 
@@ -307,7 +307,7 @@ def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> N
         content[-1] ^= 1
     else:
         content = content[:-1]
-    with pytest.warns(TensorFormatWarning, match="slot B.* is read by slot A, generation 1"):
+    with pytest.warns(TensorFormatWarning, match="slot B.*; slot A, generation 1, is read instead"):
         array = opened(bytes(content))
     np.testing.assert_array_equal(array, values)
 

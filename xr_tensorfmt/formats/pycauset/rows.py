@@ -107,7 +107,7 @@ class PaddedRows(Rows):
 
 @dataclass(frozen=True)
 class TriangleRows(Rows):
-    """The upper triangle of a square matrix: each row is one element shorter than the one before."""
+    """The upper triangle of a square matrix: each row is one element shorter than the last."""
 
     order: int
     diagonal: bool
