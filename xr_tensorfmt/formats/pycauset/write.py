@@ -25,11 +25,14 @@ from xr_tensorfmt.formats.pycauset.container import (
 from xr_tensorfmt.formats.pycauset.header import header_of, least_payload
 from xr_tensorfmt.formats.pycauset.layouts import sized_layout
 from xr_tensorfmt.formats.pycauset.matrix_types import (
+    DATA_TYPE_OF,
+    ELEMENTS,
+    WRITTEN,
     MatrixType,
     Version,
-    data_type,
+    dense_type,
     holds,
-    matrix_types,
+    misfit,
     program,
 )
 from xr_tensorfmt.formats.pycauset.metadata import metadata_of
@@ -43,6 +46,7 @@ from xr_tensorfmt.formats.pycauset.spec import (
 )
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
@@ -131,8 +135,9 @@ def plan(
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     _, variable = checked.only
-    types, conversion = matrix_types(checked, version, matrix_type)
-    matrices = [_matrix(variable, version, each, data_type(conversion), seed) for each in types]
+    types, conversion = _matrix_types(checked, version, matrix_type)
+    data_type = DATA_TYPE_OF[conversion.element.name]
+    matrices = [_matrix(variable, version, each, data_type, seed) for each in types]
     matrix = next((each for each in matrices if _may_hold(checked, each)), matrices[-1])
     layout, payload_bytes = sized_layout(matrix, checked.path)
     if version == "v2":
@@ -143,6 +148,74 @@ def plan(
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
         size, pieces = _container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
+
+
+def _matrix_types(
+    checked: CheckedInput, version: Version, requested: str | None
+) -> tuple[tuple[str, ...], Conversion]:
+    """The types that a variable can have by its shape and dtype, the one to prefer first."""
+    name, variable = checked.only
+    fitting = _by_shape(checked.path, name, variable, version, requested)
+    written = WRITTEN[version]
+    dtypes = {dtype for matrix_type in fitting for dtype in written[matrix_type]}
+    holder = program(version) + (f"'s {requested}" if requested else "")
+    conversion: Conversion = replace(checked, format=holder).conversion(
+        name, variable, {dtype: each for dtype, each in ELEMENTS.items() if dtype in dtypes}
+    )
+    if requested is not None:
+        return (requested,), conversion
+    dtype = conversion.element.name
+    plain = "VECTOR" if variable.ndim == 1 else dense_type(dtype)
+    special = _special(variable)
+    if special in fitting and dtype in written[special] and dtype == variable.dtype.name:
+        return (special, plain), conversion
+    return (plain,), conversion
+
+
+def _by_shape(
+    path: str, name: str, variable: Variable, version: Version, requested: str | None
+) -> list[str]:
+    """The types that fit the shape of a variable; only the one that was asked for, if any."""
+    _check_rank(path, name, variable)
+    written = WRITTEN[version]
+    if requested is not None and requested not in written:
+        raise ValueError(
+            f"matrix_type={requested!r} is not one of those that {program(version)} loads as they "
+            f"are: {', '.join(written)}"
+        )
+    candidates = list(written) if requested is None else [requested]
+    faults = {each: misfit(each, variable.shape, version) for each in candidates}
+    fitting = [matrix_type for matrix_type, fault in faults.items() if not fault]
+    if not fitting:
+        fault = faults[requested or "DENSE_FLOAT"]
+        raise ValueError(f"{path}: {name!r} has shape {variable.shape}, and {fault}")
+    return fitting
+
+
+def _special(variable: Variable) -> str:
+    """The type that it had in the file that it was opened from, or that its values may be of."""
+    facts = variable.encoding.get("tensorfmt", {})
+    if facts.get("format") == "pycauset":
+        as_seen = (facts.get("scalar"), facts.get("is_transposed"), facts.get("is_conjugated"))
+        whole = tuple(facts["shape"])[: variable.ndim] == variable.shape
+        # PyCauset loads all triangles of numbers as if they had no diagonal.
+        if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
+            return str(facts["matrix_type"])
+    return "CAUSAL" if isinstance(wrapped_data(variable), np.ndarray) else ""
+
+
+def _check_rank(path: str, name: str, variable: Variable) -> None:
+    if variable.ndim == 0:
+        raise ValueError(
+            f"{path}: {name!r} has no dimension, and PyCauset holds vectors and matrices; call "
+            "expand_dims('index') first, or write MAG"
+        )
+    if variable.ndim > 2:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, and PyCauset holds vectors and "
+            f"matrices; call stack(row={variable.dims[:-1]!r}, create_index=False) first, or "
+            "write MAG"
+        )
 
 
 def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
