@@ -222,15 +222,9 @@ class Diagonal(PartlyStored):
         """dtype of the diagonal."""
         return self.values.dtype
 
-    def _crossed(self, selection: Selection) -> tuple[Selection, tuple[Integers, Integers]]:
-        """What is selected of the diagonal, and where it is in the selection."""
-        rows, columns = map(entry_indices, selection.entries)
-        common, *places = np.intersect1d(rows, columns, assume_unique=True, return_indices=True)
-        return Selection(self.values.shape, (entry_of(common),)), (places[0], places[1])
-
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
-        part, _ = self._crossed(selection)
+        part, _ = on_diagonal(selection)
         return self.values.extents(part) if part.size else Extents.none()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -240,7 +234,7 @@ class Diagonal(PartlyStored):
     def read(self, source: Source, selection: Selection) -> Array:
         """Zeros, and the selected part of the diagonal."""
         filled = np.zeros(selection.shape, dtype=self.dtype)
-        part, places = self._crossed(selection)
+        part, places = on_diagonal(selection)
         if part.size:
             filled[places] = self.values.read(source, part)
         return filled
@@ -262,8 +256,8 @@ class Diagonal(PartlyStored):
         """The diagonal."""
         self.check_implied(selection, values)
         part, places = on_diagonal(selection)
-        if places[0].size:
-            yield from self.values.encode(Selection(self.values.shape, (part,)), values[places])
+        if part.size:
+            yield from self.values.encode(part, values[places])
 
     def check_implied(self, selection: Selection, values: Array) -> None:
         """There are zeros beside the diagonal, and ones on that of an identity matrix."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dask.array
@@ -259,43 +260,30 @@ class _PlannedCount:
 
     def lazy(self) -> Any:
         """Count by rows in dask, a block of them a task."""
-        rows = self.counts.rows.size
-        task = _COLUMNS_TASK if self.kept == 1 else _TASK
-        blocks = max(1, -(-self.counts.nbytes // task))
-        step = max(1, -(-rows // blocks))
-        array = _CountArray(self.counts, step, by_column=self.kept == 1)
-        counts: Any = dask.array.from_array(  # type: ignore[no-untyped-call]
-            array,
-            chunks=(1, -1) if array.by_column else step,
-            name=f"popcount-{tokenize(self.counts, step, array.by_column)}",
-            asarray=False,
-            inline_array=True,
-            meta=np.empty((0,) * array.ndim, dtype=np.int64),
+        by_column, rows = self.kept == 1, self.counts.rows.size
+        tasks = max(1, -(-self.counts.nbytes // (_COLUMNS_TASK if by_column else _TASK)))
+        step = max(1, -(-rows // tasks))
+        lengths = tuple(min(step, rows - begin) for begin in range(0, max(1, rows), step))
+        width = self.counts.stop - self.counts.first
+        counts: Any = dask.array.map_blocks(  # type: ignore[no-untyped-call]
+            partial(_count_block, self.counts, step, by_column),
+            chunks=((1,) * len(lengths), (width,)) if by_column else (lengths,),
+            name=f"popcount-{tokenize(self.counts, step, by_column)}",
+            dtype=np.int64,
+            meta=np.empty((0,) * (1 + by_column), dtype=np.int64),
         )
         if self.kept is None:
             return counts.sum()
-        return (counts.sum(axis=0) if self.kept == 1 else counts)[self.then]
+        return (counts.sum(axis=0) if by_column else counts)[self.then]
 
 
-class _CountArray:
-    """Counts as an array for dask: one a row, or a row of counts for each block of rows."""
-
-    dtype = np.dtype(np.int64)
-
-    def __init__(self, counts: BitCounts, step: int, *, by_column: bool) -> None:
-        self.counts = counts
-        self.step = step
-        self.by_column = by_column
-        rows = counts.rows.size
-        shape = (-(-rows // step), counts.stop - counts.first)
-        self.shape: tuple[int, ...] = shape if by_column else (rows,)
-        self.ndim = len(self.shape)
-
-    def __getitem__(self, key: tuple[slice, ...]) -> Array:
-        if not self.by_column:
-            return self.counts.part(key[0].start, key[0].stop).by_row()
-        begin, end = key[0].start * self.step, key[0].stop * self.step
-        return self.counts.part(begin, end).by_column()[np.newaxis]
+def _count_block(
+    counts: BitCounts, step: int, by_column: bool, block_id: tuple[int, ...]
+) -> Integers:
+    """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
+    begin = block_id[0] * step
+    part = counts.part(begin, begin + step)
+    return part.by_column()[np.newaxis] if by_column else part.by_row()
 
 
 def _planned(found: Unread, counted: list[int]) -> _PlannedCount | None:

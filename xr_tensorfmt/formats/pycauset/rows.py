@@ -9,13 +9,12 @@ from math import prod
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.chunk_grid import PAGE, row_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.layout import Layout, raw_bytes
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
 Number = TypeVar("Number", int, Integers)
@@ -152,9 +151,6 @@ def _units(longest: Number, per_unit: int) -> Number:
     return per_unit * full * (full + 1) // 2 + rest * (full + 1)
 
 
-Places = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
 class PartlyStored(Layout):
     """A layout that implies some values by their place."""
 
@@ -174,12 +170,12 @@ def not_stored(index: tuple[int, ...], found: object, implied: str, layout: Layo
     )
 
 
-def on_diagonal(selection: Selection) -> tuple[slice, Places]:
-    """Which part of the diagonal is selected, and where it is among the selected values."""
+def on_diagonal(selection: Selection) -> tuple[Selection, tuple[Integers, Integers]]:
+    """What is selected of the diagonal, and where it is among the selected values."""
     rows, columns = map(entry_indices, selection.entries)
-    begin = max(rows[0], columns[0])
-    part = np.arange(begin, max(begin, min(rows[-1], columns[-1]) + 1))
-    return slice(int(begin), int(begin) + part.size, 1), (part - rows[0], part - columns[0])
+    common, *places = np.intersect1d(rows, columns, assume_unique=True, return_indices=True)
+    length = min(selection.extent)
+    return Selection((length,), (entry_of(common),)), (places[0], places[1])
 
 
 def check_triangle(rows: Rows, layout: Layout, selection: Selection, values: Array) -> None:
