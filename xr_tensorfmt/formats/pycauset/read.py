@@ -251,8 +251,8 @@ def _open_blocks(
             )
         blocks.append(_open_block(source, entry, shape, most_blocks - 1, most_levels - 1))
         most_blocks -= len(blocks[-1].files)
-    tiles = iter([MatrixBlock(block.source, block.layout) for block in blocks])
-    grid = tuple(tuple(islice(tiles, len(columns) - 1)) for _ in rows[1:])
+    parts = iter([MatrixBlock(block.source, block.layout) for block in blocks])
+    grid = tuple(tuple(islice(parts, len(columns) - 1)) for _ in rows[1:])
     layout = BlockMatrix(rows, columns, grid)
     findings = tuple(_rounded_integers(source.name, layout))
     return MatrixFile(source, matrix, layout, findings=findings, blocks=tuple(blocks))
@@ -333,7 +333,7 @@ def _sibling(source: Source, entry: Metadata) -> Source:
 
 def _rounded_integers(path: str, layout: BlockMatrix) -> Iterator[Finding]:
     """Warn where integers of 64 bits become floating-point numbers beside other blocks."""
-    dtypes = {tile.layout.dtype for row in layout.tiles for tile in row}
+    dtypes = {block.layout.dtype for row in layout.blocks for block in row}
     long = any(dtype.kind in "iu" and dtype.itemsize == _LONG_BYTES for dtype in dtypes)
     if layout.dtype.kind in "fc" and long:
         names = ", ".join(sorted(map(str, dtypes)))
