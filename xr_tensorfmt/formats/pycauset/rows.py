@@ -160,7 +160,7 @@ class PartlyStored(Layout):
 
     @abstractmethod
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Refuse values that are not stored and differ from what is implied, as they would be lost."""
+        """Refuse values that would be lost: not stored, and other than what is implied."""
 
 
 def not_stored(index: tuple[int, ...], found: object, implied: str, layout: Layout) -> ValueError:
