@@ -233,7 +233,7 @@ BLOCKS = {
     "separator": (lambda m: m["children"][0][0].update(path="../a.pycauset"), "a bare file name"),
     "backslash": (lambda m: m["children"][0][0].update(path="x\\a"), "a bare file name"),
     "drive": (lambda m: m["children"][0][0].update(path="C:a"), "a bare file name"),
-    "folder above": (lambda m: m["children"][0][0].update(path=".."), "a bare file name"),
+    "directory above": (lambda m: m["children"][0][0].update(path=".."), "a bare file name"),
     "no name": (lambda m: m["children"][0][0].update(path=""), "a bare file name"),
     "no map": (lambda m: m["children"][0].__setitem__(0, 3), "'path' .*missing"),
     "missing file": (
@@ -273,18 +273,18 @@ def test_blocks(name: str, tmp_path: Path) -> None:
         load(path)
 
 
-def test_blocks_need_a_folder(tmp_path: Path) -> None:
+def test_blocks_need_a_directory(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     with pytest.raises(TensorFormatError, match="open a BLOCK matrix by its path"):
         load(path.read_bytes())
 
 
 def test_blocks_of_blocks_end(tmp_path: Path) -> None:
-    folder = tmp_path
+    directory = tmp_path
     for _ in range(10):
-        (folder / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
-        folder = folder / "a.pycauset.blocks"
-        folder.mkdir()
+        (directory / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
+        directory = directory / "a.pycauset.blocks"
+        directory.mkdir()
     with pytest.raises(TensorFormatError, match="more than 8 within each other"):
         load(tmp_path / "a.pycauset")
 

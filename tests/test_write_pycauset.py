@@ -269,8 +269,8 @@ def test_real_files_come_back_as_they_were(conformance: Path, tmp_path: Path) ->
 # The type of matrix.
 
 
-def causal_file(folder: Path, order: int = 70) -> Path:
-    path = folder / "causal.pycauset"
+def causal_file(directory: Path, order: int = 70) -> Path:
+    path = directory / "causal.pycauset"
     path.write_bytes(
         pf.r1(pf.metadata("CAUSAL", "BIT", order, order), pf.triangle(SPECIAL["CAUSAL"](order)))
     )

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shortened
-from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC
+from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -128,7 +128,7 @@ def shown_attrs(matrix: Matrix) -> dict[str, Any]:
 def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
     facts = {
         **shown_attrs(matrix),
-        "format": "pycauset",
+        "format": PycausetFormat.name,
         "version": matrix.version,
         "shape": (matrix.rows, matrix.columns),
         "offset": matrix.offset,

@@ -195,7 +195,7 @@ def _by_shape(
 def _special(variable: Variable) -> str:
     """The type that it had in the file that it was opened from, or that its values may be of."""
     facts = variable.encoding.get("tensorfmt", {})
-    if facts.get("format") == "pycauset":
+    if facts.get("format") == PycausetFormat.name:
         as_seen = (facts.get("scalar"), facts.get("is_transposed"), facts.get("is_conjugated"))
         whole = tuple(facts["shape"])[: variable.ndim] == variable.shape
         # PyCauset loads all triangles of numbers as if they had no diagonal.
