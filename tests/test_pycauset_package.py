@@ -287,7 +287,7 @@ def test_a_result_that_the_package_has_cached_never_becomes_wrong(tmp_path: Path
     data = xr.open_dataset(path, engine="tensorfmt").load().tensor
     assert data.attrs["cached_trace"] == 42
     data[0, 0] = 359
-    with pytest.raises(ValueError, match="has the cached results 'trace', which region= would leave"):
+    with pytest.raises(ValueError, match="has the cached results 'trace', which region="):
         to_pycauset(data[:1], path, region={"row": slice(0, 1)})
     to_pycauset(data, path)
     trace("load")

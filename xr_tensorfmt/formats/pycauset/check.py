@@ -13,7 +13,6 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry, Zeros, check_symmetry, check_zeros
 from xr_tensorfmt.errors import TensorFormatError
@@ -73,7 +72,8 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
         yield from _check_archive(reader)
     else:
         yield from _check_header(reader, payload_stop)
-    yield from _check_row_padding(file.source, file.stored)
+    if isinstance(file.stored.stored, Bits | Triangle):
+        yield from _check_row_padding(file.source, file.stored.stored.rows)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
         yield from check_zeros(file.source, file.stored, Zeros("ANTISYMMETRIC", np.equal))
 
@@ -227,14 +227,8 @@ def _check_old(reader: HeaderReader, start: int, stop: int) -> Iterable[Finding]
         yield Finding(reader.source.name, start, "an old metadata block", message, "warning")
 
 
-def _check_row_padding(source: Source, layout: Layout) -> Iterator[Finding]:
+def _check_row_padding(source: Source, rows: Rows) -> Iterator[Finding]:
     """Look at what follows the last element of each row."""
-    stored = layout.stored
-    if isinstance(stored, Bits | Triangle):
-        yield from _check_rows(source, stored.rows)
-
-
-def _check_rows(source: Source, rows: Rows) -> Iterator[Finding]:
     count, columns = rows.shape
     begin, stop = rows.starts(np.array([0, count]))
     if begin == stop:  # however many rows a header may claim

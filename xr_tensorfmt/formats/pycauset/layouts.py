@@ -163,9 +163,10 @@ def _triangle(matrix: Matrix) -> tuple[Layout, int]:
 def _dense(matrix: Matrix, lengths: tuple[int, ...]) -> tuple[Layout, int]:
     count = prod(lengths)
     if matrix.data_type == COMPLEX_FLOAT16:
-        half = Plain(np.dtype("<f2"))
-        planes = (Dense(lengths, half, matrix.offset + 2 * count * part) for part in range(2))
-        return ComplexPlanes(*planes), 4 * count
+        half = Plain(np.dtype(DTYPES["FLOAT16"]))
+        plane = count * half.stored.itemsize
+        real, imaginary = (Dense(lengths, half, matrix.offset + i * plane) for i in range(2))
+        return ComplexPlanes(real, imaginary), 2 * plane
     element = _element(matrix)
     return Dense(lengths, element, matrix.offset), count * element.stored.itemsize
 

@@ -25,7 +25,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     Slot,
     read_content,
 )
-from xr_tensorfmt.formats.pycauset.header import read_matrix
+from xr_tensorfmt.formats.pycauset.header import Header, read_matrix
 from xr_tensorfmt.formats.pycauset.layouts import (
     check_complete,
     sized_layout,
@@ -51,7 +51,6 @@ MATRIX_DIMS = ("row", "col")
 VECTOR_DIMS = ("index",)
 
 _VERSION_AT = len(MAGIC)
-_AFTER_VERSION = 12
 _MATRIX_TYPES_OF_V1 = range(1, 5)
 _SESSION_STORE_BYTES = 64
 
@@ -69,7 +68,7 @@ class MatrixFile:
 
     @property
     def layout(self) -> Layout:
-        """The values as the file says that they are to be seen."""
+        """The values transposed, scaled and conjugated as the file says."""
         return viewed(self.stored, self.matrix)
 
     @property
@@ -86,7 +85,7 @@ class PycausetContainer(Container):
 
 
 def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be of PyCauset; session stores count, to be refused by their name."""
+    """Whether a file can only be of PyCauset; a session store is, so that its error says what it is."""
     return (head.startswith(MAGIC) and size >= len(PREAMBLE)) or is_archive(head)
 
 
@@ -162,22 +161,22 @@ def _version(reader: HeaderReader) -> str:
             "the magic number", repr(head[:8]), repr(MAGIC), "it is not a PyCauset file", 0
         )
     version = reader.unsigned(_VERSION_AT, 4, "the version")
-    following = reader.bytes_at(_AFTER_VERSION, 4, "the matrix type")
+    following = reader.bytes_at(Header.TYPES_AT, 4, "the matrix type")
     if version == 2:
         return "v2"
     if head.startswith(PREAMBLE):
         return "r1"
     if version == 1 and int.from_bytes(following, "little") in _MATRIX_TYPES_OF_V1:
         return "v1"
-    if version == 1 and not any(head[_AFTER_VERSION:]):
+    if version == 1 and not any(head[Header.TYPES_AT :]):
         raise reader.error(
             "the header",
             "that of a backing store of a PyCauset session, which has no shape and no types",
             "a saved matrix",
             "save the matrix with pycauset.save, and open that file",
-            _AFTER_VERSION,
+            Header.TYPES_AT,
         )
-    preamble = PREAMBLE[_AFTER_VERSION:].hex(" ")
+    preamble = PREAMBLE[Header.TYPES_AT :].hex(" ")
     raise reader.error(
         "the version",
         f"{version}, then bytes {following.hex(' ')}",
@@ -254,7 +253,7 @@ def _open_blocks(
     parts = iter([MatrixBlock(block.source, block.layout) for block in blocks])
     grid = tuple(tuple(islice(parts, len(columns) - 1)) for _ in rows[1:])
     layout = BlockMatrix(rows, columns, grid)
-    findings = tuple(_rounded_integers(source.name, layout))
+    findings = tuple(_rounded_integers(matrix, layout, source.name))
     return MatrixFile(source, matrix, layout, findings=findings, blocks=tuple(blocks))
 
 
@@ -331,7 +330,7 @@ def _sibling(source: Source, entry: Metadata) -> Source:
     return sibling
 
 
-def _rounded_integers(path: str, layout: BlockMatrix) -> Iterator[Finding]:
+def _rounded_integers(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterator[Finding]:
     """Warn where integers of 64 bits become floating-point numbers beside other blocks."""
     dtypes = {block.layout.dtype for row in layout.blocks for block in row}
     long = any(dtype.kind in "iu" and dtype.itemsize == _LONG_BYTES for dtype in dtypes)
@@ -341,4 +340,4 @@ def _rounded_integers(path: str, layout: BlockMatrix) -> Iterator[Finding]:
             f"blocks of {names} together are {layout.dtype}, which rounds integers above 2**53; "
             "open a block by its own path for its exact values"
         )
-        yield Finding(path, None, "the blocks", message, "warning")
+        yield Finding(path, matrix.stated_at, "the blocks", message, "warning")
