@@ -85,7 +85,7 @@ class PycausetContainer(Container):
 
 
 def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be of PyCauset; a session store is, so that its error says what it is."""
+    """Whether a file can only be of PyCauset, session stores included, which are refused later."""
     return (head.startswith(MAGIC) and size >= len(PREAMBLE)) or is_archive(head)
 
 
