@@ -315,3 +315,11 @@ def test_layouts_are_small_values(name: str) -> None:
         copy = pickle.loads(pickle.dumps(layout))
         assert copy == layout
         assert hash(copy) == hash(layout)
+
+
+def test_a_scaled_block_matrix_reads_what_its_blocks_read() -> None:
+    _, layout, _ = blocks()
+    source, view = Memory(b""), Scaled(layout, 2.0)
+    points = (np.array([0, 4]), np.array([1, 6]))
+    assert len(view.reads(source, Selection.everything(layout.shape))) == 4
+    assert len(view.point_reads(source, points)) == 2

@@ -23,7 +23,7 @@ from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import bits as bits_layout
 from xr_tensorfmt.formats.pycauset import triangle
-from xr_tensorfmt.formats.pycauset.spec import decode_map, encode_map
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 
 RNG = np.random.default_rng(3)
@@ -269,8 +269,8 @@ def test_real_files_come_back_as_they_were(conformance: Path, tmp_path: Path) ->
 # The type of matrix.
 
 
-def causal_file(folder: Path, order: int = 70) -> Path:
-    path = folder / "causal.pycauset"
+def causal_file(directory: Path, order: int = 70) -> Path:
+    path = directory / "causal.pycauset"
     path.write_bytes(
         pf.r1(pf.metadata("CAUSAL", "BIT", order, order), pf.triangle(SPECIAL["CAUSAL"](order)))
     )
@@ -585,7 +585,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros(()), {}, r"has no dimension, .* call expand_dims\('index'\) first, or write MAG"),
         (np.zeros((2, 3, 4)), {}, r"has 3 dimensions, .* call stack\(row=\('dim_0', 'dim_1'\), cr"),
         (np.zeros(3, "M8[s]"), {}, r"is datetime64\[s\], and PyCauset holds only bool, int8"),
-        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, "matrix_type='CAUSE' is none of those that P"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, "'CAUSE' is not one of those that PyCauset"),
         (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
         (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and a CAUSAL matrix has as many"),
@@ -595,11 +595,11 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 3)), {"version": "v2"}, "PyCauset 0.2 has only square matrices; leave out v"),
         (np.zeros((2, 2), "i4"), {"version": "v2"}, "int32, and PyCauset 0.2 holds only bool, flo"),
         (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "PyCauset 0.2 loads"),
-        (np.zeros((2, 2)), {"version": 1}, "version=1 is neither 'r1' nor 'v2'"),
+        (np.zeros((2, 2)), {"version": 1}, "version=1 is not one of 'r1', 'v2'"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "has no place in a UNIT_VECTOR"),
-        (np.eye(2), {"seed": 3, "region": {}}, "matrix_type= and seed= are for new files, and reg"),
+        (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, and region= writes into"),
         (da.zeros((2**31, 2**31)), {}, "fits no computer; write a part"),
     ],
 )  # fmt: skip
@@ -622,7 +622,7 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
 
 def test_layouts_that_are_only_read_say_so() -> None:
     layout = OuterProduct.__new__(OuterProduct)
-    with pytest.raises(TypeError, match="values in the layout Scattered can only be read"):
+    with pytest.raises(TypeError, match="values in the layout OuterProduct can only be read"):
         layout.stored_element()
 
 
@@ -724,7 +724,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
                 pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=CACHED),
                 np.eye(3).tobytes(),
             ),
-            "t has the kept results 'trace', which region= would leave wrong; write the whole of",
+            "t has the cached results 'trace', which region= would leave wrong; write the whole of",
         ),
         (
             pf.r1(
@@ -738,7 +738,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
                 ),
                 np.eye(3).tobytes(),
             ),
-            "has the kept results 'norm', 'trace' and the properties 'is_diagonal', 'is_symmetric'",
+            "the cached results 'norm', 'trace' and the properties 'is_diagonal', 'is_symmetric'",
         ),
         (
             pf.zipped(

@@ -1,4 +1,4 @@
-"""PyCauset: matrices and vectors of causal sets, in every container since 0.2."""
+"""PyCauset: matrices and vectors of causal sets, in the containers of all its versions."""
 
 from __future__ import annotations
 

@@ -28,17 +28,17 @@ class Bits(Packed):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """A bool an element."""
+        """bool."""
         return np.dtype(np.bool_)
 
-    def blank(self, rows: int, columns: int) -> Words:
-        """Words, 64 columns each."""
+    def buffer(self, rows: int, columns: int) -> Words:
+        """Words of 64 columns."""
         return np.zeros((rows, -(-columns // 64)), dtype="<u8")
 
-    def fill(self, blank: Words, window: Bytes, positions: Integers, pieces: Pieces) -> None:
+    def fill(self, buffer: Words, window: Bytes, positions: Integers, pieces: Pieces) -> None:
         """Shift the bits of each row so that bit 0 of its first word is the first column."""
         skipped = int(pieces.lead[0]) // 64
-        words = blank[:, skipped:]
+        words = buffer[:, skipped:]
         lead = pieces.lead - 64 * skipped
         # Bits of each row from 1 to 8 before the first wanted one, in windows of whole bytes.
         address = 8 * positions + pieces.bit - lead - 1
@@ -82,7 +82,7 @@ class Bits(Packed):
             yield Extents.joined(pieces.starts, pieces.starts + packed.shape[1]), packed.reshape(-1)
 
     def stored_element(self) -> Element:
-        """A truth value."""
+        """bool."""
         return Boolean()
 
     @property

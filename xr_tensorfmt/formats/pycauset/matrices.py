@@ -1,11 +1,11 @@
-"""Layouts whose values are those of others, computed on: scaled, conjugated, put together."""
+"""Layouts of matrices whose values are computed, implied, or put together of others."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class Elementwise(Layout):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of the inner layout."""
+        """That of the inner layout."""
         return self.inner.shape
 
     @abstractmethod
@@ -37,6 +37,14 @@ class Elementwise(Layout):
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the inner layout."""
         return self.inner.extents(selection)
+
+    def reads(self, source: Source, selection: Selection) -> list[Read]:
+        """Those of the inner layout, which may be of other files."""
+        return self.inner.reads(source, selection)
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+        """Those of the inner layout."""
+        return self.inner.point_reads(source, points)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read, then compute."""
@@ -65,13 +73,13 @@ class Elementwise(Layout):
 
 @dataclass(frozen=True)
 class Scaled(Elementwise):
-    """Values times a number, in double precision. Zeros stay zero, and 0.0 never becomes -0.0."""
+    """Values times a number, in double precision. A zero becomes 0.0, never -0.0 or NaN."""
 
     scalar: complex
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Complex where the values or the number are; float64 else."""
+        """complex128 where the values or the number are complex, else float64."""
         is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
         return np.dtype(np.complex128 if is_complex else np.float64)
 
@@ -102,7 +110,7 @@ class Scaled(Elementwise):
 
 @dataclass(frozen=True)
 class Conjugated(Elementwise):
-    """Complex conjugates. Zeros stay as they are, sign included."""
+    """Complex conjugates. Zeros keep their signs."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -110,20 +118,20 @@ class Conjugated(Elementwise):
         return self.inner.dtype
 
     def apply(self, values: Array) -> Array:
-        """Conjugate in place: what a layout reads is the reader's own."""
+        """Conjugate in place, as what a layout reads belongs to the reader."""
         return np.conjugate(values, out=values, where=values != 0)
 
 
 @dataclass(frozen=True)
 class ComplexPlanes(Layout):
-    """Complex numbers whose real parts are stored apart from their imaginary parts."""
+    """Complex numbers of which all real parts are stored before all imaginary parts."""
 
     real: Layout
     imaginary: Layout
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of each part."""
+        """That of both parts."""
         return self.real.shape
 
     @property
@@ -169,12 +177,12 @@ class Computed(PartlyStored):
         return iter(())
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Anything goes."""
+        """All values are allowed."""
 
 
 @dataclass(frozen=True)
 class Ones(Computed):
-    """Nothing but ones."""
+    """A layout of ones only."""
 
     lengths: tuple[int, ...]
 
@@ -207,7 +215,7 @@ class Ones(Computed):
 
 @dataclass(frozen=True)
 class Diagonal(PartlyStored):
-    """A matrix that is zero but on its diagonal."""
+    """A matrix of which only the diagonal is stored; all else is zero."""
 
     lengths: tuple[int, int]
     values: Layout
@@ -222,15 +230,9 @@ class Diagonal(PartlyStored):
         """dtype of the diagonal."""
         return self.values.dtype
 
-    def _crossed(self, selection: Selection) -> tuple[Selection, tuple[Integers, Integers]]:
-        """What is selected of the diagonal, and where it is in the selection."""
-        rows, columns = map(entry_indices, selection.entries)
-        common, *places = np.intersect1d(rows, columns, assume_unique=True, return_indices=True)
-        return Selection(self.values.shape, (entry_of(common),)), (places[0], places[1])
-
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
-        part, _ = self._crossed(selection)
+        part, _ = on_diagonal(selection)
         return self.values.extents(part) if part.size else Extents.none()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -240,7 +242,7 @@ class Diagonal(PartlyStored):
     def read(self, source: Source, selection: Selection) -> Array:
         """Zeros, and the selected part of the diagonal."""
         filled = np.zeros(selection.shape, dtype=self.dtype)
-        part, places = self._crossed(selection)
+        part, places = on_diagonal(selection)
         if part.size:
             filled[places] = self.values.read(source, part)
         return filled
@@ -262,11 +264,11 @@ class Diagonal(PartlyStored):
         """The diagonal."""
         self.check_implied(selection, values)
         part, places = on_diagonal(selection)
-        if places[0].size:
-            yield from self.values.encode(Selection(self.values.shape, (part,)), values[places])
+        if part.size:
+            yield from self.values.encode(part, values[places])
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """There are zeros beside the diagonal, and ones on that of an identity matrix."""
+        """Zeros beside the diagonal, and ones on the diagonal of an identity matrix."""
         wrong, (_, places) = values != 0, on_diagonal(selection)
         of_ones = isinstance(self.values, Ones)
         wrong[places] = values[places] != 1 if of_ones else False
@@ -277,7 +279,7 @@ class Diagonal(PartlyStored):
 
 @dataclass(frozen=True)
 class UnitVector(Computed):
-    """A vector that is zero but for a one."""
+    """A vector of zeros and a single one."""
 
     lengths: tuple[int, ...]
     active: int
@@ -297,7 +299,7 @@ class UnitVector(Computed):
         return Extents.none()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """As of a vector that is stored."""
+        """Those of a vector that is stored."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:
@@ -311,7 +313,7 @@ class UnitVector(Computed):
         return values
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """There are zeros but for a one."""
+        """Zeros and a single one."""
         expected = entry_indices(selection.entries[-1]) == self.active
         implied = f"a unit vector has 1 at {self.active}, 0 elsewhere"
         refuse_first(values != expected, implied, self, selection, values)
@@ -319,7 +321,7 @@ class UnitVector(Computed):
 
 @dataclass(frozen=True)
 class MatrixBlock:
-    """One of the matrices."""
+    """A block of a BLOCK matrix: its file and its layout."""
 
     source: Source
     layout: Layout
@@ -327,21 +329,21 @@ class MatrixBlock:
 
 @dataclass(frozen=True)
 class BlockMatrix(Layout):
-    """Matrices side by side."""
+    """A matrix that is put together of others."""
 
     row_edges: tuple[int, ...]
     column_edges: tuple[int, ...]
-    tiles: tuple[tuple[MatrixBlock, ...], ...]
+    blocks: tuple[tuple[MatrixBlock, ...], ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and columns of all together."""
+        """Rows and columns of all blocks together."""
         return self.row_edges[-1], self.column_edges[-1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that holds the values of all tiles."""
-        return np.result_type(*{each.layout.dtype for row in self.tiles for each in row})
+        """The dtype that holds the values of all blocks."""
+        return np.result_type(*{each.layout.dtype for row in self.blocks for each in row})
 
     def extents(self, selection: Selection) -> Extents:
         """None in this file: each block has a file of its own."""
@@ -353,20 +355,16 @@ class BlockMatrix(Layout):
 
     def _places(self) -> Iterator[tuple[MatrixBlock, tuple[int, int], tuple[int, int]]]:
         """Each block with its first row and column, and those after its last."""
-        rows, columns = list(pairwise(self.row_edges)), list(pairwise(self.column_edges))
-        for i, j in product(range(len(rows)), range(len(columns))):
-            yield (
-                self.tiles[i][j],
-                (rows[i][0], columns[j][0]),
-                (rows[i][1], columns[j][1]),
-            )
+        places = product(pairwise(self.row_edges), pairwise(self.column_edges))
+        for block, (rows, columns) in zip(chain(*self.blocks), places, strict=True):
+            yield block, (rows[0], columns[0]), (rows[1], columns[1])
 
     def _parts(
         self, selection: Selection
     ) -> Iterator[tuple[MatrixBlock, tuple[slice, ...], Selection]]:
-        """Each tile that a selection meets, where its values go, and what is selected of it."""
+        """Each block that a selection meets, where its values go, and what is selected of it."""
         indices = [entry_indices(entry) for entry in selection.entries]
-        for tile, begin, end in self._places():
+        for block, begin, end in self._places():
             parts = tuple(
                 slice(*np.searchsorted(each, (low, high)).tolist())
                 for each, low, high in zip(indices, begin, end, strict=True)
@@ -375,47 +373,47 @@ class BlockMatrix(Layout):
                 entry_of(each[part] - low)
                 for each, part, low in zip(indices, parts, begin, strict=True)
             )
-            inner = Selection(tile.layout.shape, entries)
+            inner = Selection(block.layout.shape, entries)
             if inner.size:
-                yield tile, parts, inner
+                yield block, parts, inner
 
     def _points(
         self, points: tuple[Integers, ...]
     ) -> Iterator[tuple[MatrixBlock, Integers, tuple[Integers, ...]]]:
-        """Each tile that a point is in, which points those are, and where they are in it."""
+        """Each block that a point is in, which points those are, and where they are in it."""
         rows, columns = points
-        for tile, (top, left), (bottom, right) in self._places():
+        for block, (top, left), (bottom, right) in self._places():
             inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
             here = np.flatnonzero(inside)
             if here.size:
-                yield tile, here, (rows[here] - top, columns[here] - left)
+                yield block, here, (rows[here] - top, columns[here] - left)
 
     def reads(self, source: Source, selection: Selection) -> list[Read]:
-        """Those of every tile that the selection meets."""
+        """Those of every block that the selection meets."""
         return [
             read
-            for tile, _, inner in self._parts(selection)
-            for read in tile.layout.reads(tile.source, inner)
+            for block, _, inner in self._parts(selection)
+            for read in block.layout.reads(block.source, inner)
         ]
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
-        """Those of every tile that a point is in."""
+        """Those of every block that a point is in."""
         return [
             read
-            for tile, _, moved in self._points(points)
-            for read in tile.layout.point_reads(tile.source, moved)
+            for block, _, moved in self._points(points)
+            for read in block.layout.point_reads(block.source, moved)
         ]
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read from every tile that the selection meets."""
+        """Read from every block that the selection meets."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        for tile, parts, inner in self._parts(selection):
-            values[parts] = tile.layout.read(tile.source, inner)
+        for block, parts, inner in self._parts(selection):
+            values[parts] = block.layout.read(block.source, inner)
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read from every tile that a point is in."""
+        """Read from every block that a point is in."""
         values = np.empty(points[0].size, dtype=self.dtype)
-        for tile, here, moved in self._points(points):
-            values[here] = tile.layout.read_points(tile.source, moved)
+        for block, here, moved in self._points(points):
+            values[here] = block.layout.read_points(block.source, moved)
         return values

@@ -1,9 +1,10 @@
-"""Adding up rows of bits, column by column, in binary digits that are rows of bits themselves."""
+"""Counting the bits of a matrix in the packed bytes of its file."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dask.array
@@ -21,213 +22,17 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
 from xr_tensorfmt.formats.pycauset.bits import Bits, Words
-from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows, batches, fetch
-
-# Bytes of shifted rows that are added at a time.
-_ADDED = 1 << 20
-# Words of a block that are added at a time, so that all operands stay in the cache.
-_STEP = 1 << 15
-
-
-class Planes:
-    """The sum of blocks of bits, place by place: a block for each binary digit."""
-
-    def __init__(self, rows: int, words: int) -> None:
-        self.digits: list[Words] = []
-        self._waiting: list[Words | None] = []
-        self._carries: list[list[Words]] = []
-        self.words = words
-        self._shape = (rows, words)
-        self._step = max(1, _STEP // words)
-        self._scratch: Words = np.empty((2, self._step, words), dtype="<u8")
-
-    def add(self, block: Words, weight: int = 0) -> None:
-        """Add a block, which may lack the first columns; all end at the same one."""
-        while weight >= len(self.digits):
-            self.digits.append(np.zeros(self._shape, dtype="<u8"))
-            self._waiting.append(None)
-            self._carries.append([np.empty(self._shape, dtype="<u8") for _ in range(2)])
-        before, self._waiting[weight] = self._waiting[weight], None
-        if before is None:
-            self._waiting[weight] = block
-        else:
-            wide, narrow = sorted((before, block), key=np.size, reverse=True)
-            self.add(self._full(wide, narrow, weight), weight + 1)
-
-    def include(self, others: Planes) -> None:
-        """Add what others hold, which are not wider; they are of no use afterwards."""
-        for weight, digit in enumerate(others.finish()):
-            self.add(digit, weight)
-
-    def finish(self) -> list[Words]:
-        """Add what still waits, and give the digits, least significant first."""
-        nothing: Words = np.zeros((self._shape[0], 0), dtype="<u8")
-        weight = 0
-        while weight < len(self.digits):
-            last, self._waiting[weight] = self._waiting[weight], None
-            if last is not None:
-                carry = self._full(last, nothing, weight)
-                if carry.any():
-                    self.add(carry, weight + 1)
-            weight += 1
-        return self.digits
-
-    def _full(self, one: Words, two: Words, weight: int) -> Words:
-        """Add two blocks to a digit; give the carry."""
-        # The carry before this one may still wait.
-        self._carries[weight].reverse()
-        carries, digits = self._carries[weight][0], self.digits[weight]
-        for begin in range(0, len(digits), self._step):
-            part = slice(begin, begin + self._step)
-            digit, carry = digits[part], carries[part]
-            either, both = self._scratch[:, : len(digit)]
-            _half(one[part], two[part], either, carry)
-            np.bitwise_and(digit, either, out=both)
-            np.bitwise_or(carry, both, out=carry)
-            np.bitwise_xor(digit, either, out=digit)
-        return carries
-
-
-def _half(one: Words, two: Words, either: Words, both: Words) -> None:
-    """Add two blocks, of which the second may lack columns that the first one has."""
-    begin = either.shape[1] - one.shape[1]
-    common = either.shape[1] - two.shape[1]
-    if common:
-        both[:, :common] = 0
-        either[:, :begin] = 0
-        either[:, begin:common] = one[:, : common - begin]
-    np.bitwise_xor(one[:, common - begin :], two, out=either[:, common:])
-    np.bitwise_and(one[:, common - begin :], two, out=both[:, common:])
-
-
-def column_sums(digits: list[Words], width: int) -> NDArray[np.uint32]:
-    """Add up rows of bits, column by column."""
-    waiting: dict[int, list[Words]] = {}
-    for least, words in enumerate(digits):
-        step = max(1, _ADDED // max(1, words.nbytes // max(1, len(words))))
-        for begin in range(0, len(words), step):
-            for weight, digit in enumerate(binary_digits(words[begin : begin + step]), least):
-                waiting.setdefault(weight, []).append(digit)
-    sums = np.zeros(width, dtype=np.uint32)
-    weight = 0
-    while weight in waiting:
-        digit, *carried = binary_digits(np.stack(waiting[weight]))
-        for higher, each in enumerate(carried, weight + 1):
-            waiting.setdefault(higher, []).append(each)
-        bits = np.unpackbits(digit.view(np.uint8), count=width, bitorder="little")
-        sums += bits * np.uint32(1 << weight)
-        weight += 1
-    return sums
-
-
-def binary_digits(words: Words) -> list[Words]:
-    """Add up rows of bits, column by column."""
-    digits = []
-    while len(words):
-        carries = []
-        while len(words) > 1:
-            words, carry = _add(words)
-            carries.append(carry)
-        digits.append(words[0])
-        words = np.concatenate(carries) if carries else words[:0]
-    return digits
-
-
-def _add(words: Words) -> tuple[Words, Words]:
-    """Add rows three by three, or the two that there are: digits of one third, and carries."""
-    third = len(words) // 3
-    if not third:
-        return words[:1] ^ words[1:], words[:1] & words[1:]
-    one, two, three = words[:third], words[third : 2 * third], words[2 * third : 3 * third]
-    carry = one & two
-    either = one ^ two
-    rest = len(words) - 3 * third
-    digit = np.empty((third + rest, words.shape[1]), dtype=words.dtype)
-    np.bitwise_xor(either, three, out=digit[:third])
-    digit[third:] = words[3 * third :]
-    either &= three
-    carry |= either
-    return digit, carry
-
-
-_HEIGHT = 64
-# Sums of blocks that are narrower by this factor begin anew.
-_NARROWER = 0.75
-
-
-@dataclass(frozen=True)
-class Stripes:
-    """Rows of which 64 at a time take equally many words, one row right after the other."""
-
-    rows: Rows
-    first: int
-    stop: int
-
-    @classmethod
-    def among(cls, rows: Rows, wanted: Integers) -> Stripes | None:
-        """Find stripes."""
-        if wanted.size < _HEIGHT or int(wanted[-1] - wanted[0]) >= wanted.size:
-            return None
-        lengths = rows.starts(wanted + 1) - rows.starts(wanted)
-        changes = np.flatnonzero(np.diff(lengths)) + 1
-        begin = int(changes[0]) % _HEIGHT if changes.size else 0
-        count = (wanted.size - begin) // _HEIGHT
-        if not count or not lengths[begin] or ((changes - begin) % _HEIGHT).any():
-            return None
-        ends = (rows.firsts(wanted) + 8 * lengths)[begin::_HEIGHT][:count]
-        if (ends != ends[0]).any():
-            return None
-        first = int(wanted[0]) + begin
-        return cls(rows, first, first + count * _HEIGHT)
-
-    def sums(self, source: Source) -> tuple[NDArray[np.uint32], int]:
-        """Add up the bits of all stripes."""
-        columns = self.rows.firsts(np.arange(self.first, self.first + _HEIGHT))
-        total = planes = Planes(_HEIGHT, self._words)
-        for block in self._blocks(source):
-            if block.shape[1] < planes.words * _NARROWER:
-                if planes is not total:
-                    total.include(planes)
-                planes = Planes(*block.shape)
-            planes.add(block)
-        if planes is not total:
-            total.include(planes)
-        digits = [_shifted(each, columns - columns[0]) for each in total.finish()]
-        return column_sums(digits, 64 * digits[0].shape[1]), int(columns[0])
-
-    @property
-    def _words(self) -> int:
-        """Words of the longest row, which is the first."""
-        start, stop = self.rows.starts(np.array([self.first, self.first + 1]))
-        return int(stop - start) // 8
-
-    def _blocks(self, source: Source) -> Iterator[Words]:
-        """The words of each stripe, a row for each of its rows."""
-        starts = self.rows.starts(np.arange(self.first, self.stop + 1, _HEIGHT))
-        nothing = np.zeros(len(starts) - 1, dtype=np.int64)
-        pieces = Pieces(starts[:-1], starts[1:], nothing, nothing)
-        for batch in batches(pieces):
-            window, positions = fetch(source, pieces[batch])
-            lengths = pieces.stops[batch] - pieces.starts[batch]
-            for begin, length in zip(positions.tolist(), lengths.tolist(), strict=True):
-                yield window[begin : begin + length].view("<u8").reshape(_HEIGHT, -1)
-
-
-def _shifted(words: Words, counts: Integers) -> Words:
-    """Move the bits of each row to higher places, by less than a word."""
-    up = counts.astype(np.uint64)[:, np.newaxis]
-    shifted: Words = np.zeros((len(words), words.shape[1] + 1), dtype="<u8")
-    np.left_shift(words, up, out=shifted[:, :-1])
-    # A shift by 64 is undefined, so that it takes two steps.
-    shifted[:, 1:] |= (words >> np.uint64(1)) >> (np.uint64(63) - up)
-    return shifted
-
+from xr_tensorfmt.formats.pycauset.column_sums import RowBlocks, column_sums
+from xr_tensorfmt.formats.pycauset.rows import Pieces, batches, fetch
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
 _BLOCK = 2 << 20
 # Bytes of rows that are shifted at a time, to be added.
 _SHIFTED = 1 << 22
 _WORD = 8
+# Packed bytes that a task of dask counts, and for column sums, of which each task makes a row.
+_TASK = 16 << 20
+_COLUMNS_TASK = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -281,15 +86,15 @@ class BitCounts:
         if not counts.size:
             return counts
         rows = self.rows[: np.searchsorted(self.bits.rows.firsts(self.rows), self.stop)]
-        stripes = None
+        blocks = None
         if 2 * counts.size >= self.bits.shape[1]:
-            stripes = Stripes.among(self.bits.rows, rows)
-        if stripes is None:
+            blocks = RowBlocks.among(self.bits.rows, rows)
+        if blocks is None:
             self._add_shifted(rows, counts)
             return counts
-        self._add_shifted(rows[: stripes.first - rows[0]], counts)
-        self._add_shifted(rows[stripes.stop - rows[0] :], counts)
-        sums, column = stripes.sums(self.source)
+        self._add_shifted(rows[: blocks.first - rows[0]], counts)
+        self._add_shifted(rows[blocks.stop - rows[0] :], counts)
+        sums, column = blocks.sums(self.source)
         begin, end = max(column, self.first), min(column + sums.size, self.stop)
         counts[begin - self.first : end - self.first] += sums[begin - column : end - column]
         return counts
@@ -324,8 +129,8 @@ class BitCounts:
         rows = self.rows[: len(pieces)]
         used = ((self.stop - self.bits.rows.firsts(rows) - 1) & 63) + 1
         surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~_low_bits(used))
-        for each in edges[1:]:
-            surplus += np.bitwise_count(each & _low_bits(pieces.bit))
+        for words in edges[1:]:
+            surplus += np.bitwise_count(words & _low_bits(pieces.bit))
         return surplus
 
 
@@ -352,8 +157,8 @@ def _sums(
 
 
 def smallest_count(most: int) -> type[np.unsignedinteger]:
-    """The quickest type that holds all counts up to the greatest one."""
-    fits = (each for each in (np.uint16, np.uint32) if most <= np.iinfo(each).max)
+    """The smallest type, which is the quickest, that holds counts up to the greatest one."""
+    fits = (dtype for dtype in (np.uint16, np.uint32) if most <= np.iinfo(dtype).max)
     return next(fits, np.uint64)
 
 
@@ -373,12 +178,6 @@ def _low_bits(counts: Integers) -> Words:
     rest = counts.astype(np.uint64) - half
     mask: Words = ~((np.uint64(2**64 - 1) << half) << rest)
     return mask
-
-
-# Packed bytes that a task of dask counts.
-_TASK = 16 << 20
-# The same for column sums, of which each task makes a whole row.
-_COLUMNS_TASK = 64 << 20
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
@@ -407,7 +206,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     Raises
     ------
     TypeError
-        `da` is no DataArray, or not of dtype bool.
+        `da` is not a DataArray, or not of dtype bool.
     ValueError
         `da` has no such dimension.
 
@@ -424,12 +223,13 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
         )
     counted = _counted(da, dim)
     found = unread(da.variable)
-    view = None if found is None else _viewed(found, [da.get_axis_num(each) for each in counted])
-    if view is None:
+    axes = [da.get_axis_num(name) for name in counted]
+    planned = None if found is None else _planned(found, axes)
+    if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
     dims = [name for name in da.dims if name not in counted]
-    counts = view.lazy() if da.chunks is not None else view.compute()
-    coords = {name: each for name, each in da.coords.items() if set(each.dims) <= set(dims)}
+    counts = planned.lazy() if da.chunks is not None else planned.compute()
+    coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(counts, coords, dims, da.name)
 
 
@@ -444,8 +244,8 @@ def _counted(da: DataArray, dim: Hashable | Iterable[Hashable] | None) -> tuple[
 
 
 @dataclass(frozen=True)
-class _View:
-    """Counts, and what the key of the array does to them."""
+class _PlannedCount:
+    """Counts along axes of the stored matrix, and what the key of the array does to them."""
 
     counts: BitCounts
     kept: int | None
@@ -460,46 +260,33 @@ class _View:
 
     def lazy(self) -> Any:
         """Count by rows in dask, a block of them a task."""
-        rows = self.counts.rows.size
-        task = _COLUMNS_TASK if self.kept == 1 else _TASK
-        blocks = max(1, -(-self.counts.nbytes // task))
-        step = max(1, -(-rows // blocks))
-        tasks = _Tasks(self.counts, step, by_column=self.kept == 1)
-        each: Any = dask.array.from_array(  # type: ignore[no-untyped-call]
-            tasks,
-            chunks=(1, -1) if tasks.by_column else step,
-            name=f"popcount-{tokenize(self.counts, step, tasks.by_column)}",
-            asarray=False,
-            inline_array=True,
-            meta=np.empty((0,) * tasks.ndim, dtype=np.int64),
+        by_column, rows = self.kept == 1, self.counts.rows.size
+        tasks = max(1, -(-self.counts.nbytes // (_COLUMNS_TASK if by_column else _TASK)))
+        step = max(1, -(-rows // tasks))
+        lengths = tuple(min(step, rows - begin) for begin in range(0, max(1, rows), step))
+        width = self.counts.stop - self.counts.first
+        counts: Any = dask.array.map_blocks(  # type: ignore[no-untyped-call]
+            partial(_count_block, self.counts, step, by_column),
+            chunks=((1,) * len(lengths), (width,)) if by_column else (lengths,),
+            name=f"popcount-{tokenize(self.counts, step, by_column)}",
+            dtype=np.int64,
+            meta=np.empty((0,) * (1 + by_column), dtype=np.int64),
         )
         if self.kept is None:
-            return each.sum()
-        return (each.sum(axis=0) if self.kept == 1 else each)[self.then]
+            return counts.sum()
+        return (counts.sum(axis=0) if by_column else counts)[self.then]
 
 
-class _Tasks:
-    """Counts as an array that dask cuts: one a row, or a row of counts for each block of rows."""
-
-    dtype = np.dtype(np.int64)
-
-    def __init__(self, counts: BitCounts, step: int, *, by_column: bool) -> None:
-        self.counts = counts
-        self.step = step
-        self.by_column = by_column
-        rows = counts.rows.size
-        shape = (-(-rows // step), counts.stop - counts.first)
-        self.shape: tuple[int, ...] = shape if by_column else (rows,)
-        self.ndim = len(self.shape)
-
-    def __getitem__(self, key: tuple[slice, ...]) -> Array:
-        if not self.by_column:
-            return self.counts.part(key[0].start, key[0].stop).by_row()
-        begin, end = key[0].start * self.step, key[0].stop * self.step
-        return self.counts.part(begin, end).by_column()[np.newaxis]
+def _count_block(
+    counts: BitCounts, step: int, by_column: bool, block_id: tuple[int, ...]
+) -> Integers:
+    """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
+    begin = block_id[0] * step
+    part = counts.part(begin, begin + step)
+    return part.by_column()[np.newaxis] if by_column else part.by_row()
 
 
-def _viewed(found: Unread, counted: list[int]) -> _View | None:
+def _planned(found: Unread, counted: list[int]) -> _PlannedCount | None:
     """Express counting along axes of the array as counting along those of the stored matrix."""
     bits, axes = _stored_bits(found.layout)
     if bits is None or not isinstance(found.plan, OuterPlan):
@@ -510,8 +297,8 @@ def _viewed(found: Unread, counted: list[int]) -> _View | None:
     summed = [remaining[number] for number in counted]
     kept = [axis for axis in remaining if axis not in summed]
     entries: list[Entry] = [slice(0, 1, 1), slice(0, 0, 1)]
-    for axis, each in picks.items():
-        entries[axis] = each.entry
+    for axis, pick in picks.items():
+        entries[axis] = pick.entry
     columns = entries[1]
     repeats = any(isinstance(picks[axis].then, np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, slice) or columns.step != 1:
@@ -519,8 +306,8 @@ def _viewed(found: Unread, counted: list[int]) -> _View | None:
     rows = entry_indices(entries[0])
     counts = BitCounts(found.source, bits, rows, columns.start, columns.stop)
     if not kept:
-        return _View(counts, None, None)
-    return _View(counts, kept[0], picks[kept[0]].then)
+        return _PlannedCount(counts, None, None)
+    return _PlannedCount(counts, kept[0], picks[kept[0]].then)
 
 
 def _stored_bits(layout: Layout) -> tuple[Bits | None, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Where the rows of a matrix begin, where rows are cut short or padded. Closed forms alone."""
+"""Matrices whose rows are cut short or padded: where their rows are, and how they are read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from math import prod
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.chunk_grid import PAGE, row_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.layout import Layout, raw_bytes
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
 Number = TypeVar("Number", int, Integers)
@@ -43,7 +42,7 @@ class Rows(ABC):
         """Byte of the file at which each row begins; the row after the last is one as well."""
 
     def pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
-        """What of some rows lies in the columns ``[first, stop)``."""
+        """The bytes of the columns ``[first, stop)`` of some rows, but for rows that store none."""
         firsts = self.firsts(rows)
         kept = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:kept], firsts[:kept]
@@ -62,7 +61,11 @@ class Rows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """One range of bytes for each of some rows, in the order of the file, none overlapping."""
+    """A range of bytes for each of some rows, in the order of the file, none overlapping.
+
+    `bit` is the bit of the first byte with which the first element begins, and `lead` the number of
+    wanted columns before the first stored one.
+    """
 
     starts: Integers
     stops: Integers
@@ -77,7 +80,7 @@ class Pieces:
 
     @property
     def extents(self) -> Extents:
-        """The bytes; pieces that touch are one range."""
+        """The ranges; those that touch are one."""
         return Extents.joined(self.starts, self.stops)
 
 
@@ -107,7 +110,7 @@ class PaddedRows(Rows):
 
 @dataclass(frozen=True)
 class TriangleRows(Rows):
-    """The upper triangle of a square matrix: each row is one element shorter than the one before."""
+    """The upper triangle of a square matrix: each row is one element shorter than the last."""
 
     order: int
     diagonal: bool
@@ -135,11 +138,11 @@ class TriangleRows(Rows):
         return self.unit * 8 // self.bits
 
     def firsts(self, rows: Integers) -> Integers:
-        """The diagonal, or the column after it."""
+        """The column of the diagonal, or the one after it."""
         return rows + (not self.diagonal)
 
     def starts(self, rows: Integers) -> Integers:
-        """Byte of each row, from the closed form: what all rows take, without those that follow."""
+        """By a closed form: the units of all rows without those of the rows that follow."""
         following = np.maximum(self._longest - rows, 0)
         whole = _units(self._longest, self._per_unit)
         starts: Integers = self.offset + self.unit * (whole - _units(following, self._per_unit))
@@ -152,41 +155,38 @@ def _units(longest: Number, per_unit: int) -> Number:
     return per_unit * full * (full + 1) // 2 + rest * (full + 1)
 
 
-Places = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
 class PartlyStored(Layout):
-    """A layout that implies some values by their place."""
+    """A layout that stores some elements only; those at other places are implied."""
 
     @abstractmethod
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Refuse values that would be lost: those that are not stored and not as implied."""
+        """Refuse values that would be lost: not stored, and other than what is implied."""
 
 
 def not_stored(index: tuple[int, ...], found: object, implied: str, layout: Layout) -> ValueError:
-    """An error about an element that a layout has no place for."""
+    """An error about an element that a layout does not store."""
     dense = "INTEGER" if layout.dtype.kind in "iu" else "DENSE_FLOAT"
-    word = "VECTOR" if len(index) == 1 else dense
+    name = "VECTOR" if len(index) == 1 else dense
     place = index[0] if len(index) == 1 else index
     return ValueError(
         f"the element at {place} is {found}, where {implied}; write the whole of it with "
-        f"matrix_type={word!r} to keep it"
+        f"matrix_type={name!r} to keep it"
     )
 
 
-def on_diagonal(selection: Selection) -> tuple[slice, Places]:
-    """Which part of the diagonal is selected, and where it is among the selected values."""
+def on_diagonal(selection: Selection) -> tuple[Selection, tuple[Integers, Integers]]:
+    """What is selected of the diagonal, and where it is among the selected values."""
     rows, columns = map(entry_indices, selection.entries)
-    begin = max(rows[0], columns[0])
-    part = np.arange(begin, max(begin, min(rows[-1], columns[-1]) + 1))
-    return slice(int(begin), int(begin) + part.size, 1), (part - rows[0], part - columns[0])
+    common, *places = np.intersect1d(rows, columns, assume_unique=True, return_indices=True)
+    length = min(selection.extent)
+    return Selection((length,), (entry_of(common),)), (places[0], places[1])
 
 
 def check_triangle(rows: Rows, layout: Layout, selection: Selection, values: Array) -> None:
     """Refuse anything but zeros before the first column that each row stores."""
     indices, columns = map(entry_indices, selection.entries)
     cuts = np.clip(rows.firsts(indices) - columns[0], 0, columns.size)
-    # What no row stores is a block of its own, which needs no mask.
+    # Columns that no row stores need no mask.
     block = slice(0, int(cuts[0]))
     corner = slice(block.stop, int(cuts[-1]))
     below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
@@ -226,19 +226,19 @@ class Packed(PartlyStored):
         return self.rows.shape
 
     @abstractmethod
-    def blank(self, rows: int, columns: int) -> Array:
-        """What `fill` works on, for some rows and neighbouring columns: zeros."""
+    def buffer(self, rows: int, columns: int) -> Array:
+        """An array of zeros for some rows and neighbouring columns, which `fill` works on."""
 
     @abstractmethod
-    def fill(self, blank: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
+    def fill(self, buffer: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
         """Set the stored elements of some rows."""
 
     @abstractmethod
     def finish(self, filled: Array, columns: int) -> Array:
-        """Make values of what `fill` has filled."""
+        """The values of what `fill` has filled."""
 
     def extents(self, selection: Selection) -> Extents:
-        """A short piece a row; whole rows are one range."""
+        """A range for each row; whole rows are one range."""
         rows, columns = map(entry_indices, selection.entries)
         return self.rows.pieces(rows, int(columns[0]), int(columns[-1]) + 1).extents
 
@@ -256,8 +256,8 @@ class Packed(PartlyStored):
             return np.zeros(selection.shape, dtype=self.dtype)
         if stop - first > _FEW * indices.size or stop - first == 1:
             return self._read_each(source, rows, indices)
-        blank = self.gathered(source, rows, first, stop)
-        values = self.finish(blank, stop - first)
+        buffer = self.gathered(source, rows, first, stop)
+        values = self.finish(buffer, stop - first)
         if indices.size == stop - first:
             return values
         return np.ascontiguousarray(values[:, indices - first])
@@ -273,7 +273,7 @@ class Packed(PartlyStored):
 
     def gathered(self, source: Source, rows: Integers, first: int, stop: int) -> Array:
         """Columns ``[first, stop)`` of some rows, as `fill` leaves them."""
-        blank = self.blank(rows.size, stop - first)
+        buffer = self.buffer(rows.size, stop - first)
         pieces = self.rows.pieces(rows, first, stop)
         for batch in batches(pieces):
             window, positions = fetch(source, pieces[batch])
@@ -282,8 +282,8 @@ class Packed(PartlyStored):
             for begin in range(batch.start, batch.stop, step):
                 block = slice(begin, min(begin + step, batch.stop))
                 here = positions[block.start - batch.start : block.stop - batch.start]
-                self.fill(blank[block], window, here, pieces[block])
-        return blank
+                self.fill(buffer[block], window, here, pieces[block])
+        return buffer
 
     @property
     def bytes_per_element(self) -> float:
@@ -292,7 +292,7 @@ class Packed(PartlyStored):
         return float((stop - begin) / prod(self.shape))
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Below a triangle there are zeros."""
+        """There are zeros below a triangle."""
         if not self.rows.stride:
             check_triangle(self.rows, self, selection, values)
 
@@ -300,7 +300,7 @@ class Packed(PartlyStored):
 def row_batches(
     layout: PartlyStored, rows: Rows, selection: Selection, values: Array, most: int
 ) -> Iterator[tuple[Array, Pieces]]:
-    """Some rows at a time, of at most so many values, and the places of those that store any."""
+    """Some rows at a time, of at most so many values, and the bytes of those that store any."""
     indices, columns = map(entry_indices, selection.entries)
     step = max(1, most // max(1, columns.size))
     for begin in range(0, indices.size if columns.size else 0, step):
@@ -313,7 +313,7 @@ def row_batches(
 
 
 def assembled(values: Array, pieces: Pieces, encode: Callable[[Array], Array]) -> Bytes:
-    """What is stored of some rows of a triangle, one after the other, each padded with zeros."""
+    """The bytes of some rows of a triangle, one after the other, each padded with zeros."""
     lengths = pieces.stops - pieces.starts
     places = (np.cumsum(lengths) - lengths).tolist()
     filled = np.zeros(int(lengths.sum()), dtype=np.uint8)
@@ -324,7 +324,7 @@ def assembled(values: Array, pieces: Pieces, encode: Callable[[Array], Array]) -
 
 
 def batches(pieces: Pieces) -> Iterator[slice]:
-    """Cut into parts whose windows and plans are small."""
+    """Parts of the rows whose windows and plans are small."""
     begin, count = 0, len(pieces)
     while begin < count:
         reach = pieces.starts[begin] + LARGEST_WINDOW
@@ -337,11 +337,11 @@ def batches(pieces: Pieces) -> Iterator[slice]:
 
 
 def fetch(source: Source, pieces: Pieces) -> tuple[Bytes, Integers]:
-    """Get the bytes of some rows."""
+    """A window or a copy with the bytes of some rows, and where in it each row begins."""
     first, stop = int(pieces.starts[0]), int(pieces.stops[-1])
     lengths = pieces.stops - pieces.starts
     wanted, span = int(lengths.sum()), stop - first
-    # About every page is needed for some piece, or pieces are too large to be copied twice.
+    # Nearly every page is needed for some row, or rows are too large to be copied twice.
     if wanted + len(pieces) * PAGE >= span or wanted * _MOSTLY_GAPS >= span:
         window = source.window(first, stop)
         if window is not None:

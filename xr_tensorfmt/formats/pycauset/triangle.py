@@ -32,7 +32,7 @@ _LONG_ROW = 8 << 10
 
 @dataclass(frozen=True)
 class Triangle(Packed):
-    """Numbers of which only the upper triangle is stored; the others are zero."""
+    """A matrix of numbers of which only the upper triangle is stored; all else is zero."""
 
     rows: TriangleRows
     element: Element
@@ -42,25 +42,25 @@ class Triangle(Packed):
         """dtype of the values."""
         return self.element.dtype
 
-    def blank(self, rows: int, columns: int) -> Array:
+    def buffer(self, rows: int, columns: int) -> Array:
         """The values themselves."""
         return np.zeros((rows, columns), dtype=self.dtype)
 
-    def fill(self, blank: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
+    def fill(self, buffer: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
         """Copy short rows of one length by one gather, others one by one."""
         item = self.element.stored.itemsize
-        width = blank.shape[1]
+        width = buffer.shape[1]
         if not pieces.lead[-1] and width * item < _LONG_ROW:
             raw = gather_uniform(window, positions, width * item).view(self.element.stored)
-            self.element.decode_into(blank, raw.reshape(blank.shape))
+            self.element.decode_into(buffer, raw.reshape(buffer.shape))
             return
-        rows = zip(blank, positions.tolist(), pieces.lead.tolist(), strict=True)
+        rows = zip(buffer, positions.tolist(), pieces.lead.tolist(), strict=True)
         for row, position, lead in rows:
             raw = window[position : position + (width - lead) * item].view(self.element.stored)
             self.element.decode_into(row[lead:], raw)
 
     def finish(self, filled: Array, columns: int) -> Array:
-        """They are the values already."""
+        """The values as they are."""
         return filled
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
