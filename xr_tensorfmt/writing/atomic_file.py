@@ -13,9 +13,9 @@ from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.writing.file_io import (
     BINARY,
+    give_size,
     opened,
-    reserve,
-    sync_folder,
+    sync_directory,
     write_at,
     write_batches,
 )
@@ -111,7 +111,7 @@ class AtomicFile:
             descriptor = os.open(self.path, _NEW, 0o666)
             try:
                 self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
-                reserve(descriptor, self.size)
+                give_size(descriptor, self.size, os.path.dirname(self.path))
             except OSError:
                 self.discard()
                 raise
@@ -133,7 +133,7 @@ class AtomicFile:
             except OSError:
                 self.discard()
                 raise
-            sync_folder(os.path.dirname(self.target))
+            sync_directory(os.path.dirname(self.target))
 
     def discard(self) -> bool:
         """Remove the unfinished file; False where there is none, as it has its name already."""

@@ -17,7 +17,7 @@ from xr_tensorfmt.sources.remote import Place, locate
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.saving import save
-from xr_tensorfmt.writing.upload import send
+from xr_tensorfmt.writing.sending import send
 
 
 def name_of(path: Any) -> str:
