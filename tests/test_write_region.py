@@ -275,7 +275,7 @@ def test_writing_waits_for_memory_of_loaded_values(tmp_path: Path, monkeypatch) 
     def full(status: os.stat_result) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("xr_tensorfmt.sources.local.detach", full)
+    monkeypatch.setattr("xr_tensorfmt.writing.region.detach", full)
     with pytest.raises(OSError, match=r"cannot be copied \(Cannot .*\).*a\.mag"):
         to_mag(wide(1), path, region={})
     assert path.read_bytes() == before

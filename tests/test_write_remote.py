@@ -377,7 +377,7 @@ def test_an_open_file_of_fsspec_names_an_object(s3: S3Store, bucket: Any) -> Non
 
 
 def test_a_region_of_an_object_is_refused(s3: S3Store, memory: Any) -> None:
-    words = "a store has no way to change a part of an object"
+    words = "no store can change a part of an object"
     with pytest.raises(ValueError, match=words):
         to_mag(dataset(10), "s3://bucket/x.mag", region={"x": slice(0, 10)}, **at(s3))
     with pytest.raises(ValueError, match=words):
