@@ -33,11 +33,13 @@ def of(values: Any, *dims: str) -> xr.Dataset:
 
 
 NOT_WRITTEN = {
-    "a number as name": (xr.Dataset({1: ("x", [1])}), TypeError, "the name 1 is not a str; rename it to '1'"),
+    "a number as name": (
+        xr.Dataset({1: ("x", [1])}), TypeError, "the name 1 is not a str; rename it to '1'"
+    ),
     "a tuple as dim": (
         of(np.ones(2), ("p", "q")), TypeError, r"\('p', 'q'\) is not a str; rename it to"
     ),
-    "half a pair": (xr.Dataset({"a\ud800": 1}), ValueError, r"'a\\ud800' cannot be encoded as UTF-8"),
+    "half a pair": (xr.Dataset({"a\ud800": 1}), ValueError, r"'a\\ud800' cannot be encoded as UTF"),
     "several levels": (
         dataset().assign_coords(x=[1, 2], y=[1, 2, 3]).stack(z=("x", "y")),
         ValueError,
@@ -49,8 +51,7 @@ NOT_WRITTEN = {
     "a dimension's name": (
         xr.DataArray(np.ones((2, 3)), dims=("x", "y"), name="y"),
         ValueError,
-        "'y' has the name of one of its dimensions but is not a coordinate, and would open as one; "
-        "rename it, or call set_coords",
+        "'y' has the name of one of its dimensions but is not a .*; rename it, or call set_coords",
     ),
     "an array": (np.ones(3), TypeError, "a ndarray cannot be written; pass an xarray Dataset"),
     "a variable": (xr.Variable("x", [1]), TypeError, "a Variable cannot be written"),
@@ -119,7 +120,9 @@ WRONG = {
         {"encoding": {"a": {"dtype": "f4", "zlib": True}}}, ValueError,
         "has 'zlib'; only 'dtype' can be given",
     ),
-    "no mapping": ({"encoding": "bfloat16"}, TypeError, r"must have the form {name: \{'dtype': ...\}\}, not 'bfloat16'"),
+    "no mapping": (
+        {"encoding": "f2"}, TypeError, r"must have the form {name: \{'dtype': ...\}\}, not 'f2'"
+    ),
     "no mapping of mappings": ({"encoding": {"a": "f4"}}, TypeError, "must have the form {name"),
     "None for one": ({"encoding": {"a": None}}, TypeError, "must have the form {name"),
     "unknown dtype": ({"encoding": {"a": {"dtype": "f4000"}}}, ValueError, "'a' is f4000, and MAG"),
@@ -357,7 +360,7 @@ def test_dimensions_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_keywords_that_there_are_not(tmp_path: Path) -> None:
     with pytest.raises(
-        TypeError, match="'sprase' is not a keyword for MAG files; they take .* own, version"
+        TypeError, match=r"'sprase' is not a keyword for MAG files; they take .* own, version"
     ):
         to_file(dataset(), tmp_path / "a.mag", sprase=True)
     with pytest.raises(

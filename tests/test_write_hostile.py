@@ -1,4 +1,4 @@
-"""Writers under attack: what is odd is written as it is or refused with a message, never changed."""
+"""Odd input is written as it is or refused with a message, and never changed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 
 BINARY = getattr(os, "O_BINARY", 0)
-"""Flag for opening a file without changes to line ends, which one system needs."""
+"""Flag for opening a file without conversion of line ends, which Windows needs."""
 
 # Pieces below this may share pages with others that are still to come.
 _LARGE = 1 << 20
@@ -23,7 +23,7 @@ _LARGE = 1 << 20
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Open a file that is there already, for writing into it."""
+    """Open an existing file for reading and writing."""
     descriptor = os.open(path, os.O_RDWR | BINARY)
     try:
         yield descriptor
@@ -32,23 +32,23 @@ def opened(path: str) -> Iterator[int]:
 
 
 def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-    """Put bytes into their places in a file that is there already."""
+    """Write bytes at their offsets into an existing file."""
     with opened(path) as descriptor:
         for extents, data in batches:
             write_extents(descriptor, extents, data)
 
 
 def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
-    """Let the disk begin, so that waiting for it at the end is short, and no others must wait."""
+    """Let the disk begin to write, so that the sync at the end is short."""
     if hasattr(os, "posix_fadvise"):
-        # The first and the last page may be still to be completed, and would be written twice.
+        # The first and the last page may still be incomplete, and would be written twice.
         start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
-        # What is not on the disk yet is not dropped by this advice, but its writing is begun.
+        # Linux drops only pages that are on the disk, and begins to write the others.
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
-    """Put bytes into their places in an open file."""
+    """Write bytes at their offsets into an open file."""
     buffer = data.data
     position = 0
     for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
@@ -59,7 +59,7 @@ def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
-    """Write all bytes of a buffer from a place on."""
+    """Write all bytes of a buffer at an offset."""
     while buffer:
         count = _pwrite(descriptor, buffer, offset)
         buffer = buffer[count:]
@@ -67,7 +67,7 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
 
 
 def sync_directory(directory: str) -> None:
-    """Make a new name last; where directories cannot be synced the system sees to it."""
+    """Write a new name to the disk, where the system can sync directories."""
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -88,7 +88,7 @@ def read_blocks(descriptor: int, start: int, stop: int) -> Iterator[Bytes]:
         start += wanted
 
 
-# Windows has neither pwrite nor pread: there the position of a descriptor is shared by threads.
+# Windows has neither pwrite nor pread, and threads share the position of a descriptor.
 _POSITION = Lock()
 
 

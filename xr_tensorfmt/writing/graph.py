@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from errno import ESTALE
 from typing import Any, TypeVar
 
-from dask._task_spec import TaskRef
 from dask.array.optimization import optimize
 from dask.core import flatten
 from dask.delayed import Delayed
@@ -64,7 +63,7 @@ def writing(
         graph[grid] = blocks
         for block in range(blocks.count):
             key = (f"write-{token}-{number}", block)
-            source = TaskRef((variable.data.name, *blocks.index(block)))
+            source = (variable.data.name, *blocks.index(block))
             graph[key] = (write_block, grid, block, source, begun)
             offsets[key] = _offset(blocks, block) if in_turn else 0
     for number, batch in enumerate(_batches(in_memory)):

@@ -71,7 +71,7 @@ class MemoryBuffer:
         self._content: Bytes = np.zeros(segment.nbytes, dtype=np.uint8)
 
     def write(self, extents: Extents, data: Bytes) -> None:
-        """Copy bytes into their places."""
+        """Copy bytes to their offsets; several threads may do so at once."""
         position = 0
         starts = (extents.starts - self._start).tolist()
         for start, length in zip(starts, extents.lengths.tolist(), strict=True):
@@ -94,7 +94,7 @@ class DiskBuffer:
         self._directory = directory
 
     def write(self, extents: Extents, data: Bytes) -> None:
-        """Write bytes into their places."""
+        """Write bytes at their offsets; several threads may do so at once."""
         with _explained(self._directory):
             write_extents(self._file.fileno(), extents, data)
 

@@ -35,13 +35,13 @@ class Spool(AtomicFile):
     """A local file in which an object is put together before it is uploaded."""
 
     def begin(self) -> Spool:
-        """Make the file."""
+        """Create the file."""
         self._check(os.path.dirname(self.path))
         super().begin()
         return self
 
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Put bytes into their places; processes that share the directory may do so at once."""
+        """Write bytes at their offsets; processes that share the directory may do so at once."""
         self._check(self.path)
         super().write(batches)
 
@@ -124,14 +124,12 @@ class PlannedUpload:
 
     def _is_distributed(self) -> bool:
         """Whether tasks may run in other processes."""
-        distributed = sys.modules.get("distributed")
-        if distributed is None or os.getpid() != self.process:
-            return os.getpid() != self.process
-        try:
-            distributed.get_worker()
-        except ValueError:
-            return False
-        return True
+        if os.getpid() != self.process:
+            return True
+        if "distributed" in sys.modules:
+            with suppress(ValueError):  # this is not a worker
+                return sys.modules["distributed"].get_worker() is not None
+        return False
 
     def _upload(self) -> Upload:
         return Upload(self.place, self.size, replace=self.replace)
@@ -146,7 +144,7 @@ class PlannedUpload:
 
     @property
     def _path_prefix(self) -> str:
-        """How the names of its local files begin: one for each computation follows."""
+        """How the paths of its local files begin, one for each time that it is computed."""
         return os.path.join(self.directory, f"tensorfmt-{self.token}")
 
 
