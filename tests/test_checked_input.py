@@ -260,7 +260,10 @@ SURPRISES = {
     "shorter": (lambda block: block[:3], r"has a chunk of shape \(3,\) where dask has announced"),
     "longer": (lambda block: np.zeros(2000, "f4"), r"of shape \(2000,\) where .* \(1000,\)"),
     "more axes": (lambda block: block[np.newaxis], r"of shape \(1, 1000\) where .* \(1000,\)"),
-    "nothing": (lambda _: None, r"of shape \(\) where .* \(1000,\); give map_blocks"),
+    "nothing": (
+        lambda _: None,
+        r"of shape \(\) where .* \(1000,\); pass the right chunks= to map_blocks",
+    ),
     "masked": (lambda block: np.ma.masked_equal(block, 0), "'a' has masked values; fill them"),
     "lost": (lambda block: block.astype("f8") + 0.1, "0.1.*, which float32 has no value for"),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from errno import ESTALE
 from typing import Any, TypeVar
 
+from dask._task_spec import TaskRef
 from dask.array.optimization import optimize
 from dask.core import flatten
 from dask.delayed import Delayed
@@ -63,7 +64,9 @@ def writing(
         graph[grid] = blocks
         for block in range(blocks.count):
             key = (f"write-{token}-{number}", block)
-            source = (variable.data.name, *blocks.index(block))
+            # A plain key would not be replaced by the values of an array that is persisted on a
+            # cluster, since distributed takes those out of the graph first.
+            source = TaskRef((variable.data.name, *blocks.index(block)))
             graph[key] = (write_block, grid, block, source, begun)
             offsets[key] = _offset(blocks, block) if in_turn else 0
     for number, batch in enumerate(_batches(in_memory)):
