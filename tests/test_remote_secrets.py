@@ -219,7 +219,7 @@ def test_writing_where_it_cannot_be(http: HttpStore, way: Way) -> None:
     with pytest.raises(ValueError, match="region=") as refused:
         to_mag(ds, url, storage_options=options, region={"x": slice(0, 1)})
     assert_silent(refused.value)
-    with pytest.raises(ValueError, match="the end of the name tells no format") as unknown:
+    with pytest.raises(ValueError, match="the suffix names no format") as unknown:
         to_file(ds, url.replace("t.mag", "t.xyz"), storage_options=options)
     assert_silent(unknown.value)
     with pytest.raises(OSError, match="only reads") as delayed:

@@ -173,9 +173,9 @@ def test_what_is_encoded_is_read(element: Element, selection: Selection, order, 
 def test_layouts_that_are_only_read_say_so() -> None:
     held = InMemory(np.zeros(3))
     everything = Selection.everything((3,))
-    with pytest.raises(TypeError, match="in the layout Held can only be read"):
+    with pytest.raises(TypeError, match="in the layout InMemory can only be read"):
         held.encode(everything, np.zeros(3))
-    with pytest.raises(TypeError, match="in the layout Held can only be read"):
+    with pytest.raises(TypeError, match="in the layout InMemory can only be read"):
         held.stored_element()
 
 

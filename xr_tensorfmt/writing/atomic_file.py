@@ -1,4 +1,4 @@
-"""Files that must not be replaced."""
+"""A local file that appears when it is complete, or not at all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.writing.file_io import (
     BINARY,
+    give_size,
     opened,
-    reserve,
-    sync_folder,
+    sync_directory,
     write_at,
     write_batches,
 )
@@ -33,39 +33,39 @@ def exists_already(path: str) -> FileExistsError:
 
 
 _SUFFIX = ".part"
-"""End of the name of an unfinished file."""
+"""Suffix of the name of an unfinished file."""
 
 _LONGEST_NAME = 255
 
 
 def target_of(path: str, *, replace: bool) -> str:
-    """Find out which file a path means, and refuse what can be none."""
+    """The file that a path leads to; OSError where it cannot be written or replaced."""
     target = os.path.realpath(path)
     if os.path.islink(target):
         raise OSError(ELOOP, "its symbolic links lead to each other", path)
-    folder = os.path.dirname(target)
+    directory = os.path.dirname(target)
     if os.path.isdir(target):
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file")
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it first")
+        raise IsADirectoryError(f"{path} is a directory; give the name of a file")
+    if not os.path.isdir(directory):
+        raise FileNotFoundError(f"{path}: there is no directory {directory}; make it first")
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(EINVAL, "it is no ordinary file, so that nothing can take its place", path)
+        raise OSError(EINVAL, "it is not a regular file, so that it cannot be replaced", path)
     if not replace:
         check_absent(target)
     return target
 
 
 def unfinished() -> str:
-    """The end of a name of its own for what is unfinished, another one with each call."""
+    """A suffix for the name of an unfinished file, another one with each call."""
     return f".{uuid.uuid4().hex[:8]}{_SUFFIX}"
 
 
 def beside(target: str) -> str:
-    """A name of its own for what lies unfinished beside the file that it is to become."""
-    folder, name = os.path.split(target)
-    end = unfinished()
-    short = os.fsencode(name)[: _LONGEST_NAME - len(end) - 1].decode(errors="ignore")
-    return os.path.join(folder, f".{short}{end}")
+    """A path for an unfinished file in the directory of the one that it will become."""
+    directory, name = os.path.split(target)
+    suffix = unfinished()
+    short = os.fsencode(name)[: _LONGEST_NAME - len(suffix) - 1].decode(errors="ignore")
+    return os.path.join(directory, f".{short}{suffix}")
 
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
@@ -73,12 +73,12 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes that are known before any value is.
+    """Bytes of a file that are known before any value is computed.
 
     Parameters
     ----------
     offset : int
-        Where they belong.
+        Position of the first one in the file.
     data : bytes
         The bytes.
     """
@@ -89,7 +89,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class AtomicFile:
-    """A file that lies unfinished beside the one that it is to become."""
+    """An unfinished file at `path` that takes the place of `target` when it is complete."""
 
     target: str
     path: str
@@ -98,20 +98,20 @@ class AtomicFile:
 
     @property
     def identity(self) -> str:
-        """No other draft has its path."""
+        """The path, which no other unfinished file has."""
         return self.path
 
     def begin_another(self) -> AtomicFile:
-        """Make a file of another name; as `begin`."""
+        """Create a file of another name; as `begin`."""
         return replace(self, path=beside(self.target)).begin()
 
     def begin(self) -> AtomicFile:
-        """Make the file and ask the system for all of its space, so that none can run out later."""
+        """Create the file with its size; OSError where the disk has less free space than that."""
         with self._explained():
             descriptor = os.open(self.path, _NEW, 0o666)
             try:
                 self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
-                reserve(descriptor, self.size)
+                give_size(descriptor, self.size, os.path.dirname(self.path))
             except OSError:
                 self.discard()
                 raise
@@ -120,12 +120,12 @@ class AtomicFile:
         return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-        """Put bytes into their places; any number of threads and processes may do so at once."""
+        """Write bytes at their offsets; any number of threads and processes may do so at once."""
         with self._explained():
             write_batches(self.path, batches)
 
     def finish(self, pieces: Sequence[Piece]) -> None:
-        """Write what is left, wait until the disk has all of it, and give the file its name."""
+        """Write the pieces, wait until the disk has all bytes, and rename the file."""
         with self._explained():
             try:
                 self._complete(pieces)
@@ -133,10 +133,10 @@ class AtomicFile:
             except OSError:
                 self.discard()
                 raise
-            sync_folder(os.path.dirname(self.target))
+            sync_directory(os.path.dirname(self.target))
 
     def discard(self) -> bool:
-        """Remove the unfinished file; False where there is none, as it has its name already."""
+        """Remove the unfinished file; False where there is none, as it has been renamed."""
         try:
             os.unlink(self.path)
         except OSError:
@@ -168,19 +168,19 @@ class AtomicFile:
             os.unlink(self.path)
 
     def _keep_mode(self, descriptor: int, more: int = 0) -> None:
-        """Who may read a file is not changed by writing it anew, and more may only for a while."""
+        """Give the file the mode of the one that it replaces, and the bits of `more`."""
         with suppress(OSError, AttributeError):
             os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode) | more)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say of an error of the system what was being done; it keeps its kind."""
+        """Add to an error of the system which file was written; its type stays."""
         try:
             yield
         except OSError as error:
             if error.errno is None or error.filename == self.target:
                 raise
-            what = f"the {self.size} bytes of it" if self.size else "it"
+            what = f"its {self.size} bytes" if self.size else "it"
             reason = f"{error.strerror}, while writing {what}; {_HINT}"
             raise OSError(error.errno, reason, self.target) from error
 
@@ -189,6 +189,6 @@ _HINT = "what was there before is unchanged"
 
 
 def atomic_file_for(path: str, size: int, *, replace: bool) -> AtomicFile:
-    """The draft of a file."""
+    """The unfinished file for a path; nothing is created yet."""
     target = target_of(path, replace=replace)
     return AtomicFile(target, beside(target), size, replace)

@@ -1,4 +1,4 @@
-"""What no format can hold, or cannot be meant."""
+"""Checks of what is to be written that are the same for all formats."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertib
 
 
 def check_name(path: str, name: Hashable) -> None:
-    """Refuse names that no file can hold."""
+    """Refuse a name that no file can hold."""
     if not isinstance(name, str):
-        raise TypeError(f"{path}: the name {name!r} is no text; rename it to {str(name)!r}")
+        raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{path}: UTF-8 cannot hold the name {name!a}; rename it") from None
+        raise ValueError(
+            f"{path}: the name {name!a} cannot be encoded as UTF-8; rename it"
+        ) from None
 
 
 def check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
-    """Refuse a variable that no file could give back as it is."""
+    """Refuse a variable that no file gives back as it is."""
     if len(set(variable.dims)) != len(variable.dims):
         raise ValueError(
-            f"{path}: two dimensions of {name!r} have one name in {variable.dims}; rename one"
+            f"{path}: {name!r} has two dimensions of the same name in {variable.dims}; rename one"
         )
     if any(length != length for length in variable.shape):  # NaN
         raise ValueError(
@@ -38,60 +40,63 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         )
     if not is_addressable(variable.shape, WIDEST):
         raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} fits no computer; write a part"
+            f"{path}: {name!r} of shape {variable.shape} is larger than any address space; "
+            "write a part of it"
         )
     if name in variable.dims and not labels:
         raise ValueError(
-            f"{path}: {name!r} labels a dimension and is no coordinate, but would open as one; "
-            "rename it, or make it one by set_coords"
+            f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
+            "would open as one; rename it, or call set_coords"
         )
 
 
 def check_encoding(variables: Mapping[Any, Variable], encoding: Any) -> None:
-    """Refuse what means nothing as ``encoding=``."""
-    known = isinstance(encoding, Mapping)
-    if not known or not all(isinstance(each, Mapping) for each in encoding.values()):
-        raise TypeError(f"encoding={encoding!r} is not as {{name: {{'dtype': ...}}}}")
+    """Refuse an ``encoding=`` of another form, or for variables that there are not."""
+    is_mapping = isinstance(encoding, Mapping)
+    if not is_mapping or not all(isinstance(value, Mapping) for value in encoding.values()):
+        raise TypeError(
+            f"encoding= must have the form {{name: {{'dtype': ...}}}}, not {encoding!r}"
+        )
     for name, wanted in encoding.items():
         if name not in variables:
             raise ValueError(
-                f"encoding= names {name!r}, which is none of the variables "
+                f"encoding= names {name!r}, which is not one of the variables "
                 f"{shortened(', '.join(map(repr, variables)))}"
             )
         unknown = set(wanted) - {"dtype"}
         if unknown:
             raise ValueError(
                 f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
-                "only 'dtype' means something here"
+                "only 'dtype' can be given"
             )
 
 
 Part = Literal["name", "dims", "coords", "attrs"]
-"""What a user can give leave to lose."""
+"""What ``drop=`` can name: a part of the input that may be left out."""
 
 Encoding = Mapping[Any, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedInput:
-    """A Dataset, with what the user has asked for.
+    """A Dataset that any format can be asked to write, with what the user has asked for.
 
     Parameters
     ----------
     path : str
-        The file to be, for errors.
+        The file that will be written, for errors.
     format : str
-        Its format, for errors.
+        Title of its format, for errors.
     variables : mapping of str to Variable
         The data variables.
     coordinates : mapping of str to Variable
         The coordinates.
     attrs : mapping
-        The attributes of the whole.
+        The attributes of the Dataset.
     encoding : mapping
-        What the user wants variables to be stored as.
-    drop : frozenset of str
-        What need not be kept where the format has no place for it.
+        ``{name: {"dtype": ...}}``: the dtypes that variables are to be stored with.
+    drop : frozenset of {"name", "dims", "coords", "attrs"}
+        What may be left out where the format has no place for it.
     """
 
     path: str
@@ -109,26 +114,27 @@ class CheckedInput:
             names = shortened(", ".join(map(repr, self.variables))) or "none"
             raise ValueError(
                 f"{self.path}: a {self.format} file holds one variable, the Dataset has "
-                f"{len(self.variables)} ({names}); pass one of them, as a DataArray, or write MAG"
+                f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
+                "format that holds several"
             )
         return next(iter(self.variables.items()))
 
     def dropping(self, part: Part, what: str, way_out: str) -> None:
-        """Refuse to lose something that the format has no place for, unless it may be dropped.
+        """Raise an error about what the format has no place for, unless it may be dropped.
 
         Parameters
         ----------
         part : {"name", "dims", "coords", "attrs"}
-            Its kind.
+            The part of the input that it belongs to.
         what : str
             What would be lost, for the message.
         way_out : str
-            What would work instead.
+            What would work instead, for the message.
 
         Raises
         ------
         ValueError
-            The user has not said that it may be dropped.
+            ``drop=`` does not name the part.
         """
         if part not in self.drop:
             raise ValueError(
@@ -136,8 +142,10 @@ class CheckedInput:
                 f"or pass drop=[{part!r}] to leave it out"
             )
 
-    def conversion(self, name: str, variable: Variable, elements: Mapping[str, Element]) -> Any:
-        """What becomes of the values of a variable.
+    def conversion(
+        self, name: str, variable: Variable, elements: Mapping[str, Element]
+    ) -> Conversion:
+        """Choose the dtype that a variable is stored with.
 
         Parameters
         ----------
@@ -146,18 +154,18 @@ class CheckedInput:
         variable : Variable
             Its values.
         elements : mapping of str to Element
-            What the format can hold, by the usual names of dtypes.
+            The elements of the format, by the names of their dtypes.
 
         Returns
         -------
         Conversion
-            To the dtype of ``encoding=``; else to what the file held that it was opened from,
-            where numpy has no such dtype; else to its own.
+            To the dtype of ``encoding=``; else to that of the file it was opened from, where
+            numpy has no such dtype; else to its own.
 
         Raises
         ------
         ValueError
-            The format has no such dtype.
+            The format does not have the dtype.
         """
         requested = self.encoding.get(name, {}).get("dtype")
         inherited = variable.encoding.get("dtype")
@@ -173,12 +181,12 @@ class CheckedInput:
             wanted, exact = variable.dtype.name, True
         element = elements.get(wanted)
         if element is None:
-            raise self._no_such_dtype(name, variable, wanted, elements)
+            raise self._dtype_error(name, variable, wanted, elements)
         if not is_convertible(variable.dtype, element.dtype):
-            raise self._no_such_dtype(name, variable, variable.dtype.name, elements)
+            raise self._dtype_error(name, variable, variable.dtype.name, elements)
         return Conversion(name, element, exact)
 
-    def _no_such_dtype(
+    def _dtype_error(
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
     ) -> ValueError:
         way_out = f"convert it, as by ds[{name!r}].astype(...)"
@@ -195,22 +203,21 @@ class CheckedInput:
 def check_input(
     data: Dataset | DataArray, path: str, format: str, encoding: Encoding | None, drop: Any
 ) -> CheckedInput:
-    """Look over what is to be written."""
+    """Refuse what no format can write, and keep the rest for the one that is asked."""
     dataset = _dataset(data)
     for name in (*dataset.variables, *dataset.dims):
         check_name(path, name)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
             raise ValueError(
-                f"{path}: {name!r} belongs to an index of several levels, which no file holds; "
+                f"{path}: {name!r} belongs to an index of several levels, which no format holds; "
                 f"call reset_index({name!r}) first"
             )
     for name, variable in dataset.variables.items():
         check_variable(path, str(name), variable, labels=name in dataset.coords)
     check_encoding(dataset.variables, encoding or {})
-    every = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
-    coords = {name: each for name, each in every.items() if name in dataset.coords}
-    plain = {name: each for name, each in every.items() if name not in coords}
+    plain = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
+    coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
     return CheckedInput(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
 
 

@@ -1,4 +1,4 @@
-"""From the dtype that a user has to the one that a file has, without losing anything in silence."""
+"""From the dtype of a variable to that of a file, without losing anything in silence."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, StoredDtype
 
-# Elements that are looked at together, so that what is made of them stays in the cache.
+# Elements that are checked together, so that temporary arrays stay in the cache.
 _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What becomes of values before they are packed."""
+    """The dtype that the values of a variable are stored with, and whether they may be rounded."""
 
     name: str
     element: Element
     exact: bool
 
     def apply(self, values: Array) -> Array:
-        """Convert some values."""
+        """Convert values; ValueError where one is not kept."""
         dtype = self.element.dtype
         if values.dtype == dtype:
             converted = values
@@ -37,7 +37,7 @@ class Conversion:
         return converted
 
     def _kept(self, values: Array, converted: Array) -> Array:
-        """Which values are still what they were, or as near to it as was asked for."""
+        """Which values are equal to what they were, or rounded where that was asked for."""
         if self.exact or converted.dtype.kind not in "fc":
             back = converted if values.dtype.kind == "c" else converted.real
             with np.errstate(all="ignore"):
@@ -53,7 +53,7 @@ class Conversion:
     def _check_stored(self, values: Array) -> None:
         stored = self.element.decode(self.element.encode(values))
         kept = stored == values if self.exact else np.isfinite(stored)
-        if kept.all():  # as nearly always; the rest takes its time
+        if kept.all():  # nearly always, and the rest is slower
             return
         same_kind = np.isnan(stored) == np.isnan(values)
         if self.exact:
@@ -83,7 +83,7 @@ def _as_finite(converted: Array, values: Array) -> Array:
 
 
 def _within(values: Array, dtype: np.dtype[Any]) -> Any:
-    """Which floats an integer dtype has room for; what casts make of others is not defined."""
+    """Which floats are in the range of an integer dtype; casts of others are undefined."""
     if values.dtype.kind != "f" or dtype.kind not in "iu":
         return True
     with np.errstate(all="ignore"):  # the limit may be infinite in half precision
@@ -91,7 +91,7 @@ def _within(values: Array, dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_name(dtype: Any) -> str:
-    """A dtype's usual name."""
+    """The name of a dtype as numpy has it, or its str where numpy has none."""
     try:
         return str(np.dtype(str(dtype) if isinstance(dtype, StoredDtype) else dtype).name)
     except TypeError:
@@ -99,12 +99,12 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_numeric(dtype: Any) -> bool:
-    """Whether values of a dtype are numbers or truth values."""
+    """Whether values of a dtype are numbers or bools."""
     if not isinstance(dtype, np.dtype):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))
 
 
 def is_convertible(dtype: Any, other: np.dtype[Any]) -> bool:
-    """Whether values can become those of another dtype, without losing a part of each."""
+    """Whether values can become those of another dtype without losing their imaginary parts."""
     return is_numeric(dtype) and (dtype.kind != "c" or other.kind == "c")

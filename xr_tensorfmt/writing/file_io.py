@@ -1,20 +1,21 @@
-"""Bytes into their places in a local file, by plain calls of the system."""
+"""Reading and writing parts of local files by calls of the system."""
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import os
-import sys
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import EINTR, EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP
-from functools import cache
+from threading import Lock
+
+import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 
 BINARY = getattr(os, "O_BINARY", 0)
-"""Flag for opening a file without changes to line ends, which one system needs."""
+"""Flag for opening a file without conversion of line ends, which Windows needs."""
 
 # Pieces below this may share pages with others that are still to come.
 _LARGE = 1 << 20
@@ -22,7 +23,7 @@ _LARGE = 1 << 20
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Open a file that is there already, for writing into it."""
+    """Open an existing file for reading and writing."""
     descriptor = os.open(path, os.O_RDWR | BINARY)
     try:
         yield descriptor
@@ -31,23 +32,23 @@ def opened(path: str) -> Iterator[int]:
 
 
 def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-    """Put bytes into their places in a file that is there already."""
+    """Write bytes at their offsets into an existing file."""
     with opened(path) as descriptor:
         for extents, data in batches:
             write_extents(descriptor, extents, data)
 
 
 def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
-    """Let the disk begin, so that waiting for it at the end is short, and no others must wait."""
+    """Let the disk begin to write, so that the sync at the end is short."""
     if hasattr(os, "posix_fadvise"):
-        # The first and the last page may be still to be completed, and would be written twice.
+        # The first and the last page may still be incomplete, and would be written twice.
         start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
-        # What is not on the disk yet is not dropped by this advice, but its writing is begun.
+        # Linux drops only pages that are on the disk, and begins to write the others.
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
-    """Put bytes into their places in an open file."""
+    """Write bytes at their offsets into an open file."""
     buffer = data.data
     position = 0
     for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
@@ -58,51 +59,58 @@ def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
-    """Write all bytes of a buffer from a place on."""
+    """Write all bytes of a buffer at an offset."""
     while buffer:
-        count = os.pwrite(descriptor, buffer, offset)
+        count = _pwrite(descriptor, buffer, offset)
         buffer = buffer[count:]
         offset += count
 
 
-def sync_folder(folder: str) -> None:
-    """Make a new name last; where folders cannot be synced the system sees to it."""
+def sync_directory(directory: str) -> None:
+    """Write a new name to the disk, where the system can sync directories."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
-_UNABLE = {EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP}
+_BLOCK = 8 << 20
 
 
-def reserve(descriptor: int, size: int) -> None:
-    """Give a file its size and, where the file system can, all of its space."""
-    try:
-        fallocate(descriptor, size)
-    except OSError as error:
-        if error.errno not in _UNABLE:
-            raise
+def read_blocks(descriptor: int, start: int, stop: int) -> Iterator[Bytes]:
+    """Read a part of an open file, at most 8 MiB at a time; bytes after its end are zero."""
+    while start < stop:
+        wanted = min(_BLOCK, stop - start)
+        data = _pread(descriptor, wanted, start).ljust(wanted, b"\0")
+        yield np.frombuffer(data, dtype=np.uint8)
+        start += wanted
+
+
+# Windows has neither pwrite nor pread, and threads share the position of a descriptor.
+_POSITION = Lock()
+
+
+def _pwrite(descriptor: int, buffer: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, buffer, offset)
+    with _POSITION:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.write(descriptor, buffer)
+
+
+def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, length, offset)
+    with _POSITION:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, length)
+
+
+def give_size(descriptor: int, size: int, directory: str) -> None:
+    """Give a new file its size; OSError where its directory has less space than that."""
+    usage = shutil.disk_usage(directory)
+    if usage.total and usage.free < size:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({usage.free} bytes are free)")
     os.ftruncate(descriptor, size)
-
-
-def fallocate(descriptor: int, size: int) -> None:
-    """Ask Linux for space; elsewhere nothing is asked."""
-    call = _linux_fallocate()
-    while call is not None and size and call(descriptor, 0, 0, size):
-        number = ctypes.get_errno()
-        if number != EINTR:
-            raise OSError(number, os.strerror(number))
-
-
-@cache
-def _linux_fallocate() -> Callable[[int, int, int, int], int] | None:
-    if sys.platform != "linux" or sys.maxsize < 1 << 32:  # offsets of other sizes
-        return None
-    call = ctypes.CDLL(None, use_errno=True).fallocate
-    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    call.restype = ctypes.c_int
-    function: Callable[[int, int, int, int], int] = call
-    return function

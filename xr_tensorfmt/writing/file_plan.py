@@ -1,4 +1,4 @@
-"""What a file will be, before any of its values is computed."""
+"""The plan of a file, and the blocks in which its variables are written."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from xr_tensorfmt.writing.conversion import Conversion
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A variable and its place in the file.
+    """A variable and the layout that it has in the file.
 
     Parameters
     ----------
     variable : Variable
-        The values, in memory, lazy or in chunks, and never gathered.
+        The values: in memory, lazy or in chunks of dask.
     layout : Layout
-        Where they go: the layout with which they will be read.
+        The layout with which they will be read.
     conversion : Conversion
-        What becomes of their dtype.
+        The dtype that they are stored with.
     origin : tuple of int, optional
-        Index of the first value in the layout, where the values are a part of it.
+        Index of the first value in the layout, where the variable is only a part of it.
     """
 
     variable: Variable
@@ -47,14 +47,14 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """A whole file.
+    """A file before any of its values is computed.
 
     Parameters
     ----------
     size : int
-        Its bytes; those that no piece and no variable gives are zero.
+        Its length in bytes; bytes that neither a piece nor a variable sets are zero.
     pieces : tuple of Piece
-        The header first, then other bytes that are known already, in ascending order.
+        The header first, then other bytes that are known, in ascending order.
     placed : tuple of Placed
         The variables.
     """
@@ -71,12 +71,12 @@ class FilePlan:
 
 @dataclass(frozen=True, eq=False)
 class FirstPass:
-    """A file that is planned when its values have been looked at.
+    """A file that can only be planned after a first pass over its values.
 
     Parameters
     ----------
     look : callable
-        Computes what must be known of the values, without keeping them, and makes the Blueprint.
+        Computes what must be known of the values, without keeping them, and returns the plan.
     """
 
     look: Callable[[], FilePlan]
@@ -86,21 +86,23 @@ Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along each axis."""
 
 SHORTEST_RUN = 512
-"""Bytes below which a system call a piece costs more than merging neighbouring chunks first."""
-
+"""Bytes of a piece below which merging neighbouring chunks costs less than a system call."""
 
 MOST_MERGED = 4 * TARGET
-"""Bytes of memory up to which chunks are merged for the sake of longer pieces."""
+"""Bytes of memory up to which chunks are merged into longer pieces."""
 
 
-def writable_chunks(chunks: Chunks, units: Sequence[int], item: float, held: int) -> Chunks:
-    """Chunks that can be written where they belong, each without a look at its neighbours."""
+def writable_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
+    """Merge chunks that would share bytes or be written in tiny pieces.
+
+    `stored` and `itemsize` are the bytes of an element in the file and in memory.
+    """
     merged = [_aligned(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
     for axis in reversed(range(len(merged))):
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
-        wanted = -(-SHORTEST_RUN // max(1, int(item * whole)))
+        wanted = -(-SHORTEST_RUN // max(1, int(stored * whole)))
         others = prod(max(each, default=1) for i, each in enumerate(merged) if i != axis)
-        most = MOST_MERGED // max(1, held * others)
+        most = MOST_MERGED // max(1, itemsize * others)
         merged[axis] = _at_least(merged[axis], min(wanted, most), most)
         if len(merged[axis]) > 1:
             break
@@ -108,7 +110,7 @@ def writable_chunks(chunks: Chunks, units: Sequence[int], item: float, held: int
 
 
 def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
-    """Without the bounds that are no multiples of the unit."""
+    """Merge chunks whose bounds are not multiples of the unit."""
     if unit == WHOLE:
         return (sum(lengths),)
     stops = list(accumulate(lengths))
@@ -116,7 +118,7 @@ def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
 
 
 def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ...]:
-    """Neighbours merged until each has as many elements as wanted, but perhaps the last."""
+    """Merge neighbours until all but the last have as many elements as wanted, but not too many."""
     stops = list(accumulate(lengths))
     kept, last = [], 0
     for stop, following in pairwise(stops):
@@ -127,7 +129,7 @@ def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ..
 
 
 def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
-    """Chunks of one shape, but the last ones."""
+    """Cut a shape into blocks of one shape, but for the last ones."""
     return tuple(
         (step,) * (length // step) + ((length % step,) if length % step else ())
         for length, step in zip(shape, map(min, block, shape), strict=True)
@@ -135,7 +137,7 @@ def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
 
 
 def tile(shape: tuple[int, ...], fast: int, most: int) -> tuple[int, ...]:
-    """A block that is long along the axis that is fastest to read, and along the one to write."""
+    """Shape of a block that is long along the fastest axis of both the source and the file."""
     last = len(shape) - 1
     side = max(1, isqrt(most))
     block = [1] * len(shape)
@@ -158,23 +160,23 @@ def _between(kept: list[int], stops: list[int]) -> tuple[int, ...]:
 
 
 class Writable(Protocol):
-    """A file that takes bytes in any order, from any thread or process."""
+    """A file whose bytes can be written in any order by several threads."""
 
     @property
     def target(self) -> str:
-        """What a user calls it."""
+        """Path or URL of the file that will be written."""
 
     @property
     def identity(self) -> Hashable:
-        """What tells it from what was begun for the same target at another time."""
+        """Different for each file that is begun, also for the same target."""
 
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Put bytes into their places."""
+        """Write bytes at their offsets."""
 
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """A variable, cut into blocks that can be written one by one."""
+    """The blocks of a variable, which can be written independently."""
 
     layout: Layout
     conversion: Conversion
@@ -191,7 +193,7 @@ class BlockGrid:
         return [list(accumulate(lengths)) for lengths in self.chunks]
 
     def index(self, number: int) -> tuple[int, ...]:
-        """Number of a block along each axis, from its number in C order."""
+        """Indices of a block along each axis, from its number in C order."""
         return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
 
     def part(self, number: int) -> tuple[slice, ...]:
@@ -208,21 +210,21 @@ class BlockGrid:
         return Selection(self.layout.shape, entries)
 
     def bounds(self, number: int) -> tuple[int, int] | None:
-        """First byte of the file that a block fills, and the one after its last; None if none."""
+        """First byte that a block writes and the one after its last; None if it writes none."""
         selection = self.selection(number)
         parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
         extents = [self.layout.extents(part) for part in parts]
-        ends = [each.bounds for each in extents if len(each)]
-        return (min(ends)[0], max(stop for _, stop in ends)) if ends else None
+        bounds = [each.bounds for each in extents if len(each)]
+        return (min(bounds)[0], max(stop for _, stop in bounds)) if bounds else None
 
     def write(self, number: int, values: Any, file: Writable) -> None:
-        """Put the values of a block into a file."""
+        """Convert, encode and write the values of a block."""
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
         file.write(self.layout.encode(selection, converted))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
-        """A block as numpy has it; TypeError or ValueError if it is not what dask announced."""
+        """Values as a plain array; TypeError if they are masked, ValueError if of another shape."""
         name = self.conversion.name
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
@@ -230,13 +232,13 @@ class BlockGrid:
         if array.shape != shape:
             raise ValueError(
                 f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
-                "give map_blocks and its kin the chunks= that they make"
+                "pass the right chunks= to map_blocks or the like"
             )
         return array
 
 
 Cut = tuple[Variable, BlockGrid]
-"""A variable with its axes in the order of the file, and where its blocks go."""
+"""A variable with its axes in the order of the file, and its blocks."""
 
 
 def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list[Cut]:
@@ -245,8 +247,8 @@ def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list
 
 
 def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
-    """Cut a variable into blocks: its own chunks where it has some, else those of the file."""
-    across = _across(placed)
+    """Cut a variable into blocks: its own chunks where it has some, else chunks of the layout."""
+    across = _with_other_fastest_axis(placed)
     placed = across[0] if across else in_file_order(placed)
     variable, layout = placed.variable, placed.layout
     block = across[1] if across else layout.chunk_shape(TARGET)
@@ -259,8 +261,8 @@ def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
     return variable, kind(layout, placed.conversion, chunks, origin)
 
 
-def _across(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
-    """A variable whose own file has another axis fastest, without chunks, and tiles for it."""
+def _with_other_fastest_axis(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
+    """A lazy variable whose own file has another fastest axis, and the shape of blocks for it."""
     lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
     found = unread(lazy.variable) if lazy.variable.chunks is None else None
     if found is None or not found.source.mapped:
@@ -276,7 +278,7 @@ def _across(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
 
 
 def in_file_order(placed: Placed) -> Placed:
-    """The same with the axes in the order of the file, slowest first."""
+    """The variable with its axes in the order of the file, slowest first."""
     layout = placed.layout
     if not isinstance(layout, Transposed):
         return placed

@@ -1,4 +1,4 @@
-"""The writing of variables as a graph of dask: one node a block, none of which is ever gathered."""
+"""The writing of variables as a graph of dask: one task for each block, and nothing is gathered."""
 
 from __future__ import annotations
 
@@ -44,57 +44,59 @@ def writing(
     *,
     in_turn: bool = False,
 ) -> Delayed:
-    """Plan to write variables into a file."""
+    """Plan to begin a file, write all blocks of variables and finish it; `in_turn` in its order."""
     token = uuid.uuid4().hex
     begun = f"begin-{token}"
     graph: Graph = {begun: (begin,)}
-    held: list[MemoryBlock] = []
+    in_memory: list[MemoryBlock] = []
     chunked: list[Any] = []
-    places: dict[Any, int] = {}
+    offsets: dict[Any, int] = {}
     for number, (variable, blocks) in enumerate(cuts):
         if variable.chunks is None:
-            held.extend(
+            in_memory.extend(
                 MemoryBlock(variable[blocks.part(block)], blocks, block)
                 for block in range(blocks.count)
             )
             continue
         chunked.append(variable.data)
-        plan = f"blocks-{token}-{number}"
-        # A node of its own: what is large in it goes to each worker once.
-        graph[plan] = blocks
+        grid = f"blocks-{token}-{number}"
+        # A node of its own: a large layout goes to each worker once.
+        graph[grid] = blocks
         for block in range(blocks.count):
             key = (f"write-{token}-{number}", block)
+            # A plain key would not be replaced by the values of an array that is persisted on a
+            # cluster, since distributed takes those out of the graph first.
             source = TaskRef((variable.data.name, *blocks.index(block)))
-            graph[key] = (write_block, plan, block, source, begun)
-            places[key] = _place(blocks, block) if in_turn else 0
-    for number, batch in enumerate(_batches(held)):
+            graph[key] = (write_block, grid, block, source, begun)
+            offsets[key] = _offset(blocks, block) if in_turn else 0
+    for number, batch in enumerate(_batches(in_memory)):
         key = (f"write-{token}", number)
         graph[key] = (write_in_memory, batch, begun)
-        places[key] = _place(batch[0].blocks, batch[0].number) if in_turn else 0
-    done = _turns(graph, places, token) if in_turn else list(places)
+        offsets[key] = _offset(batch[0].blocks, batch[0].number) if in_turn else 0
+    done = _turns(graph, offsets, token) if in_turn else list(offsets)
     last = f"finish-{token}"
     graph[last] = (_finish, finish, begun, done)
     return _delayed(last, graph, chunked)
 
 
 def itself(file: File) -> File:
-    """What begins a file that has been begun already, or is not to be made."""
+    """Return a file: what begins one that exists already."""
     return file
 
 
-def _place(blocks: BlockGrid, number: int) -> int:
+def _offset(blocks: BlockGrid, number: int) -> int:
     bounds = blocks.bounds(number)
     return bounds[0] if bounds else 0
 
 
-def _turns(graph: Graph, places: dict[Any, int], token: str) -> list[Any]:
-    """Add a chain of tasks, so that dask takes the order of the file for its own."""
+def _turns(graph: Graph, offsets: dict[Any, int], token: str) -> list[Any]:
+    """Add a chain of tasks that makes dask compute blocks about in the order of the file."""
     before: Any = None
-    for number, key in enumerate(sorted(places, key=places.__getitem__)):
+    for number, key in enumerate(sorted(offsets, key=offsets.__getitem__)):
         turn = (f"turn-{token}", number)
         graph[turn] = (_follow, before, key)
         before = turn
-    return [before] if places else []
+    return [before] if offsets else []
 
 
 def _follow(
@@ -106,7 +108,7 @@ def _follow(
 def write_block(
     blocks: BlockGrid, number: int, values: Array, file: Writable
 ) -> frozenset[Hashable]:
-    """Write a chunk of dask; say which file took it."""
+    """Write a chunk of dask; returns the identity of the file."""
     blocks.write(number, values, file)
     return frozenset({file.identity})
 
@@ -114,7 +116,7 @@ def write_block(
 def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[Hashable]:
     """Write blocks one after the other; lazy ones are read as they are written."""
     for each in batch:
-        # Of a lazy variable a view, as the variable itself would keep what it has read.
+        # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
         each.blocks.write(each.number, each.variable[...].values, file)
     return frozenset({file.identity})
 
@@ -122,7 +124,7 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[H
 def _finish(
     finish: Callable[[File], None], file: File, written: Sequence[frozenset[Hashable]]
 ) -> None:
-    """Finish a file, unless it has gaps."""
+    """Finish a file, unless some blocks were written to another one."""
     if not frozenset().union(*written) <= {file.identity}:
         reason = (
             "the worker that began it was lost, and with it what others had written; compute it "
@@ -132,22 +134,22 @@ def _finish(
     finish(file)
 
 
-def _batches(held: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
-    """Blocks that together are worth a task."""
+def _batches(blocks: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
+    """Group small blocks, so that each task has enough to do."""
     batch: list[MemoryBlock] = []
     size = 0
-    for each in held:
-        if batch and size + each.nbytes > TARGET:
+    for block in blocks:
+        if batch and size + block.nbytes > TARGET:
             yield batch
             batch, size = [], 0
-        batch.append(each)
-        size += each.nbytes
+        batch.append(block)
+        size += block.nbytes
     if batch:
         yield batch
 
 
 def _delayed(last: str, graph: Graph, chunked: Sequence[Any]) -> Delayed:
-    """One graph, optimised as a whole: what several variables need is computed once."""
+    """One graph, optimised as a whole, so that what several variables need is computed once."""
     arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
     keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
     optimized = optimize(arrays, keys) if chunked else {}  # type: ignore[no-untyped-call]

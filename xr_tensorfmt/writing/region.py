@@ -1,4 +1,4 @@
-"""A local file that is written into where it stands."""
+"""Writing into a part of a local file that exists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from xr_tensorfmt.writing.graph import writing
 
 
 class SharedFile(LocalFile):
-    """A file whose header stays as it is while others write values into it."""
+    """A file whose values may change while its header is used."""
 
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:
@@ -41,19 +41,19 @@ class SharedFile(LocalFile):
 
 @dataclass(frozen=True)
 class ExistingFile:
-    """A file whose header stays as it is; what is written takes the place of what was there."""
+    """A file that is written into in place; its header stays as it is."""
 
     target: str
     identity: tuple[int, ...]
 
     @classmethod
     def at(cls, path: str) -> ExistingFile:
-        """Take note of the file at a path; what was loaded of it will not change with it."""
+        """The file at a path; values that were loaded from it will not change with it."""
         detach_file(path)
         return cls(path, _identity(path))
 
     def begin(self) -> ExistingFile:
-        """Let the processes of a cluster keep what they have loaded, before all else."""
+        """Keep the values that processes of a cluster have loaded, before anything is written."""
         detach_file(self.target)
         distributed = sys.modules.get("distributed")
         if distributed is not None:
@@ -64,7 +64,7 @@ class ExistingFile:
         return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-        """Put bytes into their places; as `AtomicFile.write`."""
+        """Write bytes at their offsets; as `AtomicFile.write`."""
         if _identity(self.target) != self.identity:
             raise SourceChangedError(
                 self.target,
@@ -83,7 +83,7 @@ class ExistingFile:
 
 
 def detach_file(path: str) -> None:
-    """Give all values that this process has loaded from a file memory of their own."""
+    """Copy pages that values loaded in this process share with a file."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -107,13 +107,13 @@ Region = Mapping[Any, slice]
 
 
 def write_region(
-    checked: CheckedInput, region: Region, form: str | None, *, compute: bool
+    checked: CheckedInput, region: Region, format_name: str | None, *, compute: bool
 ) -> Delayed | None:
-    """Write over a part of a file, in place."""
+    """Write into a part of a file, in place."""
     source = SharedFile.at(checked.path, mapped=False)
     target = ExistingFile.at(source.path)
     reader = HeaderReader(source)
-    container = formats.read(reader, formats.choose(reader, form), OpenOptions())
+    container = formats.read(reader, formats.choose(reader, format_name), OpenOptions())
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would leave "
@@ -124,7 +124,7 @@ def write_region(
     _check_coordinates(checked, source, tensors, region)
     _check_overlap(checked, source.path)
     placed = [
-        _part(checked, name, variable, _settled(tensors[name], source), region)
+        _part(checked, name, variable, _verified(tensors[name], source), region)
         for name, variable in checked.variables.items()
     ]
     tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
@@ -145,7 +145,7 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
     for name in region:
         if name not in dims:
             raise ValueError(
-                f"region={region!r} names {name!r}, which is none of the dimensions "
+                f"region={region!r} names {name!r}, which is not one of the dimensions "
                 f"{', '.join(map(repr, sorted(dims)))} of what is written"
             )
 
@@ -153,19 +153,19 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
 def _check_coordinates(
     checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], region: Region
 ) -> None:
-    """Refuse labels that are not those of the file: they are not written."""
+    """Refuse coordinates that differ from those of the file, since they are not written."""
     for name, coordinate in checked.coordinates.items():
         advice = f"call drop_vars({name!r}) first"
         if any(dim in region for dim in coordinate.dims):
             raise ValueError(
-                f"the coordinate {name!r} would change with region={region!r}, and labels are not "
+                f"the coordinate {name!r} lies along region={region!r}, and coordinates are not "
                 f"written in part; {advice}"
             )
         known = tensors.get(name)
         if known is None or not _same(coordinate, source, known):
             raise ValueError(
-                f"the coordinate {name!r} is not as in {checked.path}, and region= changes no "
-                f"labels; {advice}"
+                f"the coordinate {name!r} is not the same in {checked.path}, and region= does not "
+                f"write coordinates; {advice}"
             )
 
 
@@ -176,7 +176,7 @@ def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:
-    """Refuse values that are still to be read from the file that they would change."""
+    """Refuse values that are yet to be read from the file that is changed in place."""
     for name, variable in checked.variables.items():
         if any(_is_at(each, path) for each in {source.name for source in sources(variable)}):
             raise ValueError(
@@ -186,20 +186,21 @@ def _check_overlap(checked: CheckedInput, path: str) -> None:
 
 
 def _is_at(name: str, path: str) -> bool:
-    """Whether the name of a source is another path of a file."""
-    with suppress(OSError, ValueError):  # a URL, or a word for what has no path
+    """Whether the name of a source is a path of the same file."""
+    with suppress(OSError, ValueError):  # a URL, or a name of something without a path
         return os.path.samefile(name, path)
     return False
 
 
-def _settled(tensor: Tensor, source: Source) -> Tensor:
+def _verified(tensor: Tensor, source: Source) -> Tensor:
+    """A tensor whose layout is known to be right, so that no other byte is overwritten."""
     return replace(tensor, layout=tensor.layout.checked_places(source))
 
 
 def _part(
     checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, region: Region
 ) -> Placed:
-    """A variable with the whole layout that it is a part of, and where in it it begins."""
+    """A variable with the layout of the whole tensor, and the index where it begins in it."""
     if set(variable.dims) != set(tensor.dims):
         raise ValueError(
             f"{name!r} has dims {variable.dims}, and {checked.path} has {tensor.dims} there; "
@@ -216,7 +217,7 @@ def _part(
         ) from None
     _check_units(name, variable, tensor, origin)
     _check_dtype(checked, name, element)
-    # The file says what is stored; whether that may round is the user's to say.
+    # The file decides the dtype; values are rounded to it only where encoding= names it.
     wanted = {name: {"dtype": element.name}}
     conversion = replace(checked, encoding=wanted).conversion(
         name, variable, {element.name: element}
@@ -253,6 +254,7 @@ def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[in
 
 
 def _begin(dim: Hashable, length: int, whole: int, region: Region) -> int:
+    """Index along a dimension where a region begins; ValueError where it has another length."""
     wanted = region.get(dim, slice(None))
     try:
         start, stop, step = wanted.indices(whole)

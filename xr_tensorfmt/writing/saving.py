@@ -1,8 +1,8 @@
-"""A second look at what is written, where a chunk alone cannot tell whether the file holds it.
+"""Writing a planned file to the local disk.
 
-All is written first, and then every chunk is computed once more and compared with what a reader of
-the file will see. That takes the time twice, but never more than a few chunks of memory.
-
+Where a chunk alone does not show whether the layout stores all of its values, as the halves of a
+symmetric matrix, the whole file is written first. Then every chunk is computed once more and
+compared with what a reader sees. That takes twice the time, but only a few chunks of memory.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from xr_tensorfmt.writing.graph import itself, writing
 
 
 class Comparison(BlockGrid):
-    """Blocks that are compared with what is in a file, in place of being written to it."""
+    """Blocks that are compared with the content of a file instead of being written to it."""
 
     def write(self, number: int, values: Array, file: Any) -> None:
-        """Compare a block with the file; ValueError where the file gives back other values."""
+        """Compare a block with the file; ValueError where they differ."""
         selection = self.selection(number)
         converted = self.conversion.apply(self.plain(values, selection.shape))
         self.layout.compare(open_source(file.path), selection, converted)
@@ -39,7 +39,7 @@ class Comparison(BlockGrid):
 def compare_written(placed: Iterable[Placed], atomic_file: AtomicFile) -> None:
     """Compare variables with the unfinished file that they have been written to."""
     comparison = writing(cut_all(placed, Comparison), partial(itself, atomic_file), _nothing)
-    # Below a thread of its own, dask would take more threads than there are processors.
+    # In a thread of its pool, dask would by default use more threads than there are processors.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
     comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
@@ -51,10 +51,10 @@ def _nothing(atomic_file: AtomicFile) -> None:
 def save(
     file_plan: FilePlan | FirstPass, path: str, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write a file."""
+    """Write a local file."""
     target = os.path.abspath(os.path.expanduser(path))
     size = 0 if isinstance(file_plan, FirstPass) else file_plan.size
-    # What can be refused is refused before any value is computed.
+    # Errors of the path come before any value is computed.
     atomic_file = atomic_file_for(target, size, replace=replace)
     if isinstance(file_plan, FirstPass):
         write = partial(save, path=target, replace=replace, compute=True)
@@ -62,7 +62,7 @@ def save(
     if not compute:
         return _tasks(file_plan, atomic_file.begin_another)
     with unchanged(path, atomic_file.discard):
-        # Not by a task, which could still run after another has failed, and leave its file behind.
+        # A task could still run after another one has failed, and leave its file behind.
         begun = partial(itself, atomic_file.begin())
         _tasks(file_plan, begun).compute()  # type: ignore[no-untyped-call]
     return None
@@ -70,7 +70,7 @@ def save(
 
 @contextmanager
 def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
-    """Say of whatever fails that a file is what it was."""
+    """Discard what was begun when anything fails, and note on the error that it was."""
     try:
         yield
     except BaseException as error:
@@ -82,7 +82,7 @@ def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
 def after_first_pass(
     first_pass: FirstPass, write: Callable[[FilePlan], Delayed | None], *, compute: bool
 ) -> Delayed | None:
-    """Look at values, and write what is planned then."""
+    """Plan a file by a first pass over its values, and write it."""
     if compute:
         write(first_pass.look())
         return None

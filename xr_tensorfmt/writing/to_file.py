@@ -1,4 +1,4 @@
-"""Writing a Dataset to a file of any format: `to_file`, and what the functions of formats share."""
+"""Writing a Dataset to a file of any format: `to_file`, and `write`, which all functions share."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from xr_tensorfmt.sources.remote import Place, locate
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.saving import save
-from xr_tensorfmt.writing.upload import send
+from xr_tensorfmt.writing.sending import send
 
 
 def name_of(path: Any) -> str:
-    """What a user calls a file."""
+    """The path or URL that a user gave."""
     name = path.full_name if isinstance(path, OpenFile) else path
     name = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(name, str):
-        raise TypeError(f"{path!r} is neither a path nor a URL; pass a text or a PathLike")
+        raise TypeError(f"{path!r} is neither a path nor a URL; pass a str or a PathLike")
     return name
 
 
 def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | Place:
-    """Find out where a file is to be."""
+    """A local path, or the place of an object in a store."""
     name = name_of(path)
     if fs is None and not is_remote(path):
         if storage_options:
@@ -57,7 +57,7 @@ def write(
     storage_options: Mapping[str, Any] | None,
     fs: Any,
 ) -> Delayed | None:
-    """Write a file in a format; options that are None count as not given."""
+    """Write a file of a format; options of the format that are None count as not given."""
     given = {
         name: _allowed(format, name, value) for name, value in options.items() if value is not None
     }
@@ -72,23 +72,23 @@ def write(
         return save(format.plan(checked, **given), target, replace=replace, compute=compute)
     if region is not None:
         raise ValueError(
-            f"{name}: a store has no way to change a part of an object; write the whole "
-            "of it, without region="
+            f"{name}: no store can change a part of an object; write all of it, without region="
         )
     return send(format.plan(checked, **given), target, replace=replace, compute=compute)
 
 
 def _allowed(format: Format, name: str, value: Any) -> Any:
-    """The value of a keyword of a format; its text stands for one that is allowed."""
+    """The value of a keyword of a format; the str of a value that is allowed stands for it."""
     if name not in format.write_options:
-        known = ", ".join(sorted(format.write_options)) or "none of its own"
+        own = " and ".join(sorted(format.write_options)) or "none"
         raise TypeError(
-            f"{format.title} has no keyword {name!r}; beside those of to_file it takes {known}"
+            f"{name!r} is not a keyword for {format.title} files; they take those of to_file and, "
+            f"of their own, {own}"
         )
     allowed = format.write_options[name]
-    for each in allowed:
-        if str(value) == str(each):
-            return each
+    for choice in allowed:
+        if str(value) == str(choice):
+            return choice
     if allowed:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
     return value
@@ -98,15 +98,17 @@ def _check_keywords(
     given: Mapping[str, Any], mode: str, region: Mapping[Any, slice] | None
 ) -> None:
     if not isinstance(region, Mapping | None):
-        raise TypeError(f"region={region!r} is not as {{'x': slice(0, 10)}}")
+        raise TypeError(f"region= must have the form {{'x': slice(0, 10)}}, not {region!r}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode={mode!r} is neither 'w' (replace) nor 'x' (only if there is none)")
     if mode == "x" and region is not None:
-        raise ValueError("mode='x' wants no file, and region= one to write into; leave one out")
+        raise ValueError(
+            "mode='x' demands that there is no file, and region= writes into one; leave one out"
+        )
     if given and region is not None:
         raise ValueError(
             f"{', '.join(f'{name}=' for name in given)} is for new files, and region= writes into "
-            "one that is there already; leave one of them out"
+            "one that exists; leave one of them out"
         )
 
 
@@ -126,8 +128,8 @@ def to_file(
 ) -> Delayed | None:
     """Write a Dataset or DataArray to a tensor file, chunk by chunk and in parallel.
 
-    The file lies under another name beside `path` until it is complete and on the disk. If
-    anything fails before that, what was there is unchanged.
+    The file has another name beside `path` until it is complete and on the disk. If anything
+    fails before that, what was there is unchanged.
 
     Parameters
     ----------
@@ -141,21 +143,21 @@ def to_file(
     mode : {"w", "x"}
         Replace what is there (the default), or refuse to.
     compute : bool
-        If False, only plan: a `dask.delayed.Delayed` is returned that writes when it is computed.
+        If False, nothing is written yet: the `dask.delayed.Delayed` that is returned does it.
     region : mapping of str to slice, optional
-        Write into a part of a local file that is there already and has the same variables. The
-        file is changed in place, so that a failure leaves it changed in part.
+        Write into a part of a local file that exists and has the same variables. The file is
+        changed in place, so that a failure leaves it changed in part.
     encoding : mapping, optional
-        ``{name: {"dtype": ...}}``: what a variable is stored as. Numbers are rounded to it; an
-        integer that would become another one is an error. Without it nothing is rounded.
+        ``{name: {"dtype": ...}}``: the dtype that a variable is stored with. Numbers are rounded
+        to it; an integer that would become another one is an error. Without it nothing is rounded.
     drop : list of {"name", "dims", "coords", "attrs"}
         What may be left out where the format has no place for it, which is an error otherwise.
     storage_options : mapping, optional
-        How to reach a URL, in the words of its file system.
+        Options of the file system of fsspec that the URL names.
     fs : AbstractFileSystem, optional
         The file system of fsspec that `path` is in.
     **format_options
-        Keywords of the format, which its own function describes.
+        Keywords of the format; `to_tens` and the like describe them.
 
     Returns
     -------
@@ -166,6 +168,8 @@ def to_file(
     ------
     ValueError
         The format cannot hold something; the message says what, and what would work.
+    TypeError
+        A keyword is not one of the format, or a value has the wrong type.
     OSError
         The system refuses: no space, no permission, no such directory.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
+import shutil
 import stat
-import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,7 @@ import xarray as xr
 from dask.delayed import Delayed
 
 from xr_tensorfmt import SourceChangedError, to_mag
-from xr_tensorfmt.writing import file_io as placing
-from xr_tensorfmt.writing import file_io as reserving
+from xr_tensorfmt.writing import file_io
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
 
 
@@ -110,7 +109,7 @@ def test_a_relative_path_stays_where_it_was_meant(
     assert sorted(os.listdir(tmp_path)) == ["a.mag", "elsewhere"]
 
 
-def test_the_home_folder_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     to_mag(dataset(), "~/a.mag")
     assert opened("~/a.mag").a.shape == (4, 256)
@@ -141,19 +140,19 @@ def test_paths_of_bytes_are_refused() -> None:
         to_mag(dataset(), b"a.mag")
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing; make it first"):
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no directory .*missing; make it first"):
         to_mag(dataset(), tmp_path / "missing" / "a.mag")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="is a directory; give the name of a file"):
         to_mag(dataset(), tmp_path)
 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.mag")
-    with pytest.raises(OSError, match="no ordinary file"):
+    with pytest.raises(OSError, match="not a regular file"):
         to_mag(dataset(), tmp_path / "a.mag")
     assert stat.S_ISFIFO((tmp_path / "a.mag").stat().st_mode)
     assert os.listdir(tmp_path) == ["a.mag"]
@@ -205,10 +204,10 @@ def files_up_to(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_file_that_the_system_takes_not_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_for_the_system_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
-    with files_up_to(5000), pytest.raises(OSError, match="while writing the 8192 bytes") as caught:
+    with files_up_to(5000), pytest.raises(OSError, match="while writing its 8192 bytes") as caught:
         to_mag(dataset(2), path)
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(path)
@@ -217,7 +216,7 @@ def test_a_file_that_the_system_takes_not_leaves_the_old_one(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-@pytest.mark.parametrize("call", ["fallocate", "pwrite", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite", "fsync", "replace"])
 def test_a_full_disk_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -228,7 +227,7 @@ def test_a_full_disk_leaves_the_old_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(reserving if call == "fallocate" else os, call, full)
+        patch.setattr(os, call, full)
         with pytest.raises(OSError, match="No space left on device, while writing") as caught:
             to_mag(dataset(2, chunks=1), path)
     assert caught.value.errno == errno.ENOSPC
@@ -236,68 +235,54 @@ def test_a_full_disk_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_a_disk_that_cannot_reserve_is_written_to_all_the_same(
+def free(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
+    """Let the disk have some free space."""
+    usage = shutil._ntuple_diskusage(total, total - free, free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
+
+
+def test_a_disk_that_is_too_small_says_so_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unable(*_):
-        raise OSError(errno.EOPNOTSUPP, "not here")
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    free(monkeypatch, 1 << 20, 8191)
+    words = r"No space .* \(8191 bytes are free\), while writing its 8192 bytes; what was there"
+    with pytest.raises(OSError, match=words) as caught:
+        to_mag(failing(PeculiarError()), path)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
 
-    monkeypatch.setattr(reserving, "fallocate", unable)
+
+@pytest.mark.parametrize(("total", "space"), [(1 << 20, 8192), (0, 0)])
+def test_a_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, space: int
+) -> None:
+    free(monkeypatch, total, space)
     to_mag(dataset(), tmp_path / "a.mag")
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
 
 
-def test_space_is_reserved_before_it_is_written_to(tmp_path: Path) -> None:
-    size = 100 << 20
-    with (tmp_path / "a").open("wb") as file:
-        reserving.reserve(file.fileno(), size)
-        status = os.fstat(file.fileno())
-    assert status.st_size == size
-    assert status.st_blocks * 512 >= size
-
-
-def test_space_that_there_cannot_be_is_refused(tmp_path: Path) -> None:
-    with (tmp_path / "a").open("wb") as file:
-        with pytest.raises(OSError, match=r"too large|No space"):
-            reserving.reserve(file.fileno(), 1 << 62)
-        assert os.fstat(file.fileno()).st_size == 0
-
-
-def test_an_empty_file_needs_no_space(tmp_path: Path) -> None:
-    with (tmp_path / "a").open("wb") as file:
-        reserving.reserve(file.fileno(), 0)
-        assert os.fstat(file.fileno()).st_size == 0
-
-
-def test_a_call_that_a_signal_interrupts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [errno.EINTR, errno.EINTR, 0]
-
-    def interrupted(*_: int) -> int:
-        ctypes.set_errno(answers[0])
-        return -bool(answers.pop(0))
-
-    monkeypatch.setattr(reserving, "_linux_fallocate", lambda: interrupted)
-    reserving.fallocate(0, 1)
-    assert not answers
-
-
-def test_elsewhere_nothing_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "other")
-    assert reserving._linux_fallocate.__wrapped__() is None
-    monkeypatch.setattr(reserving, "_linux_fallocate", lambda: None)
-    with (tmp_path / "a").open("wb") as file:
-        reserving.reserve(file.fileno(), 1 << 20)
-        status = os.fstat(file.fileno())
-    assert (status.st_size, status.st_blocks) == (1 << 20, 0)
+def test_systems_without_pwrite_and_pread_take_bytes_from_many_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pwrite")
+    monkeypatch.delattr(os, "pread")
+    parts = [bytes([number]) * 1000 for number in range(64)]
+    with (tmp_path / "a").open("w+b", buffering=0) as file, ThreadPoolExecutor(8) as pool:
+        for number, part in enumerate(parts):
+            pool.submit(file_io.write_at, file.fileno(), memoryview(part), number * 1000)
+        pool.shutdown()
+        found = b"".join(each.tobytes() for each in file_io.read_blocks(file.fileno(), 0, 70_000))
+    assert found == b"".join(parts) + bytes(6000)
 
 
 def test_writes_that_take_a_part_only_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.pwrite
-    monkeypatch.setattr(
-        placing.os, "pwrite", lambda file, data, offset: whole(file, data[:1000], offset)
-    )
+    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: whole(file, data[:1000], offset))
     to_mag(dataset(), tmp_path / "a.mag")
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
 
@@ -308,7 +293,7 @@ def computed(task: Delayed | None) -> None:
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_folder_without_permission_is_an_error(
+def test_a_directory_without_permission_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
@@ -424,7 +409,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
 
-def test_a_draft_that_has_its_name_already_is_not_discarded(tmp_path: Path) -> None:
+def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
     assert not atomic_file.discard()
     atomic_file.begin().finish([Piece(0, b"head")])
@@ -437,19 +422,19 @@ def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError) as caught:
         atomic_file.finish([Piece(0, b"head")])
     assert str(caught.value) == (
-        "[Errno 2] No such file or directory, while writing the 4 bytes of it; what was there "
+        "[Errno 2] No such file or directory, while writing its 4 bytes; what was there "
         f"before is unchanged: '{tmp_path / 'a'}'"
     )
 
 
-def test_parts_of_two_drafts_do_not_become_one_file(tmp_path: Path) -> None:
+def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
     task = to_mag(dataset(2, chunks=1), path, compute=False)
     graph = dict(task.dask)
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
-    # As on a cluster that has lost the first draft, and not that a block was written to it.
+    # As on a cluster that has lost the first file, and not that a block was written to it.
     graph["lost"] = (atomic_file_for(str(path), 8192, replace=True).begin,)
     graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
     with pytest.raises(OSError, match=r"worker that began it was lost, .* again; what") as caught:
