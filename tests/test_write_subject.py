@@ -145,7 +145,9 @@ def test_what_cannot_be_kept_can_be_dropped(tmp_path: Path) -> None:
     data = dataset(bad=object(), good=1).assign_coords(
         t=("x", np.array([None, 1], dtype=object)), s=5
     )
-    with pytest.raises(ValueError, match=r"'bad' of the Dataset contains a object.*drop=\['attrs'\]"):
+    with pytest.raises(
+        ValueError, match=r"'bad' of the Dataset contains a object.*drop=\['attrs'\]"
+    ):
         to_mag(data, tmp_path / "a.mag", drop=["coords"])
     with pytest.raises(ValueError, match=r"'t' has dtype object.*, or pass drop=\['coords'\]"):
         to_mag(data, tmp_path / "a.mag", drop=["attrs"])
