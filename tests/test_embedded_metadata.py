@@ -230,11 +230,12 @@ def test_embedded_metadata_are_read_as_they_are_written() -> None:
     assert not embedded.is_empty
 
 
-def test_empty_embedded_metadata_are_a_version() -> None:
+def test_empty_embedded_metadata_have_no_options() -> None:
     assert EmbeddedMetadata().is_empty
-    assert EmbeddedMetadata().to_dict() == {"version": 1}
+    empty = {"version": 1, "tensors": {}, "coordinates": {}}
+    assert EmbeddedMetadata().to_dict() == empty
     # No attributes are something else than that the format says what they are.
-    assert EmbeddedMetadata(attrs={}).to_dict() == {"version": 1, "attrs": {}}
+    assert EmbeddedMetadata(attrs={}).to_dict() == empty | {"attrs": {}}
     assert not EmbeddedMetadata(attrs={}).is_empty
 
 

@@ -261,7 +261,7 @@ def test_truth_values_are_zeros_and_ones() -> None:
     assert "2 bytes that are neither 0 nor 1" in found.message
 
 
-def test_a_note_that_does_not_fit_is_a_warning() -> None:
+def test_embedded_metadata_that_do_not_fit_are_a_warning() -> None:
     content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
     (found,) = validate(content)
     assert found.severity == "warning"

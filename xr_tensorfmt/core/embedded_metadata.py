@@ -85,7 +85,7 @@ class EmbeddedMetadata:
         return cls(**members)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object, without members that are empty."""
+        """The JSON object, without options that are not used."""
         members = {
             "tensors": {name: each.to_dict() for name, each in self.tensors.items()},
             "stored_coordinates": self.stored_coordinates,
@@ -93,7 +93,9 @@ class EmbeddedMetadata:
             "tagged_attrs": self.tagged_attrs,
             "numpy_attrs": self.numpy_attrs,
         }
-        data = {"version": VERSION} | {name: value for name, value in members.items() if value}
+        always = ("tensors", "coordinates")
+        used = {name: value for name, value in members.items() if value or name in always}
+        data = {"version": VERSION} | used
         return data if self.attrs is None else data | {"attrs": self.attrs}
 
     @property
