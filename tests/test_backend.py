@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import io
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -211,8 +207,8 @@ def test_names_of_stored_pairs_follow_dims() -> None:
         ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),
         ({"io": "fast"}, "io='fast' is not one of"),
         ({"format": "hdf"}, "format='hdf' is not one of 'tens'"),
-        ({"chunk_bytes": 0}, "chunk_bytes=0 is not a positive number"),
-        ({"chunk_bytes": "many"}, "chunk_bytes='many' is not a positive number of bytes such as"),
+        ({"chunk_bytes": 0}, "chunk_bytes=0 must be a positive number"),
+        ({"chunk_bytes": "many"}, "chunk_bytes='many' must be a positive number of bytes such as"),
         ({"sparse": "stored"}, "stores every element"),
     ],
 )
@@ -232,9 +228,9 @@ def test_keywords_that_do_not_fit_are_refused(path: Path, options: dict, words: 
         ({"dims": ("F", "", "r")}, "has names that are not texts, or empty"),
         ({"name": None}, "name=None is not a text"),
         ({"name": ""}, "name='' is not a text"),
-        ({"chunk_bytes": None}, "chunk_bytes=None is neither an int nor a text"),
-        ({"chunk_bytes": True}, "chunk_bytes=True is neither"),
-        ({"chunk_bytes": 1.5}, "chunk_bytes=1.5 is neither"),
+        ({"chunk_bytes": None}, "chunk_bytes=None must be an int or a str"),
+        ({"chunk_bytes": True}, "chunk_bytes=True must be an int"),
+        ({"chunk_bytes": 1.5}, "chunk_bytes=1.5 must be an int"),
     ],
 )
 def test_keywords_of_other_types_are_refused(path: Path, options: dict, words: str) -> None:
@@ -364,32 +360,3 @@ def test_values_that_would_be_misunderstood_are_refused(path: Path) -> None:
     for options in ({"verify": "False"}, {"drop_variables": 5}, {"drop_variables": b"tensor"}):
         with pytest.raises(TypeError, match=f"{next(iter(options))}="):
             xr.open_dataset(path, engine="tensorfmt", **options)
-
-
-class TestTheGarbageCollector:
-    def test_it_is_on_again_after_opening_and_after_errors(self, path: Path) -> None:
-        xr.open_dataset(path, engine="tensorfmt")
-        assert gc.isenabled()
-        with pytest.raises(ValueError, match="format"):
-            xr.open_dataset(path, engine="tensorfmt", format="none")
-        assert gc.isenabled()
-
-    def test_it_stays_off_where_it_was_off(self, path: Path) -> None:
-        gc.disable()
-        try:
-            xr.open_dataset(path, engine="tensorfmt")
-            assert not gc.isenabled()
-        finally:
-            gc.enable()
-
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-    def test_it_is_on_in_a_process_that_is_forked_meanwhile(self) -> None:
-        code = (
-            "import gc, os\n"
-            "from xr_tensorfmt.datasets.opening import paused_collector\n"
-            "with paused_collector():\n"
-            "    child = os.fork()\n"
-            "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"
-            "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

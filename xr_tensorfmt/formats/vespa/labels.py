@@ -19,8 +19,8 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
-    frames_to_the_user,
     shortened,
+    stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.vespa.blocks import LARGE_BLOCK, Blocks, Listed, Regular
 from xr_tensorfmt.formats.vespa.spec import label_at
@@ -179,7 +179,7 @@ class Labels(Layout):
                 f"{source.name}: more than one block has the label {shortened(repr(label))}, which "
                 "Vespa may refuse; all are kept",
                 TensorFormatWarning,
-                stacklevel=frames_to_the_user(),
+                stacklevel=stacklevel_of_caller(),
             )
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
