@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class CachedValue(Generic[Value]):
-    """Computes a value once for all threads, and takes it along when it is pickled."""
+    """Computes a value once for all threads; the value is pickled if it is known."""
 
     def __init__(self, value: Value | None = None) -> None:
         self._value = value
@@ -30,9 +30,9 @@ class CachedValue(Generic[Value]):
         return self._value
 
     def __dask_tokenize__(self) -> str:
-        """Names in dask do not depend on whether the value is there yet."""
+        """Independent of whether the value is known, so that names in dask are."""
         return type(self).__name__
 
     def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[Value | None]]:
-        """A lock cannot travel."""
+        """Pickle without the lock."""
         return CachedValue, (self._value,)

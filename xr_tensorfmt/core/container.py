@@ -1,4 +1,4 @@
-"""What a file holds, once it is parsed."""
+"""The parsed content of a file: its tensors and attributes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Tensor:
     layout : Layout
         Its shape, its dtype and how to read it.
     attrs : mapping
-        Facts that matter to a user.
+        Attributes of the variable.
     encoding : mapping
-        Facts of the container: version, offsets, byte order.
+        Encoding of the variable: version, offsets, byte order.
     """
 
     name: str
@@ -38,30 +38,29 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Container:
-    """What a format module makes of a file.
+    """The parsed header of a file.
 
     Parameters
     ----------
     tensors : tuple of Tensor
         The variables, in the order of the file.
     coordinates : tuple of Tensor
-        The variables that label others.
+        The variables that are coordinates.
     attrs : mapping
-        Facts about the whole file.
+        Attributes of the file.
     encoding : mapping
-        Facts of the container as a whole: version, checksum, time.
+        Encoding of the file: version, checksum, time.
     siblings : tuple of Source
-        Other files that values are read from.
+        Other files from which values are read.
     findings : tuple of Finding
-        What is wrong with the file and does not keep it from being read; opening warns of it.
-    note : mapping, optional
-        What our writers have noted of the Dataset, as it is in the file and not yet applied: the
-        mapping, or JSON.
+        Violations of the format that do not prevent reading; opening warns of them.
+    embedded : mapping or str, optional
+        Embedded metadata as they are in the file, not yet applied: a mapping, or JSON.
     decoded : bool
-        Whether attributes describe the values as they are, so that xarray has nothing to decode.
+        Whether the attributes describe the decoded values, so that xarray must not decode them.
     derived : tuple of str
-        What the file keeps that depends on its values, and that a change of some of them in place
-        would leave wrong.
+        What in the file depends on its values, and would be wrong after some of them were changed
+        in place.
     format : str
         Name of the format; the registry sets it.
     """
@@ -89,18 +88,17 @@ def named_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tup
         names = default
     if isinstance(names, str | bytes) or not isinstance(names, Sequence):
         raise TypeError(
-            f"dims={requested!r} is not a sequence of names for {variable!r}; "
-            f"give one such as {default}"
+            f"dims={requested!r} must have a sequence of names for {variable!r}, such as {default}"
         )
     if not all(isinstance(name, str) and name for name in names):
-        raise TypeError(f"dims={requested!r} has names that are not texts, or empty")
+        raise TypeError(f"dims={requested!r} must have names that are non-empty str")
     if len(names) != len(default):
         raise ValueError(
             f"dims={requested!r} cannot name the {len(default)} dimensions {default} "
             f"of {variable!r}; give {len(default)} names"
         )
     if len(set(names)) != len(names):
-        raise ValueError(f"dims={requested!r} names two dimensions of {variable!r} alike")
+        raise ValueError(f"dims={requested!r} gives two dimensions of {variable!r} the same name")
     if variable in names:
         raise ValueError(
             f"{variable!r} would be both the variable and one of its dimensions {tuple(names)}, "

@@ -1,4 +1,4 @@
-"""Every element stored, slowest axis first, without gaps."""
+"""The layout of a row-major array without gaps."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ class Dense(Layout):
         return [self._item * stride for stride in row_major_strides(self.shape)]
 
     def extents(self, selection: Selection) -> Extents:
-        """One range a run of consecutive elements."""
+        """One range for each run of consecutive elements."""
         return self._extents(selection.runs())
 
     def point_extents(self, points: tuple[Integers, ...]) -> Extents:
-        """One range an element, as they are read."""
+        """One range for each distinct element."""
         return self._extents(Runs(np.unique(np.ravel_multi_index(points, self.shape)), 1))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows of the slowest axis that fits."""
+        """Whole rows along the slowest axis of which a row fits into a chunk."""
         widest = max(self._item, self.dtype.itemsize)
         return contiguous_chunk(self.shape, self._item, target * self._item // widest)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Hand out a window where nothing needs to be copied, a copy elsewhere."""
+        """Return a window where the values need no conversion, otherwise a copy."""
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
         if self.element.is_native and selection.sliced and 2 * selection.size >= selection.span:
@@ -82,7 +82,7 @@ class Dense(Layout):
         return self._copy(source, selection)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Fetch each point once, in the order of the file."""
+        """Fetch each distinct point once, in the order of the file."""
         flat = np.ravel_multi_index(points, self.shape)
         unique, inverse = np.unique(flat, return_inverse=True)
         raw = source.read(self._extents(Runs(unique, 1))).view(self.element.stored)
@@ -93,7 +93,7 @@ class Dense(Layout):
         return values_of(self.element.adopt, raw, source.name, offset_of)[inverse]
 
     def _view(self, source: Source, selection: Selection) -> Array | None:
-        """Sliced elements as a view of one window."""
+        """Sliced elements as a strided view of one window."""
         slices = [entry for entry in selection.entries if isinstance(entry, slice)]
         start = self._offset_of(tuple(entry.start for entry in slices))
         window = source.window(start, start + selection.span * self._item)
@@ -103,11 +103,11 @@ class Dense(Layout):
         return np.ndarray(selection.shape, self.element.stored, window, strides=steps)
 
     def _copy(self, source: Source, selection: Selection) -> Array:
-        """Copy in batches, whose plans and windows are small."""
-        # A single range that is read into memory anyway needs no second copy.
+        """Copy in batches, which bound the memory of plans and windows."""
+        # A single range that is read into memory needs no second copy.
         if selection.run_count == 1 and not source.mapped:
             return self._adopted(source, selection)
-        # What is read without windows needs no memory for what lies between the pieces.
+        # Without windows, gaps between the ranges need no memory.
         span = LARGEST_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MOST_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
@@ -121,7 +121,7 @@ class Dense(Layout):
         return values.reshape(selection.shape)
 
     def _windowed(self, batch: Selection) -> bool:
-        """Whether about every page is needed for some piece, so that a window wastes none."""
+        """Whether nearly every page of a window contains needed bytes."""
         needed = batch.size * self._item + batch.run_count * PAGE
         return batch.sliced and needed >= batch.span * self._item
 

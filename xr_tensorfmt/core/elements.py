@@ -1,4 +1,4 @@
-"""How the bytes of one element become one numpy value."""
+"""Elements: how the stored bytes of a number are converted to a numpy value, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredDtype:
-    """What a file holds where numpy has no dtype for it; for ``encoding["dtype"]``."""
+    """The stored dtype where numpy has none for it; for ``encoding["dtype"]``."""
 
     name: str
     dtype: np.dtype[Any]
@@ -34,20 +34,20 @@ class StoredDtype:
 
 
 class Element(ABC):
-    """A kind of stored element; its values are native-endian numpy values.
+    """A type of stored number, whose values are numpy values in native byte order.
 
-    Elements are frozen dataclasses, so that they compare and pickle by value.
+    Elements are frozen dataclasses, which compare and pickle by value.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the file holds, in the field's usual word (``"float64"``, ``"binary128"``)."""
+        """The usual name of the stored type (``"float64"``, ``"binary128"``)."""
 
     @property
     @abstractmethod
     def stored(self) -> np.dtype[Any]:
-        """dtype under which the file's bytes are looked at."""
+        """dtype as which the bytes of the file are viewed."""
 
     @property
     @abstractmethod
@@ -56,29 +56,29 @@ class Element(ABC):
 
     @abstractmethod
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Turn stored elements into values, in one pass.
+        """Convert stored elements to values, in one pass.
 
         Parameters
         ----------
         values : ndarray of `dtype`
-            Where the values go; contiguous.
+            The output; contiguous.
         raw : ndarray of `stored`
             The same shape, any strides, any alignment; it may be a window of the file.
 
         Raises
         ------
         ElementError
-            An element has no value of this dtype.
+            An element cannot be represented in this dtype.
         """
 
     def decode(self, raw: Array) -> Array:
-        """Turn stored elements into values, in memory of their own; as `decode_into`."""
+        """Convert stored elements to values in new memory; as `decode_into`."""
         values = np.empty(raw.shape, dtype=self.dtype)
         self.decode_into(values, raw)
         return values
 
     def encode(self, values: Array) -> Array:
-        """Turn values into stored elements: the nearest ones where none is equal.
+        """Convert values to stored elements, rounded to the nearest.
 
         Parameters
         ----------
@@ -93,28 +93,28 @@ class Element(ABC):
         Raises
         ------
         NotImplementedError
-            Nothing is written in this kind.
+            The element can only be read.
         """
-        raise NotImplementedError(f"{self.name} is only read")
+        raise NotImplementedError(f"{self.name} can only be read")
 
     @property
     def is_native(self) -> bool:
-        """Whether the stored bytes are the values' bytes."""
+        """Whether the stored bytes are those of the values."""
         return False
 
     @property
     def encoding(self) -> np.dtype[Any] | StoredDtype:
-        """What the file holds, for ``encoding["dtype"]``."""
+        """The stored dtype, for ``encoding["dtype"]``."""
         return StoredDtype(self.name, self.dtype)
 
     def adopt(self, raw: Array) -> Array:
-        """Like `decode`, but the memory of `raw` may be used and become the result."""
+        """As `decode`, but the result may use the memory of `raw`."""
         return self.decode(raw)
 
 
 @dataclass(eq=False)
 class ElementError(ValueError):
-    """One element has no value; the Layout that reads it knows where it is."""
+    """An element has no value; the Layout that reads it adds its offset."""
 
     position: int
     found: Any
@@ -124,7 +124,7 @@ class ElementError(ValueError):
 
 @dataclass(frozen=True)
 class Plain(Element):
-    """Elements that numpy knows, in either byte order.
+    """Elements that have a numpy dtype, in either byte order.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class Plain(Element):
 
     file_dtype: np.dtype[Any]
 
-    # numpy takes its time for these three, and a file may hold ten thousand tensors.
+    # Cached, as these are slow in numpy and a file may contain ten thousand tensors.
     @cached_property
     def name(self) -> str:
         """The dtype's name."""
@@ -161,28 +161,28 @@ class Plain(Element):
         return self.stored == self.dtype
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Copy into native byte order."""
+        """Convert to native byte order."""
         np.copyto(values, raw)
 
     def encode(self, values: Array) -> Array:
-        """Copy into the byte order of the file, where it is another one."""
+        """Convert to the byte order of the file, without a copy where it is native."""
         return np.ascontiguousarray(values, dtype=self.stored).reshape(values.shape)
 
     def adopt(self, raw: Array) -> Array:
-        """Change the byte order in place where that is possible at all."""
+        """Swap the bytes in place where the array is aligned."""
         if not raw.flags.aligned:
             return self.decode(raw)
         return raw if self.is_native else raw.byteswap(inplace=True).view(self.dtype)
 
 
-# numpy makes 8 bytes of each index; of this many at a time they stay in the cache.
+# numpy converts indices to 8 bytes each; for this many elements they fit into the cache.
 _BLOCK = 1 << 15
 _HALF = np.uint32(16)
 
 
 @dataclass(frozen=True)
 class BFloat16(Element):
-    """The upper half of a float32, which gives exactly that float32."""
+    """The upper half of a float32; every value is exact as float32."""
 
     big_endian: bool = False
     rounding: Literal["nearest", "down"] = "nearest"
@@ -203,7 +203,7 @@ class BFloat16(Element):
         return np.dtype(np.float32)
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Move the bits up; those of NaN stay as they are too."""
+        """Shift the bits, which keeps the payload of NaN."""
         np.left_shift(raw, np.uint32(16), out=values.view(np.uint32), dtype=np.uint32)
 
     def encode(self, values: Array) -> Array:
@@ -245,29 +245,29 @@ class Float8E4M3FN(Element):
         return np.dtype(np.float32)
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Look each of the 256 bytes up."""
+        """Look up each byte in a table."""
         table, flat, results = _float8_values(), np.ravel(raw), values.reshape(-1)
         for first in range(0, flat.size, _BLOCK):
             block = slice(first, first + _BLOCK)
-            # Every byte is in the table, so that no mode can change a value; this one is quick.
+            # Every byte is in the table, so the mode has no effect; "clip" is the fastest.
             np.take(table, flat[block], out=results[block], mode="clip")
 
     def encode(self, values: Array) -> Array:
         """Round to the nearest value, the even one of two; beyond 448 there is none but NaN."""
         bits = _bits(values)
         upper = bits >> _HALF
-        # No value and no middle of two needs the lower half; whether it is zero is all that counts.
+        # Of the lower half only matters whether it is zero: no value or midpoint has bits there.
         upper |= bits.astype(np.uint16) != 0
         return np.asarray(np.take(_float8_bits(), upper, mode="clip"))
 
 
 @dataclass(frozen=True)
 class Boolean(Element):
-    """A byte that is 0 for False; anything else is True, as numpy's own bytes may not be."""
+    """A byte: 0 is False and anything else is True, which is not so for numpy's own bool."""
 
     @property
     def name(self) -> str:
-        """As numpy calls it."""
+        """The name in numpy."""
         return "bool"
 
     @property
@@ -277,7 +277,7 @@ class Boolean(Element):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """numpy's truth values."""
+        """bool."""
         return np.dtype(np.bool_)
 
     @property
@@ -290,7 +290,7 @@ class Boolean(Element):
         np.not_equal(raw, 0, out=values)
 
     def encode(self, values: Array) -> Array:
-        """Bytes 0 and 1; a view of other bytes as bool keeps those."""
+        """Bytes 0 and 1; an array of bool may contain other bytes."""
         raw: Array = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
         return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)
 
@@ -305,7 +305,7 @@ def _float8_bits() -> NDArray[np.uint8]:
     """For each upper half of a float32 the nearest of the 256 bytes, the even one of two."""
     upper = np.arange(1 << 16, dtype=np.uint32)
     values = (upper << _HALF).view(np.float32)
-    # From here on every value is up to 448, which has the largest of these numbers.
+    # The finite values, in ascending order; 0x7E is the largest one, 448.
     magnitudes, most = _float8_values()[:0x7F].astype(np.float64), 0x7E
     between = (magnitudes[1:] + magnitudes[:-1]) / 2
     with np.errstate(invalid="ignore"):  # some kinds of NaN become another kind

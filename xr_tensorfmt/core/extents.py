@@ -1,4 +1,4 @@
-"""Byte ranges: what a read needs, how near ones are fetched together, how they are packed."""
+"""Byte ranges: union, merging for requests, and packing of their bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
 LONG_PIECE = 1 << 14
-"""Bytes of a piece from which on a slice assignment for each is as fast as numpy's gather."""
+"""Least bytes of a range for which slice assignment is as fast as fancy indexing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +34,12 @@ class Extents:
 
     @classmethod
     def uniform(cls, starts: Integers, length: int) -> Extents:
-        """Ranges of one length, which costs no second array."""
+        """Ranges of one length, without an array of lengths."""
         return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
 
     @classmethod
     def joined(cls, starts: Integers, stops: Integers) -> Extents:
-        """Ascending ranges ``[start, stop)``; those that touch become one, empty ones none.
+        """Ascending ranges ``[start, stop)``; adjacent ones are joined, empty ones left out.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class Extents:
 
     @classmethod
     def none(cls) -> Extents:
-        """No range at all: what values that are not stored need."""
+        """No range, for values that are not stored."""
         nothing = np.zeros(0, dtype=np.int64)
         return cls(nothing, nothing)
 
@@ -68,7 +68,7 @@ class Extents:
 
     @classmethod
     def union(cls, many: Sequence[Extents]) -> Extents:
-        """All bytes of several; ranges that overlap or touch become one."""
+        """The union of several Extents; ranges that overlap or touch are joined."""
         many = [each for each in many if len(each)]
         if not many:
             return cls.none()
@@ -106,14 +106,14 @@ class Extents:
         return int((last - first + 1).sum()) - int(again)
 
     def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
-        """Group ranges that are worth one request.
+        """Group ranges that are fetched by one request.
 
         Parameters
         ----------
         gap : int
-            Most bytes to fetch in vain between two neighbours of one group.
+            Largest gap between two ranges of a group.
         limit : int
-            A group spans at most this many bytes, but for the tail of its last range.
+            Limit on the span of a group; only its last range may exceed it.
 
         Yields
         ------
@@ -133,14 +133,14 @@ class Extents:
             yield Extents(self.starts[lower:upper], self.lengths[lower:upper])
 
     def gather(self, window: Bytes, origin: int) -> Bytes:
-        """Copy the ranges out of bytes that hold all of them.
+        """Copy the ranges from bytes that contain all of them.
 
         Parameters
         ----------
         window : ndarray of uint8
             Bytes of the file from ``origin`` on.
         origin : int
-            Where in the file the window begins.
+            Position in the file of the first byte of the window.
 
         Returns
         -------
@@ -149,7 +149,7 @@ class Extents:
         """
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
-        # A broadcast scalar needs no comparing.
+        # A broadcast scalar needs no comparison.
         if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
@@ -161,18 +161,18 @@ class Extents:
 
 
 def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
-    """Copy pieces of one length, one after the other."""
+    """Copy pieces of one length, packed."""
     return _pieces(window, length)[starts].view(np.uint8)
 
 
 def scatter_uniform(window: Bytes, starts: Integers, pieces: Bytes, length: int) -> None:
-    """Put pieces of one length into their places; the way back of `gather_uniform`."""
+    """Copy packed pieces of one length to their positions; the inverse of `gather_uniform`."""
     if starts.size:
         _pieces(window, length)[starts] = pieces.view(np.dtype((np.void, length)))
 
 
 def _pieces(window: Bytes, length: int) -> NDArray[Any]:
-    """One item of numpy's void type at every byte, so that whole pieces are moved."""
+    """Overlapping items of numpy's void type, one at each byte, so that indexing copies pieces."""
     return np.ndarray(
         (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)
     )

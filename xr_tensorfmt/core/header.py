@@ -1,4 +1,4 @@
-"""A source whose first bytes are known, so that parsing a header does not fetch them again."""
+"""Reading the header of a file, and limits on what a header may claim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xr_tensorfmt.errors import TensorFormatError
 
 
 class Headed(Source):
-    """Another source and its first bytes; for parsing alone, as it would not travel light."""
+    """A source whose first bytes are not fetched again; for parsing a header alone."""
 
     def __init__(self, source: Source, head: bytes) -> None:
         self._source = source
@@ -28,50 +28,50 @@ class Headed(Source):
 
     @property
     def name(self) -> str:
-        """That of the other source."""
+        """As the source."""
         return self._source.name
 
     def opened(self) -> AbstractContextManager[Fill]:
-        """As the other source."""
+        """As the source."""
         return self._source.opened()
 
     def window(self, start: int, stop: int) -> Bytes | None:
-        """As the other source."""
+        """As the source."""
         return self._source.window(start, stop)
 
     def sibling(self, path: str) -> Source | None:
-        """As the other source."""
+        """As the source."""
         return self._source.sibling(path)
 
     def read(self, extents: Extents) -> Bytes:
-        """Take the ranges out of the first bytes where all are in them."""
+        """Copy the ranges from the first bytes if these contain them."""
         if extents.bounds[1] <= self._head.size:
             return extents.gather(self._head, 0)
         return self._source.read(extents)
 
 
-# What lies further behind the head is fetched without all that is between.
+# Fields further behind the first bytes are fetched without what is between.
 _NEAR = 64 << 10
 
 MOST_READ_AHEAD = 1 << 20
-"""Bytes fetched at most beyond what was asked for, as a long header is read piece by piece."""
+"""Limit on the bytes that are read ahead in a long header."""
 
 
 class HeaderReader:
-    """The beginning of a file, fetched as far as it is asked for.
+    """Reads fields of the header of a file, fetching as much as is needed.
 
     Parameters
     ----------
     source : Source
         The file.
     head : bytes
-        Its first bytes, as far as they are known.
+        Its first bytes, if they are already known.
     """
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
         self.source = Headed(source, head) if head else source
         self._head = bytearray(head)
-        # What was fetched last from far behind the head, and where it begins.
+        # The last bytes that were fetched from far behind the first ones, and their offset.
         self._far, self._far_start = b"", 0
 
     def bytes_at(self, offset: int, length: int, field: str) -> bytes:
@@ -80,19 +80,19 @@ class HeaderReader:
         Parameters
         ----------
         offset, length : int
-            Where the field is.
+            Position and length of the field.
         field : str
-            What it is, for the error.
+            Name of the field, for the error.
 
         Returns
         -------
         bytes
-            As many as were asked for.
+            Exactly `length` bytes.
 
         Raises
         ------
         TensorFormatError
-            The file ends before the field does.
+            The file ends within the field.
         """
         stop = offset + length
         if stop > self.source.size:
@@ -108,14 +108,14 @@ class HeaderReader:
         if offset > len(self._head) + min(ahead, _NEAR):
             return self._far_bytes(offset, stop)
         if stop > len(self._head):
-            # Twice as much each time, so that a long header takes few requests.
+            # Twice as much each time, so that a long header needs few requests.
             ahead = min(max(len(self._head), ahead), MOST_READ_AHEAD)
             upto = min(self.source.size, max(stop, len(self._head) + ahead))
             self._head += self._fetch(len(self._head), upto)
         return bytes(self._head[offset:stop])
 
     def _far_bytes(self, offset: int, stop: int) -> bytes:
-        """Bytes of a field far behind the head, whose neighbours are fetched with it."""
+        """Bytes of a field far behind the first bytes; the following bytes are read ahead."""
         last = self._far_start + len(self._far)
         if not self._far_start <= offset <= stop <= last:
             ahead = min(self.source.size, offset + self.source.read_ahead)
@@ -141,14 +141,14 @@ class HeaderReader:
 
 
 class Cursor:
-    """Fields of a header, one after the other.
+    """Reads fields of a header in sequence.
 
     Parameters
     ----------
     reader : HeaderReader
         The file.
     offset : int
-        Where the first field begins.
+        Position of the first field.
     """
 
     def __init__(self, reader: HeaderReader, offset: int) -> None:
@@ -166,22 +166,24 @@ class Cursor:
         return record.unpack(self.take(record.size, field))
 
     def expect(self, marker: bytes) -> None:
-        """Pass over letters that begin a section.
+        """Read the marker of a section.
 
         Parameters
         ----------
         marker : bytes
-            The letters.
+            The expected bytes.
 
         Raises
         ------
         TensorFormatError
-            There are others.
+            The file has other bytes there.
         """
         field = f"the marker {marker.decode()}"
         found = self.take(len(marker), field)
         if found != marker:
-            raise self.error(field, repr(found), repr(marker), "it is damaged", back=len(marker))
+            raise self.error(
+                field, repr(found), repr(marker), "the file is damaged", back=len(marker)
+            )
 
     def error(
         self, field: str, found: object, expected: str, hint: str, *, back: int = 0
@@ -191,13 +193,13 @@ class Cursor:
 
 
 MOST_DIMENSIONS = 31
-"""Limit on the rank of a tensor, as numpy broadcasts up to 32 arrays."""
+"""Limit on the rank of a tensor, as numpy broadcasts at most 32 arrays."""
 
 MOST_BYTES = 1 << 62
 """Limit on the size of a tensor; numpy counts bytes in 63 bits."""
 
 WIDEST = 16
-"""Bytes of the largest element that any value of a file becomes: a complex number."""
+"""Bytes of the largest element in memory, a complex128."""
 
 
 def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
@@ -214,14 +216,14 @@ def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
 
 
 def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
-    """Refuse a shape that no computer can address."""
+    """Refuse a shape that is larger than any address space."""
     if not is_addressable(lengths, item):
         raise TensorFormatError(
             path,
             "the tensor's size",
             f"{item} bytes for each element of shape {tuple(lengths)}",
             f"at most {MOST_BYTES} bytes",
-            "no computer can address it; the header is damaged",
+            "it is larger than any address space; the header is damaged",
             offset=offset,
         )
 

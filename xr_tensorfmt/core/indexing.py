@@ -1,7 +1,6 @@
-"""From the keys that users write to Selections, and from what was read back to what they asked for.
+"""Plans for keys: which Selection to read, and how to arrange the values in the order of the key.
 
-Pure planning: nothing here reads a byte before a plan's ``read`` is called.
-
+Nothing is read before the method ``read`` of a plan is called.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _EMPTY = slice(0, 0, 1)
 
 @dataclass(frozen=True, eq=False)
 class AxisPick:
-    """What is read along one axis, and what of that in which order."""
+    """What is read along one axis, and the key that is then applied to what was read."""
 
     entry: Entry
     then: int | slice | Integers
@@ -74,26 +73,26 @@ def _regular(indices: Integers, steps: Integers) -> range | None:
 
 
 def checked_indices(indices: NDArray[Any], length: int) -> Integers:
-    """Count negative indices from the end, and refuse those outside of the axis."""
+    """Indices counted from the start of the axis; IndexError where one is outside of it."""
     wide = indices.astype(np.int64, copy=False)
     outside = (wide < -length) | (wide >= length)
     if outside.any():
         first = int(wide[outside].flat[0])
-        raise IndexError(f"index {first} is outside of an axis of length {length}")
+        raise IndexError(f"index {first} is out of bounds for an axis of length {length}")
     negative = wide < 0
     return np.where(negative, wide + length, wide) if negative.any() else wide
 
 
 @dataclass(frozen=True, eq=False)
 class OuterPlan:
-    """A key that is an outer product of one key an axis."""
+    """A key that is an outer product of one key for each axis."""
 
     extent: tuple[int, ...]
     picks: tuple[AxisPick, ...]
 
     @property
     def selection(self) -> Selection:
-        """What is to be read."""
+        """The Selection to read."""
         return Selection(self.extent, tuple(each.entry for each in self.picks))
 
     def reads(self, layout: Layout, source: Source) -> list[Read]:
@@ -103,7 +102,7 @@ class OuterPlan:
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
         values = layout.read(source, self.selection)
-        # From the last axis on, so that a dropped one does not renumber those before it.
+        # From the last axis to the first, as dropping an axis renumbers those behind it.
         for axis in reversed(range(len(self.picks))):
             then = self.picks[axis].then
             if isinstance(then, np.ndarray):
@@ -120,7 +119,7 @@ def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
 
 @dataclass(frozen=True, eq=False)
 class ArrangedPlan:
-    """An outer product whose axes are spread over the axes of a broadcast result."""
+    """An outer product whose axes are axes of a broadcast result."""
 
     outer: OuterPlan
     spread: tuple[tuple[int, ...], ...]
@@ -131,12 +130,12 @@ class ArrangedPlan:
         return self.outer.reads(layout, source)
 
     def read(self, layout: Layout, source: Source) -> Array:
-        """Read the outer product and arrange it."""
+        """Read the outer product and arrange its axes."""
         return arrange(self.outer.read(layout, source), self.spread, self.shape)
 
 
 def arrange(values: Array, spread: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> Array:
-    """Spread the axes of an array over those of a broadcast result."""
+    """Arrange the axes of an array as those of a broadcast result."""
     axes = [axis for group in spread for axis in group]
     split = values.reshape([shape[axis] for axis in axes])
     ordered = split.transpose(np.argsort(axes)) if axes else split
@@ -145,15 +144,15 @@ def arrange(values: Array, spread: Sequence[tuple[int, ...]], shape: tuple[int, 
     return expanded if expanded.shape == shape else np.broadcast_to(expanded, shape).copy()
 
 
-# From so many elements a point on, a read for each point costs less than an index for each element.
+# From so many elements per point on, one read per point costs less than one index per element.
 _LARGE_POINT = 512
-# Points are fetched in batches, so that their indices need little memory.
+# Points are read in batches, which bounds the memory of their indices.
 _MOST_POINTS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
 class PointPlan:
-    """A key in which several axes advance together, perhaps with an outer product of others."""
+    """A key with points along several axes, and perhaps an outer product along the other axes."""
 
     extent: tuple[int, ...]
     points: dict[int, Integers]
@@ -169,7 +168,7 @@ class PointPlan:
         return layout.point_reads(source, self._all_indices(slice(0, count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
-        """Read each point, alone or with the outer product that belongs to it."""
+        """Read all points at once, or one after the other where each has many elements."""
         read = self._read_each if self._singly(layout) else self._read_all
         return arrange(read(layout, source), self.spread, self.shape)
 
@@ -185,7 +184,7 @@ class PointPlan:
         )
 
     def _plans(self) -> tuple[list[OuterPlan], Integers]:
-        """One plan for each different point, and which of them each point is."""
+        """A plan for each distinct point, and the index of the plan for each point."""
         lengths = [self.extent[axis] for axis in self.points]
         flat = np.ravel_multi_index(tuple(self.points.values()), lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
@@ -216,7 +215,7 @@ class PointPlan:
         return values.reshape(count, *kept)
 
     def _all_indices(self, batch: slice) -> tuple[Integers, ...]:
-        """Index arrays for the points of a batch times the outer product, flattened."""
+        """Flat index arrays of a batch of points, combined with the outer product."""
         lines = [_picked(each) for each in self.picks.values()]
         mesh = np.ix_(np.arange(batch.stop - batch.start), *lines)
         outer = dict(zip(self.picks, mesh[1:], strict=True))
@@ -281,7 +280,7 @@ def _shares(axis: int, own: tuple[int, ...], varying: list[tuple[int, ...]]) -> 
 
 
 def _line(array: Integers, axes: tuple[int, ...], shape: tuple[int, ...] | None = None) -> Integers:
-    """The values of an array along some axes, flattened; a scalar if there are none."""
+    """The values of an array along some axes, flattened; a scalar if there is no axis."""
     if shape is not None:
         array = np.broadcast_to(array, shape)
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
@@ -289,7 +288,7 @@ def _line(array: Integers, axes: tuple[int, ...], shape: tuple[int, ...] | None 
 
 
 def _picked(each: AxisPick) -> Integers:
-    """The indices that a pick stands for, in its order."""
+    """The indices of a pick, in the order of the key."""
     return np.atleast_1d(entry_indices(each.entry)[each.then])
 
 

@@ -1,4 +1,4 @@
-"""What every arrangement of values in bytes can do."""
+"""The protocol of a layout: where the values of a tensor are in a file, and how they are coded."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Encoded = tuple[Extents, Bytes]
 """Byte ranges of a file and the bytes that belong there: the ranges one after the other."""
 
 BATCH = 1 << 20
-"""Bytes that are encoded at a time, so that they stay in the cache."""
+"""Bytes that are encoded at a time, which fit into the cache of a processor."""
 
 WHOLE = 0
-"""A write unit of an axis that can only be written as a whole."""
+"""The write unit of an axis that can only be written as a whole."""
 
 
 class Layout(ABC):
     """How the values of a tensor lie in the bytes of a Source.
 
-    Layouts are frozen, picklable and know no Source: each read is given one.
+    Layouts are immutable and picklable. The Source is an argument of each read.
     """
 
     @property
@@ -61,7 +61,7 @@ class Layout(ABC):
         Returns
         -------
         list of (Source, Extents)
-            Only those of which there is something to fetch.
+            Only non-empty ranges.
         """
         extents = self.extents(selection) if selection.size else None
         return [(source, extents)] if extents is not None and len(extents) else []
@@ -91,13 +91,13 @@ class Layout(ABC):
         Returns
         -------
         ndarray of `dtype`
-            Writable, of the selection's shape, in memory or a private window that is the
-            caller's own.
+            Writable, of the selection's shape, in memory or a private window that belongs to the
+            caller.
 
         Raises
         ------
         TensorFormatError
-            The bytes are not what the format demands.
+            The bytes violate the format.
         """
 
     @abstractmethod
@@ -115,21 +115,21 @@ class Layout(ABC):
         Returns
         -------
         ndarray of `dtype`
-            One-dimensional, an element a point.
+            One-dimensional, one element for each point.
         """
 
     @property
     def prefers_points(self) -> bool:
-        """Whether one read of many points costs less than many reads of small selections."""
+        """Whether one read of many points is cheaper than many reads of small selections."""
         return False
 
     @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Shape of chunks that read well: one range of bytes each, at most `target` bytes."""
+        """Shape of efficient chunks: one range of bytes each, of at most `target` bytes."""
 
     @property
     def stored(self) -> Layout | None:
-        """The layout whose bytes these values come from; None where no byte is stored."""
+        """The layout from whose bytes the values come; None where no byte is stored."""
         return self
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
@@ -145,14 +145,14 @@ class Layout(ABC):
         Yields
         ------
         tuple of (Extents, ndarray of uint8)
-            Some byte ranges and their bytes; together those of the whole selection.
+            Byte ranges and their bytes, which together are those of the selection.
 
         Raises
         ------
         TypeError
             Tensors of this layout can only be read.
         ValueError
-            The layout does not store one of the values.
+            A value cannot be stored.
         """
         raise self._only_read()
 
@@ -165,19 +165,19 @@ class Layout(ABC):
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """For each axis how many elements fill whole bytes, or `WHOLE`.
+        """For each axis the number of elements that fill whole bytes, or `WHOLE`.
 
-        A part that is written begins and ends at multiples of these, or with the axis.
+        A part that is written begins and ends at multiples of these, or at an end of the axis.
         """
         return (1,) * len(self.shape)
 
     @property
     def bytes_per_element(self) -> float:
-        """Bytes that are stored for each element; less than one for bits."""
+        """Bytes that are stored per element; less than one for bits."""
         return self.extents(Selection.everything(self.shape)).nbytes / prod(self.shape)
 
     def checked_places(self, source: Source) -> Layout:
-        """The layout after its places in a file are verified, before bytes are overwritten.
+        """Verify the offsets in the file, before bytes are overwritten; returns the layout.
 
         Raises
         ------
@@ -188,16 +188,16 @@ class Layout(ABC):
 
     @property
     def is_checked_by_format(self) -> bool:
-        """Whether the check of the format looks at all values, so that no other pass need."""
+        """Whether the check of the format reads all values, so that no other pass is needed."""
         return False
 
     @property
     def is_compared_after_writing(self) -> bool:
-        """Whether `compare` must see all values again once they are written."""
+        """Whether `compare` must be called with all values after they were written."""
         return False
 
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """Compare values with what a written file gives back; ValueError where they differ."""
+        """Compare values with those read from a written file; ValueError where they differ."""
         raise NotImplementedError
 
 
@@ -218,7 +218,7 @@ def raw_bytes(stored: Array) -> Bytes:
 def values_of(
     convert: Callable[[Array], Array], raw: Array, path: str, offset_of: Callable[[int], int]
 ) -> Array:
-    """Turn stored elements into values, and name the place of one that has none."""
+    """Convert stored elements to values; an error gives the offset of the element."""
     try:
         return convert(raw)
     except ElementError as error:

@@ -1,4 +1,4 @@
-"""What a user can ask of every format when a file is opened."""
+"""Options of opening a file that formats receive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TextErrors = Literal["strict", "surrogateescape"]
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What a user can ask of every format.
+    """Options of opening a file.
 
     Parameters
     ----------
@@ -25,11 +25,11 @@ class OpenOptions:
     sparse : {"auto", "dense", "stored"}
         Whether elements that the file does not store are filled in.
     verify : bool
-        Whether a wrong checksum, or bytes after the end, are an error; otherwise it is a warning.
+        Whether a wrong checksum, or bytes after the end, is an error and not a warning.
     fill_value : float, optional
-        Value of elements that a file does not store, where its format gives them none.
+        Value of elements that a file does not store, where its format defines none.
     errors : {"strict", "surrogateescape"}
-        What becomes of labels that are not UTF-8.
+        How labels are decoded that are not UTF-8.
     """
 
     name: str = "tensor"
@@ -40,9 +40,9 @@ class OpenOptions:
     errors: TextErrors = "strict"
 
     def __post_init__(self) -> None:
-        """Refuse words that no format knows, and names that are none."""
+        """Refuse invalid values."""
         if not isinstance(self.name, str) or not self.name:
-            raise TypeError(f"name={self.name!r} is not a text such as 'tensor'")
+            raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
         if self.sparse not in get_args(Sparse):
             words = ", ".join(map(repr, get_args(Sparse)))
             raise ValueError(f"sparse={self.sparse!r} is not one of {words}")
@@ -57,14 +57,14 @@ class OpenOptions:
         """Refuse a name for the one variable of a file whose variables have names of their own."""
         if self.name != OpenOptions.name:
             raise ValueError(
-                f"{path} names its variables itself, so that name={self.name!r} has nothing to "
-                "name; use ds.rename"
+                f"{path} names its variables itself, so name={self.name!r} does not apply; "
+                "use ds.rename"
             )
 
     def check_all_stored(self, path: str) -> None:
         """Refuse ``sparse="stored"`` for a file that leaves no element out."""
         if self.sparse == "stored":
             raise ValueError(
-                f"{path} stores every element, so that sparse='stored' has nothing to leave "
-                "out; open it without"
+                f"{path} stores every element, so sparse='stored' has nothing to leave out; "
+                "open it without"
             )

@@ -1,4 +1,4 @@
-"""Which elements of a tensor: the one form of key that a Layout sees."""
+"""Selections: the form in which a Layout receives a key."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xr_tensorfmt.core.extents import Integers
 Entry = slice | Integers
 """A slice with positive step and exact bounds, or a strictly ascending integer array."""
 
-# A plan holds an integer for each run of a Selection: at most about this many at a time.
+# A plan has an integer for each run of a Selection; this limits its memory.
 MOST_RUNS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The outer product of one entry an axis.
+    """The outer product of one entry for each axis.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Selection:
 
     @property
     def run_count(self) -> int:
-        """Number of ranges that `runs` would give."""
+        """Number of ranges that `runs` returns."""
         return prod(self.shape[: self._first_whole_axis])
 
     @property
@@ -97,9 +97,9 @@ class Selection:
         Parameters
         ----------
         runs : int
-            Most runs of a batch, which bounds the memory of its plan.
+            Limit on the runs of a batch, which bounds the memory of its plan.
         span : int
-            Most elements that a batch spans, which bounds the memory of its window.
+            Limit on the elements that a batch spans, which bounds the memory of its window.
 
         Yields
         ------
@@ -119,7 +119,7 @@ class Selection:
 
     @property
     def _first_whole_axis(self) -> int:
-        """The axis from which on each run goes, with all axes that vary faster."""
+        """The first axis along which runs extend; they contain all faster axes."""
         axis = len(self.extent)
         while axis and self.shape[axis - 1] == self.extent[axis - 1]:
             axis -= 1
@@ -129,7 +129,7 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Ranges ``[start, start + length)`` of flat indices, ascending and apart."""
+    """Ranges ``[start, start + length)`` of flat indices, ascending and without overlap."""
 
     starts: Integers
     length: int
@@ -145,7 +145,7 @@ class Runs:
         return int(self.starts[0]), int(self.starts[-1]) + self.length
 
     def locate(self, indices: Integers) -> Integers:
-        """Position of each flat index among the elements of the ranges; -1 outside of them."""
+        """Position of each flat index among the elements of the ranges, or -1."""
         if self.starts.size == 1:
             within = indices - self.starts[0]
             return np.where((within >= 0) & (within < self.length), within, -1)
@@ -194,7 +194,7 @@ def _is_consecutive(entry: slice) -> bool:
 
 
 def entry_indices(entry: Entry) -> Integers:
-    """The indices that an entry stands for."""
+    """The indices of an entry."""
     if isinstance(entry, slice):
         return np.arange(entry.start, entry.stop, entry.step, dtype=np.int64)
     return entry

@@ -1,4 +1,4 @@
-"""Parts: which bytes one request fetches, and where they go. Pure planning."""
+"""The protocol of a source of bytes, and how byte ranges become requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xr_tensorfmt.errors import TensorFormatError
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The bytes ``[start, stop)``, fetched by one request."""
+    """The bytes ``[start, stop)``, fetched by one request for some ranges."""
 
     start: int
     stop: int
@@ -30,20 +30,20 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """Whether every byte that is fetched is needed."""
+        """Whether all bytes that are fetched are needed."""
         return self.extents.nbytes == self.size
 
     def target(self, packed: Bytes) -> Bytes:
-        """Where the needed bytes go, as a view of all of them."""
+        """The view of the packed bytes into which this part goes."""
         return packed[self.position : self.position + self.extents.nbytes]
 
     def place(self, packed: Bytes, fetched: Bytes) -> None:
-        """Put what was fetched where it goes, without what is not needed."""
+        """Copy the needed bytes of what was fetched to their place."""
         self.target(packed)[:] = fetched if self.whole else self.extents.gather(fetched, self.start)
 
 
 def merged_parts(extents: Extents, *, gap: int, limit: int) -> Iterator[Part]:
-    """One part for each group of near ranges, however long a range is."""
+    """One part for each group of neighbouring ranges; long ranges are not divided."""
     position = 0
     for group in extents.merged(gap=gap, limit=limit):
         yield Part(*group.bounds, group, position)
@@ -51,7 +51,7 @@ def merged_parts(extents: Extents, *, gap: int, limit: int) -> Iterator[Part]:
 
 
 def even_parts(extents: Extents, *, gap: int, smallest: int, largest: int, most: int) -> list[Part]:
-    """Parts of about one size, which several requests at a time fetch best."""
+    """Parts of similar size, for concurrent requests."""
     gaps = extents.gaps
     fetched = extents.nbytes + int(gaps[gaps <= gap].sum())
     size = min(max(fetched // most, smallest), largest)
@@ -62,7 +62,7 @@ def even_parts(extents: Extents, *, gap: int, smallest: int, largest: int, most:
 
 
 def _divided(group: Part, size: int, largest: int) -> Iterator[Part]:
-    """Cut the last range of a group, which is all that can be long, off the others."""
+    """Divide the last range of a group, which is the only one that can be long."""
     if len(group.extents) > 1:
         if group.size <= largest:
             yield group
@@ -79,42 +79,42 @@ def _divided(group: Part, size: int, largest: int) -> Iterator[Part]:
 
 
 Fill = Callable[[int, memoryview], int]
-"""Fill a buffer with the bytes from an offset on; returns how many there were."""
+"""Fills a buffer with the bytes from an offset on, and returns how many there were."""
 
 LARGEST_WINDOW = 64 << 20
-"""Bytes of the windows that values are copied out of.
+"""Limit on the bytes of a window that values are copied from.
 
-The pages of a window that were touched count as memory of the process while it is there.
+Touched pages of a window count as memory of the process as long as the window exists.
 """
 
-# A request costs about as much as moving this many bytes, so that smaller gaps are read over.
+# A request costs about as much as reading this many bytes, so smaller gaps are read too.
 _GAP = 16 << 10
-# Merged requests span about this much, which bounds the memory that they take.
+# Limit on the span of a merged request, and so on its memory.
 _SCRATCH = 8 << 20
 
 
 class Source(ABC):
-    """A file, or what stands for one: its size, its name and its bytes.
+    """A file or its equivalent: name, size and bytes.
 
     Sources are stateless and picklable: nothing stays open between two reads.
     """
 
     size: int
     mapped: bool = False
-    """Whether `window` gives windows, so that values are best converted straight out of them."""
+    """Whether `window` returns windows, from which values are converted without another copy."""
     distant: bool = False
-    """Whether each request takes its time, so that few and large ones are best."""
+    """Whether requests have a high latency, so that few large ones are best."""
     read_ahead: int = 4096
-    """Bytes worth fetching at least for a header; by default what a disk reads anyway."""
+    """Least bytes to fetch for a header; by default one page."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The path, or a word for what has none; it opens every error message."""
+        """The path or URL, or a description; every error message begins with it."""
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Fill]:
-        """Make ready for a batch of requests."""
+        """Open the source for a batch of requests."""
 
     def window(self, start: int, stop: int) -> Bytes | None:
         """Bytes that are fetched only where they are touched.
@@ -127,42 +127,42 @@ class Source(ABC):
         Returns
         -------
         ndarray of uint8 or None
-            Writable memory that is the caller's own, or None where the source has no such thing
-            or the range is too small to profit.
+            Writable memory that belongs to the caller; None where the source has no windows, or
+            the range is too small for one.
         """
         return None
 
     def sibling(self, path: str) -> Source | None:
-        """Another file beside this one.
+        """Another file in the same directory.
 
         Parameters
         ----------
         path : str
-            Its path, with ``/`` between its parts, from the folder of this file on.
+            Its path relative to the directory of this file, with ``/`` as separator.
 
         Returns
         -------
         Source or None
-            None where this source is not in a folder.
+            None where this source is not in a directory.
 
         Raises
         ------
         OSError
-            There is no such file.
+            The file does not exist.
         """
         return None
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
-        """Do several reads; a source that takes its time to answer does some at the same time."""
+        """Do several reads; a source with a high latency does them concurrently."""
         for number in numbers:
             read(number)
 
     def parts(self, extents: Extents) -> Iterable[Part]:
-        """What `read` would fetch by one request each, in the order of the file."""
+        """The requests of `read`, in the order of the file."""
         return merged_parts(extents, gap=_GAP, limit=_SCRATCH)
 
     def fetched(self, part: Part) -> int:
-        """Bytes that fetching a part moves."""
+        """Bytes that are transferred for a part."""
         return part.size
 
     def read(self, extents: Extents) -> Bytes:
@@ -176,14 +176,14 @@ class Source(ABC):
         Returns
         -------
         ndarray of uint8
-            The ranges one after the other, in memory that is the caller's own.
+            The ranges one after the other, in memory that belongs to the caller.
 
         Raises
         ------
         TensorFormatError
             The source ends before a range does.
         SourceChangedError
-            The file is no longer the one that was opened.
+            The file was changed or replaced after it had been opened.
         """
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         with self.opened() as fill:
@@ -207,7 +207,7 @@ class Source(ABC):
                     "the file's end",
                     start + done,
                     f"{target.size} bytes from byte {start} on",
-                    "the file was cut off while it was read; fetch it again",
+                    "the file was truncated while it was read; fetch it again",
                     offset=start + done,
                 )
             done += count

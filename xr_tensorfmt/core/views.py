@@ -1,4 +1,4 @@
-"""Layouts over another layout: the same bytes, looked at differently."""
+"""Layouts that are views of another layout, and values in memory."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class OnlyRow(Layout):
 
 
 def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
-    """Reorder axes; a view of a view is one view, and one that changes nothing is none.
+    """Reorder axes; a view of a view becomes one view, and one without effect is left out.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
 
 @dataclass(frozen=True, eq=False)
 class InMemory(Layout):
-    """Values that were worked out when the file was opened, or that its format takes for granted."""
+    """Values that were computed when the file was opened, or that its format implies."""
 
     values: Array
 
@@ -219,7 +219,7 @@ class InMemory(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Copy what is selected."""
         part = self.values[np.ix_(*map(entry_indices, selection.entries))]
-        return np.array(part, dtype=self.dtype)  # numpy would narrow a single text
+        return np.array(part, dtype=self.dtype)  # numpy would narrow a single str
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Copy single values."""

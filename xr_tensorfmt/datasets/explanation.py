@@ -1,4 +1,4 @@
-"""What a read would fetch, before anything is read: ranges, requests and bytes, piece by piece."""
+"""Explanations of reads: ranges, requests and bytes, without reading."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fet
 
 
 class Plan(Protocol):
-    """A key, brought into the form in which it is read."""
+    """The plan of a read, as `core.indexing` makes it."""
 
     def reads(self, layout: Layout, source: Source) -> list[Read]:
-        """What reading would fetch at most, for each read of a source."""
+        """An upper limit on what is read, for each source."""
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """What one chunk, or a variable without chunks, would read.
+    """The read of one chunk, or of a variable without chunks.
 
     Parameters
     ----------
     variable : str
         Name of the variable.
     chunk : tuple of int
-        Number of the chunk along each axis; empty where there are no chunks.
+        Index of the chunk along each axis; empty where there are no chunks.
     shape : tuple of int
         Shape of the values.
     extents : mapping of str to Extents
-        The byte ranges that hold the values, by file; of most tensors there is one.
+        The byte ranges of the values, by file.
     requests : tuple of (str, int, int)
-        What each request fetches: of which file, from which byte, up to which one.
+        File, first byte and stop of each request.
     fetched : int
-        Bytes that the requests move.
+        Bytes that the requests transfer.
     """
 
     variable: str
@@ -60,7 +60,7 @@ class Piece:
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
-        """The byte ranges that hold the values, in the form of `requests`."""
+        """The byte ranges of the values, in the form of `requests`."""
         return [
             (name, start, start + length)
             for name, each in self.extents.items()
@@ -69,12 +69,12 @@ class Piece:
 
     @property
     def needed(self) -> int:
-        """Bytes that hold the values."""
+        """Bytes of the values in the file."""
         return sum(each.nbytes for each in self.extents.values())
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What the table says of it."""
+        """The row of the table."""
         bounds = [each.bounds for each in self.extents.values()]
         return (
             self.variable,
@@ -90,12 +90,12 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """What reading would fetch; prints as a table, and as HTML in a notebook.
+    """What reading would fetch; shown as a table, and as HTML in a notebook.
 
     Parameters
     ----------
     pieces : tuple of Piece
-        A piece for each chunk that would be read, or for each variable without chunks.
+        One for each chunk that would be read, or for each variable without chunks.
     """
 
     pieces: tuple[Piece, ...]
@@ -107,25 +107,25 @@ class Explanation:
 
     @cached_property
     def needed(self) -> int:
-        """Bytes that hold the values."""
+        """Bytes of the values in the file."""
         return sum(each.needed for each in self.pieces)
 
     @cached_property
     def fetched(self) -> int:
-        """Bytes that the requests move."""
+        """Bytes that the requests transfer."""
         return sum(each.fetched for each in self.pieces)
 
     @property
     def amplification(self) -> float:
-        """Bytes fetched for each one needed."""
+        """Ratio of the bytes that are fetched to those that are needed."""
         return self.fetched / self.needed if self.needed else 1.0
 
     def __repr__(self) -> str:
-        """A table of at most 20 pieces, below the sums."""
+        """The totals, and a table of at most 20 pieces."""
         rows = [_HEADINGS, *self._rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self._sums, *lines, *self._rest])
+        return "\n".join([self._totals, *lines, *self._rest])
 
     def _repr_html_(self) -> str:
         """The same table for notebooks."""
@@ -134,15 +134,17 @@ class Explanation:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         rest = "".join(f"<p>{line}</p>" for line in self._rest)
         return (
-            f"<p>{self._sums}</p><table><thead><tr>{heading}</tr></thead>"
+            f"<p>{self._totals}</p><table><thead><tr>{heading}</tr></thead>"
             f"<tbody>{body}</tbody></table>{rest}"
         )
 
     @property
-    def _sums(self) -> str:
-        checked = "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
+    def _totals(self) -> str:
+        requests = (
+            "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
+        )
         sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
-        return f"{checked} {sizes} ({self.amplification:.2f} x)"
+        return f"{requests} {sizes} ({self.amplification:.2f} x)"
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
@@ -162,7 +164,7 @@ def explain_piece(
     layout: Layout,
     source: Source,
 ) -> Piece:
-    """Explain one read; pure arithmetic."""
+    """Explain one read."""
     reads = plan.reads(layout, source)
     parts = [(origin, part) for origin, read in reads for part in origin.parts(read)]
     fetched = sum(origin.fetched(part) for origin, part in parts)
@@ -175,7 +177,7 @@ def explain_piece(
 
 
 def size_in_words(count: int) -> str:
-    """Bytes in the largest binary unit of which there is at least one."""
+    """A number of bytes in a binary unit."""
     units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
     return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"
@@ -185,7 +187,7 @@ _GETTERS = (getter, getter_inline, getter_nofancy)
 
 
 def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Find every piece of a lazy array that computing a dask array would read."""
+    """The selections of lazy arrays that computing a dask array would read."""
     optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
     graph = dict(optimised.__dask_graph__())
     for key, node in graph.items():
@@ -194,7 +196,7 @@ def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
 
 
 def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
-    """Walk through a task and the tasks that dask has put into it."""
+    """The same for one task, and the tasks that dask has fused into it."""
     if isinstance(node, list | tuple):
         for each in node:
             yield from _chunk_pieces(each, known)
@@ -203,7 +205,7 @@ def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
         yield array[index]
     elif isinstance(node, Task) and node.func is _execute_subgraph:
         inner, _, names, *values = node.args
-        # Names within are often those outside, so that they are looked up before they are bound.
+        # Inner names often equal outer ones, so outer values are looked up first.
         outer = [_looked_up(each, known) for each in values]
         within = {**known, **inner, **dict(zip(names, outer, strict=True))}
         yield from _chunk_pieces((*inner.values(), *values), within)
@@ -212,14 +214,14 @@ def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 def _looked_up(node: Any, known: Mapping[Any, Any]) -> Any:
-    """What a name stands for; everything else stands for itself."""
+    """The node that a reference refers to; other nodes are returned."""
     if isinstance(node, TaskRef):
         return known[node.key]
     return known[node.target] if isinstance(node, Alias) else node
 
 
 def _value(node: Any, known: Mapping[Any, Any]) -> Any:
-    """What an argument of a task stands for, if it needs no computing."""
+    """The value of an argument that needs no computation."""
     if isinstance(node, TaskRef | Alias):
         return _value(_looked_up(node, known), known)
     if isinstance(node, DataNode):
@@ -228,14 +230,14 @@ def _value(node: Any, known: Mapping[Any, Any]) -> Any:
 
 
 def explanation(data: Dataset | DataArray) -> Explanation:
-    """Say what computing something would read, without reading any of it."""
+    """Explain what computing something would read."""
     return Explanation(
         tuple(piece for name, each in _variables(data) for piece in _pieces(name, each))
     )
 
 
 def sources(variable: Variable) -> Iterator[Source]:
-    """Find the files of this engine that computing a variable would read."""
+    """The files of this engine that computing a variable would read."""
     for _, lazy in _reads(variable):
         found = unwrapped(lazy)
         if found is not None:
@@ -260,9 +262,9 @@ def _pieces(name: Hashable, variable: Variable) -> Iterator[Piece]:
 
 
 def _reads(variable: Variable) -> list[tuple[tuple[int, ...], Any]]:
-    """What is read at once: each chunk, or the variable itself where it has none."""
+    """The chunks that are read, or the variable itself where it has no chunks."""
     if variable.chunks is None:
         return [((), variable)]
     if not isinstance(variable.data, dask.array.Array):
-        return []  # of another chunk manager, whose plans are its own
+        return []  # of a chunk manager other than dask
     return sorted(lazy_reads(variable.data), key=lambda read: read[0])

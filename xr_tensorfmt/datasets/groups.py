@@ -1,4 +1,4 @@
-"""Names with separators in them, seen as paths: branches and trees of a Container."""
+"""Groups: names of variables with a separator, such as a dot, as paths in a tree."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.errors import shortened
 
 EMPTY = "%"
-"""What stands for an empty part of a name, which no group can have."""
+"""Replaces an empty part of a name, which cannot be the name of a group."""
 
 LEAF_AND_PREFIX = "%"
-"""Appended to the last part of a name that is at the same time the beginning of others."""
+"""Appended to the name of a variable that is also the name of a group beside it."""
 
 MOST_LEVELS = 64
-"""Limit on the groups within groups; each level costs a text as long as all above it."""
+"""Limit on the depth of groups, as the paths of a branch have a quadratic total length."""
 
 
 def branch(container: Container, group: str | None, separator: str) -> Container:
-    """The tensors whose names begin with those of a group, under the rest of their names."""
+    """The tensors of a group, with the prefix of the group removed from their names."""
     start = prefix(group, separator)
     if not start:
         return container
@@ -34,7 +34,7 @@ def branch(container: Container, group: str | None, separator: str) -> Container
 
 
 def prefix(group: str | None, separator: str) -> str:
-    """What the names of a group begin with; empty for the root."""
+    """The prefix of the names in a group; empty for the root."""
     if group is None or not group.strip("/"):
         return ""
     if group.startswith("/"):
@@ -46,7 +46,7 @@ def prefix(group: str | None, separator: str) -> str:
 def _no_such_group(
     container: Container, group: str | None, start: str, separator: str
 ) -> ValueError:
-    """The error that names what there is below the longest part of the group that exists."""
+    """An error with the names below the longest prefix of the group that exists."""
     names = [each.name for each in container.tensors]
     known = start
     while known and not any(name.startswith(known) for name in names):
@@ -54,13 +54,13 @@ def _no_such_group(
     below = [name[len(known) :].partition(separator)[0] for name in names if name.startswith(known)]
     return ValueError(
         f"group={shortened(repr(group))} is not in the file: no name begins with "
-        f"{shortened(repr(start))}; what is there begins with {shortened(repr(known))} and then "
+        f"{shortened(repr(start))}; after {shortened(repr(known))}, names continue with "
         f"{shortened(', '.join(map(repr, dict.fromkeys(below)))) or 'nothing'}"
     )
 
 
 def _renamed(tensor: Tensor, name: str, suffix: str = "") -> Tensor:
-    """A tensor under another name; dimensions that are named after it are renamed with it."""
+    """A renamed tensor; dimensions that contain its name are renamed too."""
     dims = tuple(
         name + dim[len(tensor.name) :] + suffix if dim.startswith(f"{tensor.name}_dim_") else dim
         for dim in tensor.dims
@@ -80,14 +80,14 @@ def split(container: Container, separator: str) -> dict[str, Container]:
     dims: dict[str, set[str]] = {}
     for path, members in _members(container, separator).items():
         above = [dims[each] for each in _ancestors(path)]
-        tensors = tuple(_apart(tensor, name, above) for tensor, name in members)
+        tensors = tuple(_without_shared_dims(tensor, name, above) for tensor, name in members)
         dims[path] = {dim for each in tensors for dim in each.dims}
         nodes[path] = _node(tensors, container, path, is_root=path == "/")
     return nodes
 
 
 def _members(container: Container, separator: str) -> dict[str, list[tuple[Tensor, str]]]:
-    """The tensors of each group and their names there; a group comes before those in it."""
+    """The tensors of each group with their names in it; parents come before children."""
     members: dict[str, list[tuple[Tensor, str]]] = {"/": []}
     prefixes = _prefixes((each.name for each in container.tensors), separator)
     for tensor in container.tensors:
@@ -102,13 +102,13 @@ def _members(container: Container, separator: str) -> dict[str, list[tuple[Tenso
 
 
 def _ancestors(path: str) -> list[str]:
-    """The groups that a group is in, from the root on."""
+    """The parents of a group, from the root on."""
     parts = path.split("/")
     return [] if path == "/" else ["/", *("/".join(parts[:i]) for i in range(2, len(parts)))]
 
 
-def _apart(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
-    """A tensor under its name in a tree, whose groups share the dimensions of those above them."""
+def _without_shared_dims(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
+    """A renamed tensor whose own dimensions differ from those of the groups above it."""
     renamed, suffix = _renamed(tensor, name), ""
     while renamed.dims != tensor.dims and not all(map(set(renamed.dims).isdisjoint, above)):
         suffix += "_"
@@ -117,21 +117,21 @@ def _apart(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
 
 
 def quoted(part: str) -> str:
-    """One part of a name, made fit for a path; different parts stay different."""
+    """A part of a name, escaped for a path."""
     if part in (".", ".."):
         return part.replace(".", "%2E")
     return part.replace("%", "%25").replace("/", "%2F") or EMPTY
 
 
 def unquoted(part: str) -> str:
-    """The part of a name that `quoted` made this of."""
+    """The inverse of `quoted`."""
     if part == EMPTY:
         return ""
     return part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
 
 
 def _prefixes(names: Iterable[str], separator: str) -> set[str]:
-    """All that the names begin with, up to one of their separators."""
+    """All prefixes of the names that end before a separator."""
     prefixes: set[str] = set()
     for name in names:
         shorter = name

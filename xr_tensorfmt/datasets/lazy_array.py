@@ -1,4 +1,4 @@
-"""The only module that knows xarray's indexing internals."""
+"""Lazy arrays: the one module that uses private names of xarray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from dask.base import tokenize
 from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.core.indexing import (
@@ -49,14 +48,14 @@ class TensorArray(BackendArray):
         self.dtype: np.dtype[Any] = layout.dtype
 
     def __getitem__(self, key: ExplicitIndexer) -> Array:
-        """Read what a key selects; every kind of key is exact."""
+        """Read exactly what a key selects."""
         return self.plan(key).read(self.layout, self.source)
 
     def plan(self, key: ExplicitIndexer) -> OuterPlan | ArrangedPlan | PointPlan:
-        """What is to be read for a key."""
+        """Plan the read for a key."""
         if isinstance(key, BasicIndexer | OuterIndexer):
             return plan_outer(key.tuple, self.shape)
-        assert isinstance(key, VectorizedIndexer), f"xarray has no other keys, got {key!r}"
+        assert isinstance(key, VectorizedIndexer), f"unexpected key {key!r}"
         return plan_vectorized(key.tuple, self.shape)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
@@ -74,7 +73,7 @@ class LazyTensor(LazilyIndexedArray):
         return super()._updated_key(type(new_key)(tuple(_unambiguous(*each) for each in lengths)))
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
-        """Exchange the axes that the key keeps, without reading."""
+        """Permute the axes that the key keeps, without reading."""
         integers = [isinstance(entry, int | np.integer) for entry in self.key.tuple]
         kept = [axis for axis, dropped in enumerate(integers) if not dropped]
         axes = (
@@ -86,21 +85,23 @@ class LazyTensor(LazilyIndexedArray):
 
 
 def _unambiguous(entry: Any, length: int) -> Any:
-    """The same entry of a key, in a form that xarray takes as numpy does."""
+    """An equivalent entry of a key that xarray interprets as numpy does."""
     is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
     return slice(0, 0) if is_empty else entry
 
 
 class DistinctVariable(Variable):
-    """A variable whose array in dask is named by what tells it apart."""
+    """A variable whose dask array gets a name that is unique to its file, layout and encoding."""
 
     __slots__ = ()
 
     def chunk(self, *args: Any, **keywords: Any) -> Any:
-        """Cut into chunks, as an ordinary variable."""
+        """As `Variable.chunk`."""
         arguments = keywords.get("from_array_kwargs") or {}
         lazy = unwrapped(self)
         if isinstance(arguments.get("name"), str) and lazy is not None:
+            from dask.base import tokenize  # noqa: PLC0415  # not needed before
+
             token = tokenize(lazy[0].source, lazy[0].layout, self.encoding.get("tensorfmt"))
             keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
         chunked = super().chunk(*args, **keywords)
@@ -108,12 +109,12 @@ class DistinctVariable(Variable):
 
 
 def wrapped_data(variable: Variable) -> Any:
-    """What a variable holds, as it is: ``variable.data`` would read it."""
+    """The array of a variable, unread: ``variable.data`` would load it."""
     return variable._data  # noqa: SLF001
 
 
 def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
-    """Find the tensor beneath what xarray wraps around it."""
+    """The array of this package within xarray's wrappers, and the key applied to it."""
     data: Any = wrapped_data(lazy) if isinstance(lazy, Variable) else lazy
     while data is not None:
         inner = getattr(data, "array", None)
@@ -143,7 +144,7 @@ class Unread:
 
 
 def unread(variable: Variable) -> Unread | None:
-    """Look through what xarray and dask wrap around a lazy array of this engine."""
+    """What a variable would read, if it is a lazy array of this engine and nothing else."""
     data = _lazy_data(variable)
     if data is None:
         return None
@@ -162,7 +163,7 @@ def unchunked(variable: Variable) -> Variable:
 def _lazy_data(variable: Variable) -> LazyTensor | None:
     data = wrapped_data(variable)
     if variable.chunks is not None:
-        # dask keeps under this key what it made an array of; arrays derived of that are named anew.
+        # dask stores the wrapped array under this key; derived arrays have other names.
         data = data.dask.get(f"original-{data.name}")
     wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
     while isinstance(data, wrappers):

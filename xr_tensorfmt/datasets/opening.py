@@ -1,74 +1,46 @@
-"""The garbage collector, paused while many small objects are made that all stay."""
+"""From a file to a Dataset, a tree or a dict of groups; only the header is read."""
 
 from __future__ import annotations
 
-import gc
 import os
+import sys
 import warnings
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 
-import dask.config
-from dask.utils import parse_bytes
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
 from xr_tensorfmt import formats
+from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapped_data
 from xr_tensorfmt.datasets.options import Request
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, frames_to_the_user
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources import find_source, is_remote, open_source
 
 
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """Let no collection begin."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    _paused.append(True)
-    try:
-        yield
-    finally:
-        _paused.pop()
-        gc.enable()
-
-
-_paused: list[bool] = []
-
-
-def _resume_in_child() -> None:
-    """A process that is forked in the meantime has no thread that would come back to this."""
-    if _paused:
-        _paused.clear()
-        gc.enable()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_resume_in_child)
-
-
 def open_file(file: Any, request: Request) -> Dataset:
-    """Open a file, or one branch of it; nothing but its header is read."""
-    with paused_collector():
-        source, container = _parse(file, request)
-        part = groups.branch(container, request.group, request.separator)
-        return _dataset(part, source, request)
+    """Open a file, or one branch of it, as a Dataset."""
+    source, container = _parse(file, request)
+    part = groups.branch(container, request.group, request.separator)
+    return _dataset(part, source, request)
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
-    """Open a file as one Dataset a group; nothing but its header is read."""
-    return _datasets(file, request)
+    """Open a file as one Dataset for each group, by path."""
+    source, container = _parse(file, request)
+    part = groups.branch(container, request.group, request.separator)
+    nodes = groups.split(part, request.separator)
+    return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
-    """Open a file as a tree of groups; nothing but its header is read."""
-    return DataTree.from_dict(_datasets(file, request))
+    """Open a file as a tree of groups."""
+    return DataTree.from_dict(open_groups(file, request))
 
 
 def recognised(file: Any) -> bool:
@@ -87,7 +59,7 @@ def recognised(file: Any) -> bool:
 
 
 def _recognised_at(path: str | os.PathLike[str]) -> bool:
-    """Look again where a writer has just put another file in its place."""
+    """Look a second time where a writer has replaced the file in the meantime."""
     with suppress(SourceChangedError):
         return formats.recognised(open_source(path, "read"))
     return formats.recognised(open_source(path, "read"))
@@ -98,22 +70,14 @@ def _parse(file: Any, request: Request) -> tuple[Source, Container]:
     reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
     for each in container.findings:
-        warnings.warn(each.sentence, TensorFormatWarning, stacklevel=frames_to_the_user())
+        warnings.warn(each.sentence, TensorFormatWarning, stacklevel=stacklevel_of_caller())
     return source, container
-
-
-def _datasets(file: Any, request: Request) -> dict[str, Dataset]:
-    with paused_collector():
-        source, container = _parse(file, request)
-        part = groups.branch(container, request.group, request.separator)
-        nodes = groups.split(part, request.separator)
-        return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
 def _dataset(container: Container, source: Source, request: Request) -> Dataset:
     variables = _variables(container, source, request)
     names: set[Hashable] = {each.name for each in container.coordinates}
-    # Decoding acts by attributes alone, takes its time to find none, and looks at texts for dates.
+    # Decoding depends on attributes alone, and is slow for variables that have none.
     described = {name: each for name, each in variables.items() if each.attrs}
     if described and not container.decoded:
         decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
@@ -124,7 +88,7 @@ def _dataset(container: Container, source: Source, request: Request) -> Dataset:
             )
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
-    # Without indexes: what labels the pairs of a sparse tensor must stay lazy.
+    # No indexes are made, so that the coordinates of a sparse tensor stay lazy.
     dataset = Dataset(data, Coordinates(coords, indexes={}), dict(container.attrs))
     dataset.encoding = dict(container.encoding)
     dataset.set_close(_nothing_to_close)
@@ -132,7 +96,7 @@ def _dataset(container: Container, source: Source, request: Request) -> Dataset:
 
 
 def _nothing_to_close() -> None:
-    """Reads leave nothing open; `xarray.open_mfdataset` wants something to call all the same."""
+    """Do nothing: no file stays open, but `xarray.open_mfdataset` calls the closer of each file."""
 
 
 def _variables(container: Container, source: Source, request: Request) -> dict[Any, Variable]:
@@ -153,15 +117,25 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
 
 
 def _chunk_target(chunk_bytes: int | str) -> int:
-    """Bytes of a chunk: what the user wants, but no more than dask would leave uncut."""
+    """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
     if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
-        raise TypeError(f"chunk_bytes={chunk_bytes!r} is neither an int nor a text such as '32MiB'")
+        raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
+    if chunk_bytes == TARGET and not _dask_is_configured():
+        return TARGET  # below dask's own default
+    from dask import config  # noqa: PLC0415  # takes longer than to open a file
+    from dask.utils import parse_bytes  # noqa: PLC0415
+
     try:
         wanted = parse_bytes(chunk_bytes)
     except (ValueError, OverflowError):
         wanted = 0
     if wanted < 1:
         raise ValueError(
-            f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes such as '32MiB'"
+            f"chunk_bytes={chunk_bytes!r} must be a positive number of bytes such as '32MiB'"
         )
-    return min(wanted, int(parse_bytes(dask.config.get("array.chunk-size", "128MiB"))))
+    return min(wanted, int(parse_bytes(config.get("array.chunk-size", "128MiB"))))
+
+
+def _dask_is_configured() -> bool:
+    """Whether dask's settings may differ from its defaults: by code, or by the environment."""
+    return "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ)

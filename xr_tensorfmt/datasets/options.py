@@ -1,4 +1,4 @@
-"""What a user asks of the engine, checked once for all ways to open a file."""
+"""The keywords of the engine, checked once for all ways to open a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xr_tensorfmt.sources import InputOutput
 
 @dataclass(frozen=True)
 class Request:
-    """The keywords of `TensorFormatBackend.open_dataset`, which says what they mean."""
+    """The keywords of `TensorFormatBackend.open_dataset`, where they are documented."""
 
     mask_and_scale: bool | Mapping[str, bool] = True
     decode_times: Any = True
@@ -39,25 +39,25 @@ class Request:
     errors: TextErrors = "strict"
 
     def __post_init__(self) -> None:
-        """Refuse values of kinds that would be misunderstood."""
+        """Refuse values of types that would be misinterpreted."""
         if not isinstance(self.verify, bool):
-            raise TypeError(f"verify={self.verify!r} is neither True nor False")
+            raise TypeError(f"verify={self.verify!r} must be True or False")
         names = self.drop_variables
         if isinstance(names, bytes) or not isinstance(names, str | Iterable | None):
-            raise TypeError(f"drop_variables={names!r} is neither a name nor a list of names")
+            raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
         if self.group is not None and not isinstance(self.group, str):
-            raise TypeError(f"group={self.group!r} is not a text such as 'layers.0'")
+            raise TypeError(f"group={self.group!r} must be a str such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:
-            raise TypeError(f"separator={self.separator!r} is not a text such as '.'")
+            raise TypeError(f"separator={self.separator!r} must be a non-empty str such as '.'")
         if not isinstance(self.storage_options, Mapping | None):
             raise TypeError(
-                f"storage_options= is a {type(self.storage_options).__name__}, not a mapping "
-                "such as {'anon': True}"
+                "storage_options= must be a mapping such as {'anon': True}, not a "
+                f"{type(self.storage_options).__name__}"
             )
 
     @property
     def options(self) -> OpenOptions:
-        """Those that the formats know, who call variables by their whole names."""
+        """The options for the formats, in which variables have their full names."""
         start, dims = prefix(self.group, self.separator), self.dims
         if start and isinstance(dims, Mapping):
             dims = {f"{start}{name}": names for name, names in dims.items()}
@@ -65,7 +65,7 @@ class Request:
 
     @property
     def decoders(self) -> dict[str, Any]:
-        """Those that `xarray.conventions.decode_cf_variables` knows."""
+        """The keywords of `xarray.conventions.decode_cf_variables`."""
         return {
             "mask_and_scale": self.mask_and_scale,
             "decode_times": self.decode_times,

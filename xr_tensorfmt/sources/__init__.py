@@ -1,4 +1,4 @@
-"""Where bytes come from."""
+"""Sources of bytes: local files, objects in stores, file objects and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_url(file: object) -> bool:
 
 
 def is_remote(file: object) -> bool:
-    """Whether `file` is a URL or an ``fsspec.OpenFile``; nothing is asked or imported."""
+    """Whether `file` is a URL or an ``fsspec.OpenFile``; nothing is requested or imported."""
     fsspec = sys.modules.get("fsspec.core")
     return is_url(file) or (fsspec is not None and isinstance(file, fsspec.OpenFile))
 
@@ -35,11 +35,11 @@ def find_source(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
-    """Find the Source for whatever a user passes, and what opening has fetched of it."""
+    """The Source for whatever a user passes, and the first bytes where opening fetches them."""
     if fs is not None or is_remote(file):
         return open_by_fsspec(file, io, storage_options, fs)
     if storage_options:
-        raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
+        raise ValueError("storage_options= applies to URLs only; leave it out for this file")
     return open_source(file, io), b""
 
 
@@ -49,7 +49,7 @@ def open_by_fsspec(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
-    """Find the Source for a URL and the like, and what opening has fetched of it."""
+    """The Source for a URL, an OpenFile or a path in `fs`, and the first bytes of the file."""
     from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
 
     _check_io(io)
@@ -60,7 +60,7 @@ def open_by_fsspec(
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
-    """Find the Source for what a user passes as a file."""
+    """The Source for a local path, a file object or bytes."""
     _check_io(io)
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)

@@ -1,4 +1,4 @@
-"""Bytes that are in memory already."""
+"""Sources over bytes in memory and over file objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Memory(Source):
 
     @property
     def name(self) -> str:
-        """A word for what has no path."""
+        """A description, as there is no path."""
         return f"<{self.size} bytes in memory>"
 
     @contextmanager
@@ -38,7 +38,7 @@ class Memory(Source):
         yield fill
 
     def __reduce__(self) -> tuple[type[Memory], tuple[bytes]]:
-        """A memoryview does not pickle; its bytes do."""
+        """Pickle the bytes, as a memoryview cannot be pickled."""
         return Memory, (bytes(self._view),)
 
 
@@ -67,13 +67,13 @@ class FileObject(Source):
             file.seek(0)
             binary = isinstance(file.read(0), bytes)
         except (OSError, AttributeError) as error:
-            raise TypeError(f"{self.name} cannot seek; pass a path or the bytes") from error
+            raise TypeError(f"{self.name} is not seekable; pass a path or the bytes") from error
         if not binary:
-            raise TypeError(f"{self.name} gives text; open the file with mode 'rb'")
+            raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
 
     @property
     def name(self) -> str:
-        """The file's own name where it has one."""
+        """The name of the file object, or else its type."""
         name = getattr(self._file, "name", None)
         if isinstance(name, str) and name:
             return redacted(name)
@@ -81,8 +81,8 @@ class FileObject(Source):
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Hold the file object for a batch of requests."""
-        fs = getattr(self._file, "fs", None)  # of those that fsspec has opened
+        """Lock the file object, whose position all readers share."""
+        fs = getattr(self._file, "fs", None)  # of a file object of fsspec
         path = str(getattr(self._file, "path", ""))
 
         def fill(start: int, buffer: memoryview) -> int:
@@ -99,19 +99,19 @@ class FileObject(Source):
 
         if getattr(self._file, "closed", False):
             raise ValueError(
-                f"{self.name} is closed, but lazy values are still in it; keep it open, load "
-                "before closing it, or open it by path"
+                f"{self.name} is closed, but values are still to be read from it; keep it open, "
+                "load the values before it is closed, or open it by path"
             )
         with self._lock:
             yield fill
 
     def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryReader]]:
-        """Travel as the file object itself, if that can; the lock is made anew."""
+        """Pickle the file object, if it can be pickled, with a new lock."""
         try:
             self._file.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         except TypeError as error:
             raise TypeError(
-                f"{self.name} is an open file, which cannot travel to other processes; "
+                f"{self.name} is an open file, which cannot be sent to other processes; "
                 "open it by path"
             ) from error
         return FileObject, (self._file,)

@@ -1,4 +1,4 @@
-"""Which of the contents that an object has had over time: its version."""
+"""Single requests for a byte range of an object, and the version of what they return."""
 
 from __future__ import annotations
 
@@ -16,74 +16,74 @@ from fsspec.asyn import sync
 from xr_tensorfmt.errors import SourceChangedError
 from xr_tensorfmt.sources.store_errors import ask_store
 
-# What file systems of fsspec call the two, best first.
+# Names that fsspec's file systems use for the two, in order of preference.
 _ETAGS = ("ETag", "etag", "generation", "VersionId", "version_id", "md5Hash", "Content-MD5")
 _TIMES = ("Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
 
 
 @dataclass(frozen=True)
 class Version:
-    """What a store says of the content of an object; empty texts where it says nothing."""
+    """Entity tag and time of modification of an object; empty where the store gives none."""
 
     etag: str = ""
     modified: str = ""
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Version:
-        """Find it in what a file system knows of an object, or in the headers of an answer."""
+        """The version in the info of a file system, or in the headers of a response."""
         return cls(_first(info, _ETAGS), _first(info, _TIMES))
 
     @property
     def strong(self) -> bool:
-        """Whether the word tells contents apart byte by byte (RFC 9110, section 8.8.1)."""
+        """Whether the entity tag is a strong one (RFC 9110, section 8.8.1)."""
         return bool(self.etag) and not self.etag.startswith("W/")
 
     def differs(self, other: Version) -> bool:
-        """Whether the two cannot be of one content; False where nothing can be compared."""
+        """Whether two versions are known to differ; False where they cannot be compared."""
         if self.etag and other.etag:
             return self.etag.removeprefix("W/") != other.etag.removeprefix("W/")
         return bool(self.modified and other.modified) and self.modified != other.modified
 
     def __str__(self) -> str:
-        """In words, for messages."""
-        words = ("entity tag", self.etag), ("modified", self.modified)
-        return ", ".join(f"{name} {value}" for name, value in words if value) or "no version"
+        """For messages."""
+        parts = ("entity tag", self.etag), ("modified", self.modified)
+        return ", ".join(f"{name} {value}" for name, value in parts if value) or "no version"
 
 
 def _first(info: Mapping[str, Any], names: Iterable[str]) -> str:
     return next((str(info[name]) for name in names if info.get(name)), "")
 
 
-_NOTHING_KNOWN = Version()
+_NO_VERSION = Version()
 _PARTIAL, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 206, 412, 416
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
-# File systems that keep whole files download at the first read, and must not do so in many threads.
+# Caching file systems download a whole file at its first read, which one thread at a time must do.
 _one_download = Lock()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a store sent."""
+    """The response of a store."""
 
     data: bytes
-    version: Version = _NOTHING_KNOWN
+    version: Version = _NO_VERSION
     size: int | None = None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A range of an object, and what is known of the object."""
+    """A request for a range of an object, with the version and size that are expected."""
 
     url: str
     path: str = field(repr=False)
     start: int
     stop: int
-    version: Version = _NOTHING_KNOWN
+    version: Version = _NO_VERSION
     size: int | None = None
 
     def check_range(self, status: int, content_range: str, length: int | None) -> int | None:
-        """Refuse an answer that is not the range, before its body is received."""
+        """Refuse a response that is not the requested range, before its body is received."""
         found = _CONTENT_RANGE.fullmatch(content_range) if status == _PARTIAL else None
         if status == _PARTIAL:
             total = None if found is None or found[3] == "*" else int(found[3])
@@ -99,15 +99,15 @@ class Asked:
         if not is_it:
             raise OSError(
                 errno.EIO,
-                f"the server sent {sent} in place of bytes {self.start} to {self.stop - 1}; it "
-                "does not serve byte ranges, so open a copy of the file: 'simplecache::' before "
-                "the URL makes one",
+                f"the server sent {sent} instead of bytes {self.start} to {self.stop - 1}; it "
+                "does not serve byte ranges; put 'simplecache::' before the URL to open a local "
+                "copy",
                 self.url,
             )
         return total
 
     def check_status(self, status: int) -> None:
-        """Refuse an answer that says that another object is there now."""
+        """Refuse a status that means that the object was replaced."""
         if status == _PRECONDITION_FAILED:
             raise changed(self.url, "another version", self.version)
         if status == _NOT_SATISFIABLE and self.size is not None:
@@ -130,7 +130,7 @@ def _fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
     if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
         answer: Answer = sync(fs.loop, _fetch_http, fs, asked)
     elif _is(fs, "s3fs.core", "S3FileSystem"):
-        answer = sync(fs.loop, _fetch_s3, fs, asked)
+        answer = _fetch_s3(fs, asked)
     elif _is(fs, "fsspec.implementations.cached", "CachingFileSystem"):
         with _one_download:
             answer = Answer(fs.cat_file(path, start=start, end=stop))
@@ -140,7 +140,7 @@ def _fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
 
 
 def changed(path: str, found: object, expected: object) -> SourceChangedError:
-    """The error for an object that is not the one that was opened."""
+    """The error for an object that was replaced after it had been opened."""
     return SourceChangedError(
         path,
         "the object",
@@ -151,7 +151,7 @@ def changed(path: str, found: object, expected: object) -> SourceChangedError:
 
 
 def _is(fs: AbstractFileSystem, module: str, name: str) -> bool:
-    """Whether a file system is of a class, which is not imported for the question."""
+    """Whether a file system is an instance of a class, without importing the class."""
     return module in sys.modules and isinstance(fs, getattr(sys.modules[module], name))
 
 
@@ -178,7 +178,7 @@ def _condition(version: Version) -> dict[str, str]:
     return {"If-Unmodified-Since": version.modified} if version.modified else {}
 
 
-async def _fetch_s3(fs: Any, asked: Asked) -> Answer:
+def _fetch_s3(fs: Any, asked: Asked) -> Answer:
     bucket, key, version_id = fs.split_path(asked.path)
     span = f"bytes={asked.start}-{asked.stop - 1}"
     request = {"Bucket": bucket, "Key": key, "Range": span}
@@ -187,30 +187,33 @@ async def _fetch_s3(fs: Any, asked: Asked) -> Answer:
     if asked.version.etag:
         request["IfMatch"] = asked.version.etag
     for attempt in range(1, fs.retries + 1):
-        response = await _ask_s3(fs, request, asked)
         try:
-            status = response["ResponseMetadata"]["HTTPStatusCode"]
-            length = response.get("ContentLength")
-            size = asked.check_range(status, response.get("ContentRange", ""), length)
-            return Answer(await response["Body"].read(), Version.of(response), size)
+            response = fs.call_s3("get_object", **request)
+        except OSError as error:
+            asked.check_status(_status(error.__cause__))
+            raise
+        try:
+            answer: Answer = sync(fs.loop, _receive_s3, response, asked)
         except sys.modules["s3fs.core"].S3_RETRYABLE_ERRORS:
             if attempt == fs.retries:
                 raise
-        finally:
-            response["Body"].close()
+        else:
+            return answer
     raise AssertionError("s3fs tries at least once")
 
 
-async def _ask_s3(fs: Any, request: Mapping[str, str], asked: Asked) -> Any:
+async def _receive_s3(response: Mapping[str, Any], asked: Asked) -> Answer:
+    """Receive the body of a response; s3fs itself repeats only what fails before it."""
     try:
-        # The coroutine beneath fs.call_s3, which also sends it again where that may help.
-        return await fs._call_s3("get_object", **request)  # noqa: SLF001
-    except OSError as error:
-        asked.check_status(_status(error.__cause__))
-        raise
+        status = response["ResponseMetadata"]["HTTPStatusCode"]
+        length = response.get("ContentLength")
+        size = asked.check_range(status, response.get("ContentRange", ""), length)
+        return Answer(await response["Body"].read(), Version.of(response), size)
+    finally:
+        response["Body"].close()
 
 
 def _status(error: object) -> int:
-    """The HTTP status that botocore keeps in its errors."""
+    """The HTTP status in an error of botocore."""
     response = getattr(error, "response", {})
     return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -1,4 +1,4 @@
-"""Errors of stores: of Python's own types, which travel between processes, and without secrets."""
+"""Errors of stores, converted to built-in exceptions that pickle and contain no secrets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from xr_tensorfmt.errors import TensorFormatError
 Result = TypeVar("Result")
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-# A password may itself hold "@", and wrongly "/" or "?"; what follows the colon is then no port.
+# A password may contain "@" and, unescaped, "/" or "?"; what follows the colon is not a port then.
 _USER = re.compile(r"(?<=://)(?:([^\s/?#]*)@|(?!\[)([^\s/:@]*:(?!:|\d*(?:[/?#]|$))\S*)@)")
 _QUERY = re.compile(r"\?((?:\.\.\.)?\S*?)(?=[:;,.'\")\]]*(?:\s|$))")
 
-# Options of file systems whose values are secret, by their names.
+# Names of file system options whose values are secret.
 _SECRET = re.compile(
     "secret|passw|passphrase|token|key|auth|cookie|credential|sas|signature|connection_string"
     "|headers",
@@ -44,7 +44,7 @@ _NUMBERS_BY_STATUS = {
 
 
 def redacted(text: str) -> str:
-    """Take out of the URLs in a text what may be secret: user, password and query."""
+    """Remove user, password and query from the URLs in a str."""
     return _URL.sub(lambda found: _QUERY.sub("?...", _USER.sub("", found[0])), text)
 
 
@@ -57,14 +57,14 @@ def ask_store(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Result:
-    """Call a file system, and raise its errors as `store_error` makes them."""
+    """Call a file system, and raise its errors as `store_error` converts them."""
     try:
         return call(*arguments)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  # libraries raise whatever they like
+    except Exception as error:  # noqa: BLE001  # each library has its own exceptions
         failure = store_error(error, url, path, options, context, kept)
-    # Outside of the clause above, so that the store's own error is not the context of this one.
+    # Outside of the except clause, so that the original error is not the context of this one.
     try:
         raise failure from None
     finally:
@@ -79,7 +79,7 @@ def store_error(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
-    """Say what a store has raised by an error that pickles and that holds no secret."""
+    """Convert an error of a store to one that pickles and contains no secret."""
     secrets = sorted({*_secrets(options), *_secrets_of(path)}, key=len, reverse=True)
 
     def clean(text: str) -> str:
@@ -88,7 +88,7 @@ def store_error(
             text = text.replace(secret, "***")
         return text
 
-    if isinstance(error, TensorFormatError) or _says_all(error, url, clean):
+    if isinstance(error, TensorFormatError) or _is_complete(error, url, clean):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
     reason = clean(_reason(error, url, path))
@@ -98,8 +98,8 @@ def store_error(
     return OSError(_number(error), f"{reason}{context}", url)
 
 
-def _says_all(error: Exception, url: str, clean: Callable[[str], str]) -> bool:
-    """Whether an error can stay as it is: an OSError of Python's own that names the object."""
+def _is_complete(error: Exception, url: str, clean: Callable[[str], str]) -> bool:
+    """Whether an error can be raised as it is: a built-in OSError that names the object."""
     if not isinstance(error, OSError) or type(error).__module__ != "builtins":
         return False
     names_it = error.filename == url or (url in str(error) and url != str(error))
@@ -118,7 +118,7 @@ def _number(error: Exception) -> int:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status in errors of aiohttp, and of others that follow its example."""
+    """The HTTP status in an error of aiohttp, or of a library with the same attribute."""
     status = getattr(error, "status", None)
     return status if isinstance(status, int) else None
 
@@ -126,7 +126,7 @@ def _status(error: Exception) -> int | None:
 def _reason(error: Exception, url: str, path: str) -> str:
     status, text = _status(error), str(error)
     if status is not None:
-        # Not the text of the error: it is about the request, too.
+        # Not str(error), which also describes the request.
         return f"the server answered {status} {getattr(error, 'message', '')}".rstrip()
     if isinstance(error, FileNotFoundError) and text.strip("/") in ("", path.strip("/"), url):
         return "there is no such object"
@@ -136,7 +136,7 @@ def _reason(error: Exception, url: str, path: str) -> str:
 
 
 def _secrets(options: object, *, inside: bool = False) -> Iterator[str]:
-    """Secret texts in the options of a file system, and of those that it is built on."""
+    """Secret values in the options of a file system, and of the file systems that it wraps."""
     options = getattr(options, "storage_options", options)
     if isinstance(options, Mapping):
         for name, value in options.items():
@@ -145,20 +145,20 @@ def _secrets(options: object, *, inside: bool = False) -> Iterator[str]:
         for value in options:
             yield from _secrets(value, inside=inside)
     elif isinstance(options, str) and inside:
-        words = (options, *options.split())
-        yield from (each for each in words if len(each) >= _SHORTEST_SECRET)
+        parts = (options, *options.split())
+        yield from (each for each in parts if len(each) >= _SHORTEST_SECRET)
 
 
 def _secrets_of(path: str) -> Iterator[str]:
-    """Password, or user where there is none, and values of the query of a URL."""
+    """Password of a URL, or the user where there is none, and the values of its query."""
     for found in _USER.finditer(path):
         user, colon, password = (found[1] or found[2] or "").partition(":")
-        yield from _written(password if colon else user)
+        yield from _spellings(password if colon else user)
     query = path.partition("?")[2]
     for pair in query.split("&"):
-        yield from _written(pair.partition("=")[2])
+        yield from _spellings(pair.partition("=")[2])
 
 
-def _written(secret: str) -> Iterator[str]:
-    """A secret as it stands in a URL and as it is meant."""
+def _spellings(secret: str) -> Iterator[str]:
+    """A secret as it is in a URL, and with its percent-escapes decoded."""
     yield from (each for each in (secret, unquote(secret)) if len(each) >= _SHORTEST_SECRET)

@@ -18,8 +18,8 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
-    frames_to_the_user,
     shortened,
+    stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular
 from xr_tensorfmt.formats.vespa.integers import unpack_at
@@ -81,7 +81,7 @@ class Labels(Layout):
         is_index = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
         if is_index and not is_compared_at_opening(source, strings.size):
             for finding in first_repeated(source, self.blocks.table, [strings]):
-                message, level = finding.sentence, frames_to_the_user()
+                message, level = finding.sentence, stacklevel_of_caller()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
         return strings
 
