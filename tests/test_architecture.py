@@ -149,7 +149,7 @@ def test_names_of_formats_stand_in_their_folders_alone() -> None:
 PRIVATE = {
     "xarray.core": "xr_tensorfmt.datasets.lazy_array",
     "xarray.backends.": None,
-    "dask._": None,
+    "dask._": "xr_tensorfmt.datasets.dask_tasks",
     "distributed.": None,
     "s3fs.": None,
     "aiohttp.": None,

@@ -600,7 +600,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "has no place in a UNIT_VECTOR"),
         (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, and region= writes into"),
-        (da.zeros((2**31, 2**31)), {}, "fits no computer; write a part"),
+        (da.zeros((2**31, 2**31)), {}, "is larger than any address space; write a part"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_held_is_said(

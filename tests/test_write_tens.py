@@ -306,7 +306,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
         (
             xr.DataArray(da.zeros((2**31, 2**31, 1), chunks=2**30), dims=list("abc")),
             {},
-            "fits no computer; write a part",
+            "is larger than any address space; write a part",
         ),
         (
             xr.DataArray(1.0, attrs={"text": "x" * MOST_BYTES}),

@@ -11,13 +11,12 @@ from typing import Any, Protocol
 
 import dask.array
 import dask.base
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
-from dask.array.core import getter, getter_inline, getter_nofancy
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Layout, Read
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets.dask_tasks import lazy_reads
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 
 _MOST_LINES = 20
@@ -181,52 +180,6 @@ def size_in_words(count: int) -> str:
     units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
     return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"
-
-
-_GETTERS = (getter, getter_inline, getter_nofancy)
-
-
-def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The selections of lazy arrays that computing a dask array would read."""
-    optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
-    graph = dict(optimised.__dask_graph__())
-    for key, node in graph.items():
-        block = key[1:] if isinstance(key, tuple) else ()
-        yield from ((block, piece) for piece in _chunk_pieces(node, graph))
-
-
-def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
-    """The same for one task, and the tasks that dask has fused into it."""
-    if isinstance(node, list | tuple):
-        for each in node:
-            yield from _chunk_pieces(each, known)
-    elif isinstance(node, Task) and node.func in _GETTERS:
-        array, index = (_value(each, known) for each in node.args[:2])
-        yield array[index]
-    elif isinstance(node, Task) and node.func is _execute_subgraph:
-        inner, _, names, *values = node.args
-        # Inner names often equal outer ones, so outer values are looked up first.
-        outer = [_looked_up(each, known) for each in values]
-        within = {**known, **inner, **dict(zip(names, outer, strict=True))}
-        yield from _chunk_pieces((*inner.values(), *values), within)
-    elif isinstance(node, Task):
-        yield from _chunk_pieces((*node.args, *node.kwargs.values()), known)
-
-
-def _looked_up(node: Any, known: Mapping[Any, Any]) -> Any:
-    """The node that a reference refers to; other nodes are returned."""
-    if isinstance(node, TaskRef):
-        return known[node.key]
-    return known[node.target] if isinstance(node, Alias) else node
-
-
-def _value(node: Any, known: Mapping[Any, Any]) -> Any:
-    """The value of an argument that needs no computation."""
-    if isinstance(node, TaskRef | Alias):
-        return _value(_looked_up(node, known), known)
-    if isinstance(node, DataNode):
-        return node.value
-    return node({}) if isinstance(node, GraphNode) else node
 
 
 def explanation(data: Dataset | DataArray) -> Explanation:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from errno import ESTALE
 from typing import Any, TypeVar
 
-from dask._task_spec import TaskRef
 from dask.array.optimization import optimize
 from dask.core import flatten
 from dask.delayed import Delayed
@@ -17,6 +16,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, Writable
 
 Graph = dict[Any, Any]
