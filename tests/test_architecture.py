@@ -146,23 +146,6 @@ def test_names_of_formats_stand_in_their_folders_alone() -> None:
     assert not found, "\n".join(found)
 
 
-PRIVATE = {
-    "xarray.core": "xr_tensorfmt.datasets.lazy_array",
-    "xarray.backends.": None,
-    "dask._": "xr_tensorfmt.datasets.dask_tasks",
-    "distributed.": None,
-    "s3fs.": None,
-    "aiohttp.": None,
-}
-"""Inner modules of libraries, and the one module that may import each."""
-
-
-@pytest.mark.parametrize("private", PRIVATE)
-def test_inner_modules_of_libraries_are_imported_in_one_place(private: str) -> None:
-    found = {name for name in MODULES for other in imports(name) if other.startswith(private)}
-    assert found <= {PRIVATE[private]}
-
-
 def test_importing_the_engine_imports_no_heavy_package() -> None:
     code = (
         "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "

@@ -14,6 +14,8 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 
+import xr_tensorfmt
+import xr_tensorfmt.core.findings
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf

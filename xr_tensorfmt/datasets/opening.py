@@ -136,6 +136,12 @@ def _chunk_target(chunk_bytes: int | str) -> int:
     return min(wanted, int(parse_bytes(config.get("array.chunk-size", "128MiB"))))
 
 
+# Where dask looks for its files of settings; DASK_CONFIG names another one.
+_DASK_DIRECTORIES = ("/etc/dask", os.path.join(sys.prefix, "etc", "dask"), "~/.config/dask")
+
+
 def _dask_is_configured() -> bool:
-    """Whether dask's settings may differ from its defaults: by code, or by the environment."""
-    return "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ)
+    """Whether dask's settings may differ from its defaults: by code, environment or files."""
+    if "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+        return True
+    return any(os.path.isdir(os.path.expanduser(each)) for each in _DASK_DIRECTORIES)
