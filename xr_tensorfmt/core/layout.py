@@ -177,7 +177,16 @@ class Layout(ABC):
         return self.extents(Selection.everything(self.shape)).nbytes / prod(self.shape)
 
     def checked_places(self, source: Source) -> Layout:
-        """Verify the offsets in the file, before bytes are overwritten; returns the layout.
+        """The layout after its places in a file are verified, before bytes are overwritten.
+
+        Parameters
+        ----------
+        source : Source
+            The file.
+
+        Returns
+        -------
+        Layout
 
         Raises
         ------

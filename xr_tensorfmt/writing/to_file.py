@@ -176,6 +176,15 @@ def to_file(
     See Also
     --------
     to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
+    >>> to_file(ds, "identity.tens")
+    >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
+    True
     """
     chosen = by_name(format) if format is not None else by_suffix(name_of(path))
     if not chosen.can_write:

@@ -285,6 +285,13 @@ def to_mag(
         The format cannot hold something; the message says what, and what would work.
     OSError
         The system refuses; what was there before is unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
+    >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
     """
     return write(
         data,

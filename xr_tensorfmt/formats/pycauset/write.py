@@ -108,6 +108,13 @@ def to_pycauset(
     -----
     Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
     mirror image, every chunk is computed a second time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
+    >>> to_pycauset(causal, "order.pycauset")
     """
     return write(
         data,

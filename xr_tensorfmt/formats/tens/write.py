@@ -122,6 +122,14 @@ def to_tens(
         says what, and what would work.
     OSError
         The system refuses; what was there before is unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
+    >>> to_tens(tensor, "identity.tens", sparse=True)
+    >>> to_tens(tensor, "identity.bin", version="0.9")
     """
     return write(
         data,

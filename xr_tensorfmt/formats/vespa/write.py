@@ -83,6 +83,15 @@ def to_vespa(
         The format cannot hold something; the message says what, and what would work.
     OSError
         The file cannot be written; what was there before is unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> users = xr.DataArray(
+    ...     np.ones((2, 3), "float32"), {"user": ["ada", "bob"]}, dims=("user", "x")
+    ... )
+    >>> to_vespa(users, "users.tbf")
     """
     return write(
         data,
