@@ -436,14 +436,3 @@ def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> No
     names = {name for name in inspect.signature(documented).parameters if name != "self"}
     assert names <= described
     assert ">>> " in text
-
-
-@pytest.mark.parametrize(
-    "module", ["backend.py", "accessor.py", "errors.py", "core", "sources", "datasets"]
-)
-def test_what_is_common_to_all_formats_names_none(module: str) -> None:
-    root = Path(xr_tensorfmt.__file__).parent / module
-    names = "|".join(each.name for each in formats.BUILT_IN)
-    for path in root.rglob("*.py") if root.is_dir() else [root]:
-        found = re.search(rf"(?i)\b({names})\b", path.read_text())
-        assert found is None, f"{path}: {found}"
