@@ -1,4 +1,4 @@
-"""Show what the package does, one family of files after the other, and draw a picture of each."""
+"""Show what the package does, one format after the other, and draw a picture of each."""
 
 import tempfile
 from importlib import import_module
@@ -7,8 +7,8 @@ from pathlib import Path
 import matplotlib as mpl
 
 PICTURES = Path(__file__).resolve().parents[1] / "build"
-# Each is a module demo_<family> beside this one, with main(folder for files, path of the picture).
-FAMILIES = (
+# Each is a module demo_<format> beside this one, with main(directory, path of the picture).
+FORMATS = (
     "tens",
     "mag",
     "pycauset",
@@ -21,11 +21,11 @@ def main() -> None:
     """Run all of them."""
     mpl.use("Agg")
     PICTURES.mkdir(exist_ok=True)
-    for family in FAMILIES:
-        print(f"\n{f' {family.upper()} ':=^100}")
-        picture = PICTURES / f"demo_{family}.png"
-        with tempfile.TemporaryDirectory() as folder:
-            import_module(f"demo_{family}").main(Path(folder), picture)
+    for name in FORMATS:
+        print(f"\n{f' {name.upper()} ':=^100}")
+        picture = PICTURES / f"demo_{name}.png"
+        with tempfile.TemporaryDirectory() as directory:
+            import_module(f"demo_{name}").main(Path(directory), picture)
         print(f"\n--- a picture: {picture}")
 
 

@@ -1,6 +1,6 @@
 """Print pip constraints for the lowest versions that pyproject.toml admits.
 
-Of the core dependencies and the extra ``test``; only the standard library is needed.
+Of the core dependencies and the dependency group ``test``; only the standard library is needed.
 """
 
 import re
@@ -20,6 +20,6 @@ def lowest(requirement: str) -> str:
     return f"{name}=={version}{marker}"
 
 
-project = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["project"]
-for each in (*project["dependencies"], *project["optional-dependencies"]["test"]):
+pyproject = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+for each in (*pyproject["project"]["dependencies"], *pyproject["dependency-groups"]["test"]):
     print(lowest(each))

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xr_tensorfmt.sources.base import Fill, Source
+from xr_tensorfmt.core.source import Fill, Source
 
 
 class LoggingSource(Source):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import io
-import os
 import pickle
+import pydoc
+import re
 import subprocess
 import sys
 import warnings
@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError, formats
+from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.sources import open_source
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
@@ -36,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 def test_xarray_knows_the_engine() -> None:
     engine = xr.backends.list_engines()["tensorfmt"]
     assert isinstance(engine, TensorFormatBackend)
-    assert "TENS" in repr(engine)
+    assert "binary tensor files" in repr(engine)
     assert "https://" in repr(engine)
 
 
@@ -172,7 +174,7 @@ def test_guessing_looks_again_at_a_file_that_was_just_replaced(
 
 
 def test_guessing_never_touches_the_network(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.dataset.open_source", pytest.fail)
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", pytest.fail)
     assert not TensorFormatBackend().guess_can_open("s3://bucket/vertex.bin")
 
 
@@ -206,13 +208,13 @@ def test_names_of_stored_pairs_follow_dims() -> None:
             {"dims": {"a": ["F"]}},
             r"names dimensions of 'a', but the variables are 'tensor'.*ds.rename",
         ),
-        ({"dims": ("q", "q", "r")}, "names two dimensions of 'tensor' alike"),
+        ({"dims": ("q", "q", "r")}, "gives two dimensions of 'tensor' the same name"),
         ({"name": "a"}, "'a' would be both the variable and one of its dimensions"),
         ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),
         ({"io": "fast"}, "io='fast' is not one of"),
         ({"format": "hdf"}, "format='hdf' is not one of 'tens'"),
-        ({"chunk_bytes": 0}, "chunk_bytes=0 is not a positive number"),
-        ({"chunk_bytes": "many"}, "chunk_bytes='many' is not a positive number of bytes such as"),
+        ({"chunk_bytes": 0}, "chunk_bytes=0 must be a positive number"),
+        ({"chunk_bytes": "many"}, "chunk_bytes='many' must be a positive number of bytes such as"),
         ({"sparse": "stored"}, "stores every element"),
     ],
 )
@@ -224,17 +226,17 @@ def test_keywords_that_do_not_fit_are_refused(path: Path, options: dict, words: 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dims": "abc"}, "dims='abc' is not a sequence of names for 'tensor'"),
-        ({"dims": {"F", "q", "r"}}, "is not a sequence of names"),
-        ({"dims": 3}, "dims=3 is not a sequence of names"),
-        ({"dims": b"abc"}, "is not a sequence of names"),
-        ({"dims": ("F", None, "r")}, "has names that are not texts, or empty"),
-        ({"dims": ("F", "", "r")}, "has names that are not texts, or empty"),
-        ({"name": None}, "name=None is not a text"),
-        ({"name": ""}, "name='' is not a text"),
-        ({"chunk_bytes": None}, "chunk_bytes=None is neither an int nor a text"),
-        ({"chunk_bytes": True}, "chunk_bytes=True is neither"),
-        ({"chunk_bytes": 1.5}, "chunk_bytes=1.5 is neither"),
+        ({"dims": "abc"}, "dims='abc' must have a sequence of names for 'tensor'"),
+        ({"dims": {"F", "q", "r"}}, "must have a sequence of names"),
+        ({"dims": 3}, "dims=3 must have a sequence of names"),
+        ({"dims": b"abc"}, "must have a sequence of names"),
+        ({"dims": ("F", None, "r")}, "must have names that are non-empty str"),
+        ({"dims": ("F", "", "r")}, "must have names that are non-empty str"),
+        ({"name": None}, "name=None must be a non-empty str"),
+        ({"name": ""}, "name='' must be a non-empty str"),
+        ({"chunk_bytes": None}, "chunk_bytes=None must be an int or a str"),
+        ({"chunk_bytes": True}, "chunk_bytes=True must be an int"),
+        ({"chunk_bytes": 1.5}, "chunk_bytes=1.5 must be an int"),
     ],
 )
 def test_keywords_of_other_types_are_refused(path: Path, options: dict, words: str) -> None:
@@ -265,14 +267,14 @@ def test_an_empty_file_says_so() -> None:
 def test_a_closed_file_object_says_what_to_do(path: Path) -> None:
     with path.open("rb") as file:
         dataset = xr.open_dataset(file, engine="tensorfmt")
-    with pytest.raises(ValueError, match="is closed, but lazy values are still in it"):
+    with pytest.raises(ValueError, match="is closed, but values are still to be read from it"):
         dataset.load()
 
 
 def test_an_open_file_that_cannot_travel_says_so(path: Path) -> None:
     with path.open("rb") as file:
         dataset = xr.open_dataset(file, engine="tensorfmt")
-        with pytest.raises(TypeError, match="cannot travel to other processes; open it by path"):
+        with pytest.raises(TypeError, match="cannot be sent to other processes; open it by path"):
             pickle.dumps(dataset)
 
 
@@ -366,30 +368,71 @@ def test_values_that_would_be_misunderstood_are_refused(path: Path) -> None:
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-class TestTheGarbageCollector:
-    def test_it_is_on_again_after_opening_and_after_errors(self, path: Path) -> None:
-        xr.open_dataset(path, engine="tensorfmt")
-        assert gc.isenabled()
-        with pytest.raises(ValueError, match="format"):
-            xr.open_dataset(path, engine="tensorfmt", format="none")
-        assert gc.isenabled()
+def test_dir_shows_exactly_the_public_names() -> None:
+    assert dir(xr_tensorfmt) == sorted(xr_tensorfmt.__all__)
+    assert len(set(xr_tensorfmt.__all__)) == len(xr_tensorfmt.__all__)
 
-    def test_it_stays_off_where_it_was_off(self, path: Path) -> None:
-        gc.disable()
-        try:
-            xr.open_dataset(path, engine="tensorfmt")
-            assert not gc.isenabled()
-        finally:
-            gc.enable()
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-    def test_it_is_on_in_a_process_that_is_forked_meanwhile(self) -> None:
-        code = (
-            "import gc, os\n"
-            "from xr_tensorfmt.collector import paused_collector\n"
-            "with paused_collector():\n"
-            "    child = os.fork()\n"
-            "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"
-            "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
+    code = (
+        "import rlcompleter, xr_tensorfmt\n"
+        "complete = rlcompleter.Completer({'x': xr_tensorfmt}).complete\n"
+        "found = [complete('x.to_', number) for number in range(5)]\n"
+        "print([each.rstrip('(') for each in found])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = ["to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa"]
+    assert done.stdout.strip() == str([f"x.{name}" for name in names])
+
+
+def test_every_public_name_can_be_imported_and_is_documented() -> None:
+    for name in xr_tensorfmt.__all__:
+        value = getattr(xr_tensorfmt, name)
+        assert name == "__version__" or inspect.getdoc(value), name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'xr_tensorfmt' has no attribute 'to_nothing'"):
+        xr_tensorfmt.to_nothing  # noqa: B018
+
+
+def test_the_accessor_takes_the_keywords_of_to_file_with_their_defaults() -> None:
+    function = inspect.signature(xr_tensorfmt.to_file).parameters
+    method = inspect.signature(TensorFormatAccessor.to_file).parameters
+    assert list(method)[1:] == list(function)[1:]
+    assert [(each.kind, each.default) for each in method.values()][1:] == [
+        (each.kind, each.default) for each in function.values()
+    ][1:]
+
+
+def test_help_shows_the_keywords_of_to_file() -> None:
+    text = pydoc.plain(pydoc.render_doc(xr.Dataset().tensorfmt.to_file))
+    signature, description = text.split("Write to a tensor file", 1)
+    for name in ("mode", "compute", "region", "encoding", "drop", "storage_options", "fs"):
+        assert f"{name}: " in signature
+        assert f"    {name} : " in description
+    assert "**format_options" in signature
+
+
+@pytest.mark.parametrize(
+    "documented",
+    [
+        TensorFormatBackend.open_dataset,
+        TensorFormatBackend.open_datatree,
+        TensorFormatBackend.open_groups_as_dict,
+        TensorFormatAccessor.explain,
+        TensorFormatAccessor.to_file,
+        xr_tensorfmt.explain,
+    ],
+)
+def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> None:
+    text = inspect.getdoc(documented) or ""
+    described = {
+        name.strip(" *")
+        for line in text.splitlines()
+        if re.match(r"[\w*]", line)
+        for name in line.split(" : ")[0].split(",")
+    }
+    names = {name for name in inspect.signature(documented).parameters if name != "self"}
+    assert names <= described
+    assert ">>> " in text

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xr_tensorfmt.chunks import PAGE, contiguous_chunk
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.selection import Selection
 
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
 

@@ -47,6 +47,37 @@ def test_no_chunk_is_larger_than_dask_wants(path: Path) -> None:
         assert tensor.chunks == ((256,), (64,), (4,) * 32)
 
 
+def _run(code: str, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_opening_without_chunks_does_not_import_dask(path: Path) -> None:
+    code = (
+        "import sys, xarray as xr\n"
+        f"xr.open_dataset({str(path)!r}, engine='tensorfmt').tensor[0, 0, 0].values\n"
+        "print('dask' in sys.modules)"
+    )
+    assert _run(code) == "False"
+
+
+@pytest.mark.parametrize(("limit", "count"), [("512KiB", 32), ("128MiB", 1)])
+def test_a_limit_in_the_environment_holds_before_dask_is_imported(
+    path: Path, limit: str, count: int
+) -> None:
+    code = (
+        "import xarray as xr\n"
+        f"tensor = xr.open_dataset({str(path)!r}, engine='tensorfmt', chunks={{}}).tensor\n"
+        "print(tensor.data.npartitions)"
+    )
+    assert _run(code, DASK_ARRAY__CHUNK_SIZE=limit) == str(count)
+
+
 @pytest.mark.parametrize("limit", ["300KiB", "2MiB", "100MiB"])
 def test_automatic_chunks_do_not_cut_the_fast_axis(path: Path, limit: str) -> None:
     with dask.config.set({"array.chunk-size": limit}):

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
+from xr_tensorfmt.errors import stacklevel_of_caller
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
@@ -21,3 +22,13 @@ def test_errors_are_one_sentence_and_travel_to_and_from_workers(kind) -> None:
 def test_an_error_without_a_place_leaves_it_out() -> None:
     error = TensorFormatError("/a.bin", "the file", "short", "more", "fetch it again")
     assert str(error) == "/a.bin: the file: short, expected more; fetch it again."
+
+
+def test_the_level_of_the_caller_is_counted_from_the_first_frame_outside_of_the_package() -> None:
+    assert stacklevel_of_caller() == 1
+
+
+def test_code_that_runs_by_exec_without_a_module_name_is_a_caller() -> None:
+    namespace: dict = {"stacklevel_of_caller": stacklevel_of_caller}
+    exec("level = stacklevel_of_caller()", namespace)
+    assert namespace["level"] == 1

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recording import RecordingSource
+from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Extents
 
 
 def extents(*ranges: tuple[int, int]) -> Extents:

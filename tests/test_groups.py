@@ -14,7 +14,7 @@ from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
 from xr_tensorfmt import TensorFormatBackend
-from xr_tensorfmt.groups import MOST_LEVELS, quoted, unquoted
+from xr_tensorfmt.datasets.groups import MOST_LEVELS, quoted, unquoted
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
 
@@ -183,12 +183,12 @@ class TestBranches:
 
     def test_a_group_that_is_none_names_those_that_are(self, path: Path) -> None:
         with pytest.raises(
-            ValueError, match=r"'layer\.'; what is there begins with '' and then 'embed', 'layers'"
+            ValueError, match=r"'layer\.'; after '', names continue with 'embed', 'layers'"
         ):
             xr.open_dataset(path, engine="tensorfmt", group="layer")
-        with pytest.raises(ValueError, match=r"begins with 'layers\.' and then '0', '1'$"):
+        with pytest.raises(ValueError, match=r"after 'layers\.', names continue with '0', '1'$"):
             xr.open_dataset(path, engine="tensorfmt", group="layers.7")
-        with pytest.raises(ValueError, match="begins with '' and then nothing"):
+        with pytest.raises(ValueError, match="after '', names continue with nothing"):
             xr.open_dataset(content([]), engine="tensorfmt", group="layer")
 
     def test_dims_are_named_after_the_rest_of_the_names_too(self) -> None:
@@ -218,7 +218,7 @@ class TestBranches:
 
     @pytest.mark.parametrize("options", [{"group": 0}, {"separator": ""}, {"separator": None}])
     def test_what_is_no_text_is_refused(self, path: Path, options) -> None:
-        with pytest.raises(TypeError, match=r"is not a text such as"):
+        with pytest.raises(TypeError, match=r"must be a (non-empty )?str such as"):
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 

@@ -19,11 +19,15 @@ from xarray.core.indexing import (
     VectorizedIndexer,
 )
 
-from xr_tensorfmt import vectorized
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.layouts import Dense, Layout, column_major
-from xr_tensorfmt.lazyarray import TensorArray, lazy_array
-from xr_tensorfmt.sources import FileObject, LocalFile, Memory, Source
+from xr_tensorfmt.core import indexing as vectorized
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.datasets.lazy_array import TensorArray, lazy_array
+from xr_tensorfmt.sources.local import LocalFile
+from xr_tensorfmt.sources.memory import FileObject, Memory
 
 DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
 SOURCES = ["mmap", "read", "bytes", "file object"]
@@ -78,8 +82,8 @@ def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> Itera
     """Limits so low that examples of a few elements reach the code for many."""
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MOST_POINTS", 5)
-    monkeypatch.setattr("xr_tensorfmt.layouts.dense.MOST_RUNS", 4)
-    monkeypatch.setattr("xr_tensorfmt.layouts.dense.LARGEST_WINDOW", 300)
+    monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 4)
+    monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", 300)
     return
 
 

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recording import RecordingSource
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.layouts import Dense, Transposed, column_major, transposed
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import Transposed, column_major, transposed
 
 DOUBLE = Plain(np.dtype("<f8"))
 

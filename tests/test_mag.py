@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests import magfiles as mf
+from tests.headers import header_of
 from tests.magfiles import Put, put
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats import OpenOptions, parse
-from xr_tensorfmt.formats.header import MOST_READ_AHEAD
+from xr_tensorfmt.core.header import MOST_READ_AHEAD
 
 DATA = Path(__file__).parent / "data"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -404,7 +404,7 @@ class TestTheHeaderAlone:
         content = mf.document({f"layer.{i}": put(WEIGHTS) for i in range(500)})
         start = int.from_bytes(content[28:36], "little")
         source = HollowSource(content[:start], len(content))
-        container = parse(source, OpenOptions())
+        container = header_of(source)
         assert len(container.tensors) == 500
         assert source.fetched <= start + MOST_READ_AHEAD
 
@@ -413,7 +413,7 @@ class TestTheHeaderAlone:
         nbytes = 151936 * 2560 * 2
         head = content[:36] + struct.pack("<Q", nbytes) + content[44:4096]
         source = HollowSource(head, 4096 + nbytes)
-        (tensor,) = parse(source, OpenOptions()).tensors
+        (tensor,) = header_of(source).tensors
         rows, columns = tensor.layout.chunk_shape(32 << 20)
         assert columns == 2560
         assert rows * columns * 2 % 4096 == 0

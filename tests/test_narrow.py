@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from xr_tensorfmt.elements import StoredDtype
-from xr_tensorfmt.narrow import BFloat16, Boolean, Float8E4M3FN
+from xr_tensorfmt.core.elements import BFloat16, Boolean, Float8E4M3FN, StoredDtype
 
 ALL_BYTES = np.arange(256, dtype=np.uint8)
 ALL_PAIRS = np.arange(1 << 16, dtype=np.uint16)

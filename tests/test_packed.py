@@ -15,30 +15,27 @@ from hypothesis import strategies as st
 from tests import pycausetfiles as pf
 from tests.recording import HollowSource, RecordingSource
 from tests.test_keys import INDEXERS, SOURCES, assert_same, source_of
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import (
-    Bits,
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import OnlyRow, transposed
+from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.matrices import (
+    BlockMatrix,
     ComplexPlanes,
     Conjugated,
-    Dense,
     Diagonal,
-    Layout,
-    Mirrored,
-    Mosaic,
+    MatrixBlock,
     Ones,
-    OnlyRow,
-    PaddedRows,
     Scaled,
-    Tile,
-    Triangle,
-    TriangleRows,
     UnitVector,
-    transposed,
 )
-from xr_tensorfmt.lazyarray import lazy_array
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
+from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
+from xr_tensorfmt.formats.pycauset.triangle import Mirrored, Triangle
+from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
 Case = tuple[bytes, Layout, np.ndarray]
@@ -95,9 +92,9 @@ def scaled(scalar: complex, case: Case) -> Case:
 def blocks() -> Case:
     parts = [[numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), planes()]]
     parts[1][1] = scaled(2, dense_bits(2, 4))
-    grid = tuple(tuple(Tile(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
+    grid = tuple(tuple(MatrixBlock(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
     values = np.block([[each[2] for each in row] for row in parts])
-    return b"", Mosaic((0, 3, 5), (0, 3, 7), grid), values
+    return b"", BlockMatrix((0, 3, 5), (0, 3, 7), grid), values
 
 
 CASES: dict[str, Case] = {
@@ -183,8 +180,8 @@ def basic(sizes: dict[str, int]) -> st.SearchStrategy:
 def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed._FEW", 0)
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed.MOST_RUNS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._FEW", 0)
+    monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [each for each in columns if each < values.shape[1]]
     lazy, eager = pair(Memory(content), layout, values)
@@ -195,8 +192,8 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
 def test_small_windows_and_blocks_change_nothing(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed.LARGEST_WINDOW", limit)
-    monkeypatch.setattr("xr_tensorfmt.layouts.packed._BLOCK", limit)
+    monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = source_of("mmap", content, tmp_path / name)
@@ -318,3 +315,11 @@ def test_layouts_are_small_values(name: str) -> None:
         copy = pickle.loads(pickle.dumps(layout))
         assert copy == layout
         assert hash(copy) == hash(layout)
+
+
+def test_a_scaled_block_matrix_reads_what_its_blocks_read() -> None:
+    _, layout, _ = blocks()
+    source, view = Memory(b""), Scaled(layout, 2.0)
+    points = (np.array([0, 4]), np.array([1, 6]))
+    assert len(view.reads(source, Selection.everything(layout.shape))) == 4
+    assert len(view.point_reads(source, points)) == 2

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
+from tests.headers import header_of
 from tests.recording import RecordingSource
 from tests.test_tens import open_tens, quad
 from xr_tensorfmt import TensorFormatError
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.formats import OpenOptions, parse
-from xr_tensorfmt.layouts import Pairs, pairtable
-from xr_tensorfmt.layouts.orbits import Operation, generated
-from xr_tensorfmt.layouts.pairtable import PairTable
-from xr_tensorfmt.selection import Selection
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats.tens import pairs as pairtable
+from xr_tensorfmt.formats.tens.pairs import Pairs, PairTable
+from xr_tensorfmt.formats.tens.symmetries import Operation, generated
 
 IDENTITY = (Operation((0, 1), 1),)
 
@@ -185,7 +185,7 @@ def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
 def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
-    layout = parse(source, OpenOptions()).tensors[0].layout
+    layout = header_of(source).tensors[0].layout
     layout.read(source, Selection((1000,), (slice(0, 1, 1),)))
     source.requests.clear()
     values = layout.read(source, Selection((1000,), (slice(500, 540, 1),)))
@@ -199,7 +199,7 @@ def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
 def test_the_pass_over_the_pairs_is_made_once_for_all_threads_and_travels() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))
     source = RecordingSource(content)
-    layout = parse(source, OpenOptions()).tensors[0].layout
+    layout = header_of(source).tensors[0].layout
     assert source.fetched < len(content) or len(content) < 4096
     source.requests.clear()
     empty = Selection((1000,), (slice(1, 2, 1),))
@@ -227,7 +227,7 @@ SYMMETRIES = {
 
 
 @pytest.mark.parametrize("case", SYMMETRIES)
-def test_packed_symmetries_fill_every_orbit(case: str) -> None:
+def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
     names = "abcd"[: len(SYMMETRIES[case][0][1])]
     rng = np.random.default_rng(1)
     values = rng.normal(size=(3,) * len(names))
@@ -244,10 +244,10 @@ def test_packed_symmetries_fill_every_orbit(case: str) -> None:
     done, indices = set(), []
     for flat in rng.permutation(dense.size):
         index = np.unravel_index(flat, dense.shape, order="F")
-        orbit = {tuple(index[a] for a in axes) for axes, _ in images}
-        if not orbit & done and dense[index]:
+        related = {tuple(index[a] for a in axes) for axes, _ in images}
+        if not related & done and dense[index]:
             indices.append(int(flat))
-        done |= orbit
+        done |= related
     chunks = [tf.symmetry(code, index_map, packed=True) for code, index_map in SYMMETRIES[case]]
     content = tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices], *chunks)
     assert len(indices) < dense.size / 1.4
@@ -263,7 +263,14 @@ def test_packed_symmetries_fill_every_orbit(case: str) -> None:
     )
 
 
-def test_both_of_an_orbit_may_be_stored_if_they_agree() -> None:
+@pytest.mark.parametrize("dtype", ["<f8", "<c16"])
+def test_a_stored_zero_of_an_antisymmetric_tensor_stays_the_positive_zero(dtype) -> None:
+    chunk = tf.symmetry("-x", "ba", packed=True)
+    filled = open_tens(tf.index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
+    assert filled.values.tobytes() == np.zeros((2, 2), dtype).tobytes()
+
+
+def test_related_elements_may_both_be_stored_if_they_agree() -> None:
     chunk = tf.symmetry("-x", "ba", packed=True)
     content = tf.index_value((2, 2), [1, 2, 0], np.array([3.0, -3.0, 0.0]), chunk)
     assert open_tens(content).tensor.values.tolist() == [[0, -3], [3, 0]]

@@ -17,12 +17,11 @@ from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
 from tests.test_packed import causal, dense_bits
 from xr_tensorfmt import popcount
-from xr_tensorfmt.layouts import Bits
-from xr_tensorfmt.layouts.bitcounts import BitCounts, smallest_count
-from xr_tensorfmt.layouts.columnsums import binary_digits, column_sums
-from xr_tensorfmt.layouts.rows import TriangleRows
-from xr_tensorfmt.layouts.stripes import Stripes
-from xr_tensorfmt.lazyarray import unread
+from xr_tensorfmt.datasets.lazy_array import unread
+from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.column_sums import RowBlocks, binary_digits, column_sums
+from xr_tensorfmt.formats.pycauset.popcount import BitCounts, smallest_count
+from xr_tensorfmt.formats.pycauset.rows import TriangleRows
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -176,7 +175,7 @@ def test_chunked_later_is_counted_packed(tmp_path: Path, nothing_is_unpacked: No
 def test_tasks_of_dask_count_blocks_of_rows_and_travel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_is_unpacked: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.counting._TASK", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = opened(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
@@ -231,8 +230,8 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 64, 3000])
 def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("bitcounts._BLOCK", "bitcounts._SHIFTED", "columnsums._ADDED", "columnsums._STEP"):
-        monkeypatch.setattr(f"xr_tensorfmt.layouts.{name}", limit)
+    for name in ("popcount._BLOCK", "popcount._SHIFTED", "column_sums._ADDED", "column_sums._STEP"):
+        monkeypatch.setattr(f"xr_tensorfmt.formats.pycauset.{name}", limit)
     content, layout, values = causal(300)
     for first, stop in ((0, 300), (100, 231), (64, 128)):
         counts = BitCounts(
@@ -248,10 +247,10 @@ def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("order", [128, 129, 900, 1217])
 @pytest.mark.parametrize("limit", [1, 1 << 15])
-def test_stripes_add_up_to_the_column_sums(
+def test_blocks_of_rows_add_up_to_the_column_sums(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.columnsums._STEP", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.column_sums._STEP", limit)
     content, layout, values = causal(order)
     source = RecordingSource(content)
     assert isinstance(layout, Bits)
@@ -270,19 +269,19 @@ def test_stripes_add_up_to_the_column_sums(
 
 @pytest.mark.parametrize("rows", [64, 127, 200])
 @pytest.mark.parametrize("columns", [512, 530])
-def test_stripes_of_padded_rows(rows: int, columns: int) -> None:
+def test_blocks_of_padded_rows(rows: int, columns: int) -> None:
     content, layout, values = dense_bits(rows, columns, 64)
     assert isinstance(layout, Bits)
     counts = BitCounts(RecordingSource(content), layout, np.arange(rows), 0, columns).by_column()
     np.testing.assert_array_equal(counts, values.sum(0))
 
 
-def test_rows_that_end_at_different_columns_are_no_stripes() -> None:
+def test_rows_that_end_at_different_columns_make_no_blocks() -> None:
     wide = TriangleRows(order=600, diagonal=False, bits=1, unit=64, offset=0)
-    assert Stripes.among(wide, np.arange(600)) is None
+    assert RowBlocks.among(wide, np.arange(600)) is None
     words = TriangleRows(order=600, diagonal=False, bits=1, unit=8, offset=0)
-    assert Stripes.among(words, np.arange(600)) == Stripes(words, 23, 599)
-    assert Stripes.among(words, np.arange(0, 600, 2)) is None
+    assert RowBlocks.among(words, np.arange(600)) == RowBlocks(words, 23, 599)
+    assert RowBlocks.among(words, np.arange(0, 600, 2)) is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 64, 65, 200])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.pycauset.typedmap import decode_map
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
 RNG = np.random.default_rng(7)
 
@@ -307,7 +307,7 @@ def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> N
         content[-1] ^= 1
     else:
         content = content[:-1]
-    with pytest.warns(TensorFormatWarning, match="slot B.* is read by slot A, generation 1"):
+    with pytest.warns(TensorFormatWarning, match="slot B.*; slot A, generation 1, is read instead"):
         array = opened(bytes(content))
     np.testing.assert_array_equal(array, values)
 
@@ -384,10 +384,10 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
         np.testing.assert_array_equal(xr.open_dataset(path).tensor, np.eye(2))
 
 
-def block_matrix(folder: Path) -> tuple[Path, np.ndarray]:
+def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
     """A BLOCK matrix of a dense block, a causal one, and a BLOCK matrix of two."""
     dense, causal = RNG.random((2, 3)), np.triu(bits(3, 3), 1)
-    children = folder / "m.pycauset.blocks"
+    children = directory / "m.pycauset.blocks"
     inner = children / "c.pycauset.blocks"
     inner.mkdir(parents=True)
     (children / "a.pycauset").write_bytes(
@@ -407,7 +407,7 @@ def block_matrix(folder: Path) -> tuple[Path, np.ndarray]:
     (children / "a.pycauset").write_bytes(
         pf.r1(facts("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())
     )
-    path = folder / "m.pycauset"
+    path = directory / "m.pycauset"
     path.write_bytes(pf.r1(manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")))
     return path, values
 
@@ -426,14 +426,14 @@ def manifest(
     return facts("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {"block_manifest": partitions}
 
 
-def two_blocks(folder: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
+def two_blocks(directory: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
     """A BLOCK matrix of one row of blocks, each given as its types and values."""
-    children = folder / "two.pycauset.blocks"
+    children = directory / "two.pycauset.blocks"
     children.mkdir(exist_ok=True)
     for name, (matrix_type, data_type, values) in zip("ab", blocks, strict=True):
         content = pf.r1(facts(matrix_type, data_type, *values.shape, name), values.tobytes())
         (children / f"{name}.pycauset").write_bytes(content)
-    path = folder / "two.pycauset"
+    path = directory / "two.pycauset"
     path.write_bytes(pf.r1(manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
     return path
 

@@ -60,7 +60,7 @@ np.save("causet.npy", pc.to_numpy(causet.C))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("pycauset")
     run = subprocess.run(
         [sys.executable, "-c", WRITE], cwd=where, capture_output=True, text=True, check=False
@@ -69,8 +69,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def test_saved_matrices_open_equal(folder: Path) -> None:
-    files = sorted(folder.glob("[a-z]*.pycauset"))
+def test_saved_matrices_open_equal(directory: Path) -> None:
+    files = sorted(directory.glob("[a-z]*.pycauset"))
     assert len(files) == 20
     for path in files:
         expected = np.load(path.with_suffix(".npy"))
@@ -78,14 +78,14 @@ def test_saved_matrices_open_equal(folder: Path) -> None:
         np.testing.assert_array_equal(array.values, expected, err_msg=path.name, strict=True)
 
 
-def test_a_saved_causal_set_says_what_it_is_and_can_be_counted(folder: Path) -> None:
-    array = xr.open_dataset(folder / "causet.pycauset", engine="tensorfmt").tensor
+def test_a_saved_causal_set_says_what_it_is_and_can_be_counted(directory: Path) -> None:
+    array = xr.open_dataset(directory / "causet.pycauset", engine="tensorfmt").tensor
     assert (array.attrs["object_type"], array.attrs["n"], array.attrs["seed"]) == (
         "CausalSet",
         40,
         3,
     )
-    expected = np.load(folder / "causet.npy").sum(1)
+    expected = np.load(directory / "causet.npy").sum(1)
     np.testing.assert_array_equal(popcount(array, "col"), expected)
 
 
@@ -168,7 +168,7 @@ for path in sorted(Path().glob("[!.]*.pycauset")):
 
 
 def loaded(where: Path) -> dict[str, tuple[str, np.ndarray]]:
-    """What the package makes of all files in a folder."""
+    """What the package makes of all files in a directory."""
     run = subprocess.run(
         [sys.executable, "-c", LOAD], cwd=where, capture_output=True, text=True, check=False
     )
@@ -227,9 +227,9 @@ def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None
         np.testing.assert_array_equal(found[name][1], expected, err_msg=name, strict=True)
 
 
-def test_what_was_saved_is_written_again_and_loads(folder: Path, tmp_path: Path) -> None:
-    files = sorted(folder.glob("[a-z]*.pycauset"))
-    before = loaded(folder)
+def test_what_was_saved_is_written_again_and_loads(directory: Path, tmp_path: Path) -> None:
+    files = sorted(directory.glob("[a-z]*.pycauset"))
+    before = loaded(directory)
     for path in files:
         data = xr.open_dataset(path, engine="tensorfmt", chunks={})
         to_pycauset(data, tmp_path / path.name)
@@ -250,7 +250,7 @@ matrix.invert(save=True)
 """
 
 
-def test_the_package_leaves_our_note_where_it_is(tmp_path: Path) -> None:
+def test_the_package_leaves_the_embedded_metadata_where_they_are(tmp_path: Path) -> None:
     data = xr.DataArray(np.eye(3) * 2 + 1, dims=("a", "b"), name="x", attrs={"units": "m"})
     to_pycauset(data, tmp_path / "t.pycauset")
     run = subprocess.run(
@@ -276,7 +276,7 @@ else:
 """
 
 
-def test_a_result_that_the_package_has_kept_never_becomes_wrong(tmp_path: Path) -> None:
+def test_a_result_that_the_package_has_cached_never_becomes_wrong(tmp_path: Path) -> None:
     def trace(what: str) -> None:
         command = [sys.executable, "-c", TRACE, what]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
@@ -287,7 +287,7 @@ def test_a_result_that_the_package_has_kept_never_becomes_wrong(tmp_path: Path) 
     data = xr.open_dataset(path, engine="tensorfmt").load().tensor
     assert data.attrs["cached_trace"] == 42
     data[0, 0] = 359
-    with pytest.raises(ValueError, match="has the kept results 'trace', which region= would leave"):
+    with pytest.raises(ValueError, match="has the cached results 'trace', which region="):
         to_pycauset(data[:1], path, region={"row": slice(0, 1)})
     to_pycauset(data, path)
     trace("load")

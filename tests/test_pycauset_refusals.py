@@ -114,11 +114,11 @@ REFUSED = {
     ),
     "payload offset": (
         with_slots(*[pf.slot(1, 72, 4176, 9, offset=4100)] * 2),
-        r"payload offset 4100, which is no multiple of 4096",
+        r"payload offset 4100, which is not a multiple of 4096",
     ),
     "metadata offset": (
         with_slots(*[pf.slot(1, 72, 4177, 9)] * 2),
-        r"metadata offset 4177, which is no multiple of 16",
+        r"metadata offset 4177, which is not a multiple of 16",
     ),
     "slot past the end": (
         with_slots(*[pf.slot(1, 72, 4176, 2**63)] * 2),
@@ -138,22 +138,25 @@ REFUSED = {
         r": a map of 1099511627776 bytes, expected at most",
     ),
     "metadata too short": (with_block(b"PCMB"), r": 4 bytes, expected from 32 to 67108864 bytes"),
-    "no map": (with_block(pf.block(b"\1\1")), r"the metadata at byte 4210: a bool, expected a map"),
+    "no map": (
+        with_block(pf.block(b"\1\1")),
+        r"the metadata at byte 4210: a value of type bool, expected a map",
+    ),
     "more than a map": (
         with_block(pf.block(pf.encoded({}) + b"\0")),
-        r"the metadata at byte 4213: 1 more bytes, expected its end",
+        r"the metadata at byte 4213: 1 more bytes, expected the end of the map",
     ),
     "unknown tag": (with_block(pf.block(b"\x09")), r"a value of type 9, expected a type from 1 to"),
-    "empty map": (with_block(pf.block(b"")), r"0 bytes up to its end, expected 1 more bytes"),
+    "empty map": (with_block(pf.block(b"")), r"0 bytes up to the end of the map, expected 1 bytes"),
     "many entries": (
         with_block(pf.block(b"\x08\xff\xff\xff\xff")),
-        r"4294967295 entries, expected no more than there are bytes",
+        r"4294967295 entries, expected at most 0, one for each byte",
     ),
     "no text": (
         with_block(pf.block(b"\x08\1\0\0\0\1\0\xff\1\1")),
-        r"b'\\xff', expected a text in UTF-8",
+        r"b'\\xff', expected a string in UTF-8",
     ),
-    "deep": (with_block(pf.block(DEEP)), r"more than 32 maps within each other"),
+    "deep": (with_block(pf.block(DEEP)), r"more than 32 maps and arrays within each other"),
     "no type": (
         container(without="matrix_type"),
         r"metadata key 'matrix_type' at byte 4176: missing, .*save it again",
@@ -168,7 +171,7 @@ REFUSED = {
         container(rows=True),
         r"key 'rows' .*True, expected a value of type int",
     ),
-    "rows below 0": (container(rows=-3), r"key 'rows' .*-3, expected a count"),
+    "rows below 0": (container(rows=-3), r"key 'rows' .*-3, expected an integer of at least 0"),
     "unknown matrix type": (
         container(matrix_type="SPARSE"),
         r"matrix type .*'SPARSE', expected one",
@@ -201,8 +204,11 @@ REFUSED = {
         r"the entry 'data.bin' at byte \d+: 72 bytes from byte \d+ on, expected to end within",
     ),
     "zip payload too short": (zipped(bytes(71)), r"payload of 3 x 3 .*: 71 bytes, expected 72"),
-    "zip text": (pf.zipped(b"[", b""), r"metadata.json at byte 43: b'\[', expected a map in JSON"),
-    "zip list": (pf.zipped(b"[1]", b""), r"metadata.json at byte 43: b'\[1\]', expected a map"),
+    "zip text": (
+        pf.zipped(b"[", b""),
+        r"metadata.json at byte 43: b'\[', expected an object in JSON",
+    ),
+    "zip list": (pf.zipped(b"[1]", b""), r"metadata.json at byte 43: b'\[1\]', expected an object"),
     "zip deep": (pf.zipped(b"[" * 10**6, b""), r"metadata.json at byte 43: b'\[\[\["),
     "zip metadata too large": (
         pf.zipped(bytes((1 << 20) + 1), b""),
@@ -227,7 +233,7 @@ BLOCKS = {
     "separator": (lambda m: m["children"][0][0].update(path="../a.pycauset"), "a bare file name"),
     "backslash": (lambda m: m["children"][0][0].update(path="x\\a"), "a bare file name"),
     "drive": (lambda m: m["children"][0][0].update(path="C:a"), "a bare file name"),
-    "folder above": (lambda m: m["children"][0][0].update(path=".."), "a bare file name"),
+    "directory above": (lambda m: m["children"][0][0].update(path=".."), "a bare file name"),
     "no name": (lambda m: m["children"][0][0].update(path=""), "a bare file name"),
     "no map": (lambda m: m["children"][0].__setitem__(0, 3), "'path' .*missing"),
     "missing file": (
@@ -239,9 +245,15 @@ BLOCKS = {
         "payload_uuid.*'a'|a, ",
     ),
     "version": (lambda m: m.update(version=2), r"key 'version' at byte \d+: 2, expected 1"),
-    "edges": (lambda m: m.update(row_partitions=[0, 4]), "ascending from 0 to 5"),
-    "edges that fall": (lambda m: m.update(col_partitions=[0, 5, 4]), "ascending from 0 to 4"),
-    "edges of text": (lambda m: m.update(col_partitions=["0", 4]), "ascending from 0 to 4"),
+    "edges": (lambda m: m.update(row_partitions=[0, 4]), "integers that ascend from 0 to 5"),
+    "edges that fall": (
+        lambda m: m.update(col_partitions=[0, 5, 4]),
+        "integers that ascend from 0 to 4",
+    ),
+    "edges of text": (
+        lambda m: m.update(col_partitions=["0", 4]),
+        "integers that ascend from 0 to 4",
+    ),
     "grid": (lambda m: m.update(children=[]), "another grid, expected 1 x 2 blocks"),
     "shape": (
         lambda m: m.update(col_partitions=[0, 2, 4]),
@@ -261,25 +273,25 @@ def test_blocks(name: str, tmp_path: Path) -> None:
         load(path)
 
 
-def test_blocks_need_a_folder(tmp_path: Path) -> None:
+def test_blocks_need_a_directory(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     with pytest.raises(TensorFormatError, match="open a BLOCK matrix by its path"):
         load(path.read_bytes())
 
 
 def test_blocks_of_blocks_end(tmp_path: Path) -> None:
-    folder = tmp_path
+    directory = tmp_path
     for _ in range(10):
-        (folder / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
-        folder = folder / "a.pycauset.blocks"
-        folder.mkdir()
+        (directory / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
+        directory = directory / "a.pycauset.blocks"
+        directory.mkdir()
     with pytest.raises(TensorFormatError, match="more than 8 within each other"):
         load(tmp_path / "a.pycauset")
 
 
 def test_the_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = block_matrix(tmp_path)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.reading.MOST_BLOCKS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.read.MOST_BLOCKS", 3)
     with pytest.raises(TensorFormatError, match="more than 3, or"):
         load(path)
 

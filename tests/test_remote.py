@@ -21,8 +21,8 @@ from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, LARGEST_PART, RemoteFile
+from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE
-from xr_tensorfmt.sources.version import Version
 
 MIB = 1 << 20
 

@@ -24,9 +24,9 @@ from tests import tensfiles as tf
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, explain, to_file, to_mag, validate
 from xr_tensorfmt.cli import main
-from xr_tensorfmt.lazyarray import unwrapped
+from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.storeerrors import ask_store, redacted
+from xr_tensorfmt.sources.store_errors import ask_store, redacted
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning"),
@@ -219,7 +219,7 @@ def test_writing_where_it_cannot_be(http: HttpStore, way: Way) -> None:
     with pytest.raises(ValueError, match="region=") as refused:
         to_mag(ds, url, storage_options=options, region={"x": slice(0, 1)})
     assert_silent(refused.value)
-    with pytest.raises(ValueError, match="the end of the name tells no format") as unknown:
+    with pytest.raises(ValueError, match="the suffix names no format") as unknown:
         to_file(ds, url.replace("t.mag", "t.xyz"), storage_options=options)
     assert_silent(unknown.value)
     with pytest.raises(OSError, match="only reads") as delayed:

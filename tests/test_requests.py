@@ -15,10 +15,11 @@ import xarray as xr
 from tests.recording import HollowSource, RecordingSource
 from tests.tensfiles import header
 from tests.test_keys import assert_same, numbers, pair_of, stored
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.layouts import Dense, column_major
-from xr_tensorfmt.lazyarray import lazy_array
-from xr_tensorfmt.sources import LocalFile
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20
 

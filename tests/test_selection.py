@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xr_tensorfmt.selection import Runs, Selection, entry_indices
+from xr_tensorfmt.core.selection import Runs, Selection, entry_indices
 
 
 @st.composite

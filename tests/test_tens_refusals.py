@@ -161,19 +161,19 @@ REFUSED = {
     "far twice": (pairs([5, 1, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
     "packed by an unknown operation": (
         tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("conj", "ba", packed=True)),
-        r"packed by operation 'conj', expected 'x' or '-x'",
+        r"packed with the operation 'conj', expected 'x' or '-x'",
     ),
     "packed by names that repeat": (
         tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("x", "aa", packed=True), names="aa"),
-        r"packed, expected index names that are all different",
+        r"packed with the index names 'aa', expected index names that are all different",
     ),
     "packed over other lengths": (
         tf.index_value((3, 4), [1], np.ones(1), tf.symmetry("x", "ba", packed=True)),
-        r"packed for lengths \(3, 4\), expected indices of equal lengths",
+        r"packed with the lengths \(3, 4\), expected indices of equal lengths",
     ),
     "antisymmetric unsigned": (
         tf.index_value((3, 3), [1], np.ones(1, "<u2"), tf.symmetry("-x", "ba", packed=True)),
-        r"antisymmetric, expected numbers that can be negative",
+        r"packed with unsigned numbers, expected numbers that can be negative",
     ),
     "stored against the symmetry": (
         tf.index_value((3, 3), [1, 3], np.array([1.0, 2.0]), tf.symmetry("x", "ba", packed=True)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -12,8 +12,10 @@ from zlib import crc32
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 
 import xr_tensorfmt
+import xr_tensorfmt.core.findings
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
@@ -25,9 +27,19 @@ from tests.test_pycauset_refusals import REFUSED as PYCAUSET_REFUSED
 from tests.test_tens_refusals import REFUSED as TENS_REFUSED
 from tests.test_vespa_refusals import REFUSED as VESPA_REFUSED
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
-from xr_tensorfmt.validation import MOST_FINDINGS, pairs
-from xr_tensorfmt.validation.finding import finding_of_warning
-from xr_tensorfmt.validation.values import MOST_OF_ONE
+from xr_tensorfmt.cli import main
+from xr_tensorfmt.contract import (
+    Container,
+    Dense,
+    Format,
+    HeaderReader,
+    OpenOptions,
+    Plain,
+    Tensor,
+)
+from xr_tensorfmt.core.value_checks import MOST_OF_ONE
+from xr_tensorfmt.formats.tens import check as pairs
+from xr_tensorfmt.validation import MOST_FINDINGS
 
 Places = list[tuple[str, int | None]]
 
@@ -109,28 +121,27 @@ def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
     assert str(found).startswith("error at byte 4100: the end of the data: 1 more bytes, expected")
 
 
-def test_a_file_that_is_missing_is_no_finding() -> None:
+def test_a_missing_file_is_an_error_and_not_a_finding() -> None:
     with pytest.raises(FileNotFoundError):
         validate("missing.mag")
 
 
-def test_a_file_that_changes_meanwhile_is_no_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_changes_meanwhile_is_an_error_and_not_a_finding(
+    raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.mag"
-    path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}))
-    real = xr_tensorfmt.validation.check_mag
+    path = tmp_path / "a.raw"
+    path.write_bytes(raw)
 
-    def changed(reader: Any) -> Any:
-        path.write_bytes(path.read_bytes() + b"!")
-        return real(reader)
+    def changing(format: Raw, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        path.write_bytes(raw + b"!")
+        return iter(())
 
-    monkeypatch.setattr("xr_tensorfmt.validation.check_mag", changed)
+    monkeypatch.setattr(Raw, "check", changing)
     with pytest.raises(SourceChangedError):
         validate(path)
 
 
-def test_findings_are_so_many_at_most() -> None:
+def test_the_number_of_findings_is_limited() -> None:
     content = bytearray(
         mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MOST_FINDINGS + 5)})
     )
@@ -143,9 +154,57 @@ def test_findings_are_so_many_at_most() -> None:
     assert "these are the first" in found[-1].message
 
 
-def test_places_are_taken_out_of_warnings() -> None:
-    found = finding_of_warning("a.mag", "a.mag: the dtype at byte 7 is odd.")
-    assert found == Finding("a.mag", 7, "", "the dtype at byte 7 is odd", "warning")
+class Raw(Format):
+    """A format of another package: bytes after a magic number."""
+
+    name = "raw"
+    title = "Raw"
+    suffixes = (".raw",)
+    magics = (b"RAW!",)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        layout = Dense((3,), Plain(np.dtype("u1")), 4)
+        found = (
+            Finding(reader.source.name, 4, "the first byte", "as the reader sees it", "warning"),
+            Finding(reader.source.name, 5, "the second byte", "of the reader alone", "warning"),
+        )
+        return Container((Tensor("tensor", ("x",), layout),), findings=found)
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        yield Finding(reader.source.name, 4, "the first byte", "as the check sees it")
+        yield Finding(reader.source.name, 4, "the magic number", "of the check alone")
+
+
+@pytest.fixture
+def raw(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    monkeypatch.setattr("xr_tensorfmt.formats.BUILT_IN", (Raw(),))
+    return b"RAW!\1\2\3"
+
+
+def test_what_reader_and_check_find_at_one_place_is_one_finding(raw: bytes) -> None:
+    for found in (validate(raw), validate(raw, format="raw")):
+        assert [each.message for each in found] == [
+            "of the reader alone",
+            "as the check sees it",
+            "of the check alone",
+        ]
+
+
+def test_only_registered_formats_are_checked(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"format='tens' is not one of 'raw'"):
+        validate(raw, format="tens")
+
+
+def test_the_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(raw)
+    shown = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
+    assert shown.stdout.startswith(f"{path}: Raw, 7 B\nDimensions: x: 3\n")
+    assert "tensor  (x: 3)  uint8  3 B" in shown.stdout
+    checked = CliRunner().invoke(main, ["validate", str(path)])
+    assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)
+    refused = CliRunner().invoke(main, ["convert", str(path), "b", "--to", "tens"])
+    assert (refused.exit_code, "'tens' is not one of raw" in refused.stderr) == (2, True)
 
 
 # MAG
@@ -204,7 +263,7 @@ def test_truth_values_are_zeros_and_ones() -> None:
     assert "2 bytes that are neither 0 nor 1" in found.message
 
 
-def test_a_note_that_does_not_fit_is_a_warning() -> None:
+def test_embedded_metadata_that_do_not_fit_are_a_warning() -> None:
     content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
     (found,) = validate(content)
     assert found.severity == "warning"
@@ -581,7 +640,7 @@ def test_properties_that_are_claimed(claim: str) -> None:
 
 
 def test_claims_are_about_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.validation.claims.CHUNK_BYTES", 200)
+    monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHUNK_BYTES", 200)
     values = np.random.default_rng(0).random((40, 40))
     symmetric = values + values.T
     facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
@@ -618,7 +677,16 @@ def test_labels_that_occur_twice() -> None:
     found = validate(content, format="vespa")
     assert [each.offset for each in found] == [block(content, number, 6) for number in (2, 4, 5)]
     assert {each.severity for each in found} == {"warning"}
-    assert "'a', as block 0 has" in found[0].message
+    assert found[0].field == "the labels of block 2"
+    assert found[0].message.startswith("'a', which block 0 has too; both are kept")
+
+
+def test_the_reader_and_the_check_find_repeated_labels_in_the_same_place() -> None:
+    content = labelled(("a",), ("b",), ("a",))
+    (found,) = validate(content, format="vespa")
+    with pytest.warns(xr_tensorfmt.TensorFormatWarning) as caught:
+        xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert [str(each.message) for each in caught] == [found.sentence]
 
 
 def test_labels_of_several_dimensions_count_together() -> None:
@@ -630,12 +698,22 @@ def test_labels_of_several_dimensions_count_together() -> None:
 
 def test_labels_that_are_not_utf_8() -> None:
     content = labelled((b"a",), (b"\xff",), (b"b",), (b"\xfe",))
-    expected = [("error", block(content, 1, 4)), ("error", block(content, 3, 4))]
-    assert places(content, format="vespa") == expected
+    found = validate(content, format="vespa")
+    labels = [block(content, number, 4) + 1 for number in (1, 3)]
+    assert [(each.severity, each.offset) for each in found] == [("error", at) for at in labels]
+    assert [each.field for each in found] == ["label 0 of block 1", "label 0 of block 3"]
+    with pytest.raises(TensorFormatError) as caught:
+        xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert xr_tensorfmt.core.findings.finding_of(caught.value) == found[0]
+
+
+def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:
+    content = labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
+    assert len(validate(content, format="vespa")) == MOST_OF_ONE
 
 
 def test_many_blocks_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.validation.vespa._BLOCKS_AT_ONCE", 7)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check._BLOCKS_AT_ONCE", 7)
     addresses = [(f"{number:03}",) for number in range(100)]
     addresses[90] = addresses[4]
     content = labelled(*addresses)
@@ -650,7 +728,9 @@ def test_bytes_after_the_tensor() -> None:
 
 def test_names_that_vespa_refuses_are_a_warning() -> None:
     content = vf.tensor("float", [], {"a b": 2}, [], np.ones((1, 2)))
-    assert places(content, format="vespa") == [("warning", None)]
+    (found,) = validate(content, format="vespa")
+    assert (found.severity, found.offset) == ("warning", content.index(b"a b"))
+    assert found.field == "the name of dimension 0"
 
 
 # Everything

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
+from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
-from xr_tensorfmt.formats.vespa import VESPA
-from xr_tensorfmt.layouts.texts import repeated_text
-from xr_tensorfmt.narrow import BFloat16
+from xr_tensorfmt.formats.vespa import integers
+from xr_tensorfmt.formats.vespa.labels import repeated_block
+from xr_tensorfmt.formats.vespa.spec import recognises as recognises_vespa
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -76,6 +77,31 @@ def test_a_tensor_without_a_cell_type_is_double() -> None:
     tensor = open_vespa(content).tensor
     assert (tensor.dtype, tensor.values.tolist()) == ("float64", [1.5, -2.0])
     assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
+
+
+@given(st.lists(st.integers(0, 300) | st.integers(0, integers.LARGEST), min_size=1))
+def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
+    packed = [integers.pack(value) for value in values]
+    assert packed == [vf.integer(value) for value in values]
+    assert [integers.unpack(each) for each in packed] == values
+    assert [integers.packed_size(each[0]) for each in packed] == list(map(len, packed))
+    numbers = np.array(values)
+    sizes = integers.packed_sizes(numbers)
+    assert sizes.tolist() == list(map(len, packed))
+    stops = np.cumsum(sizes)
+    window = np.zeros(stops[-1], np.uint8)
+    integers.pack_at(window, stops - sizes, numbers)
+    assert window.tobytes() == b"".join(packed)
+    unpacked, ends = integers.unpack_at(window, stops - sizes)
+    assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.LARGEST])
+def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
+    long = vf.integer(value, long=True)
+    assert integers.unpack(long) == value
+    unpacked, ends = integers.unpack_at(np.frombuffer(long, np.uint8), np.array([0]))
+    assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
 
 
 @pytest.mark.parametrize("big_endian", [False, True])
@@ -229,7 +255,10 @@ def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
 def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> None:
     labels = [("a",), ("b",), ("a",)]
     content = vf.tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
-    with pytest.warns(TensorFormatWarning, match="block 2 has the same labels"):
+    with pytest.warns(
+        TensorFormatWarning,
+        match="the labels of block 2 at byte 22: 'a', which block 0 has too; both are kept",
+    ):
         ds = open_vespa(content)
     assert ds.tensor.sel(k="a").values.tolist() == [[1.0], [3.0]]
     with pytest.raises(
@@ -239,33 +268,38 @@ def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> Non
 
 
 def test_repeated_labels_among_many_blocks_are_found_when_all_are_read(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 2)
-    monkeypatch.setattr("xr_tensorfmt.layouts.labels.COMPARED_AT_OPENING", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 2)
     content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
-    with pytest.warns(TensorFormatWarning, match="more than one block has the label 'a'") as caught:
+    with pytest.warns(
+        TensorFormatWarning, match="the labels of block 2 at byte 13: 'a', which block 0"
+    ) as caught:
         ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
     assert caught[0].filename == __file__
     assert not ds.indexes["k"].is_unique
     unread = xr.open_dataset(
         memoryview(content), engine="tensorfmt", format="vespa", sparse="stored"
     )
-    with pytest.warns(TensorFormatWarning, match="more than one block has the label 'a'"):
+    with pytest.warns(
+        TensorFormatWarning, match="the labels of block 2 at byte 13: 'a', which block 0"
+    ):
         unread.k.load()
     two = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("a", "b"), ("a", "c")], np.ones(3))
     assert open_vespa(two, sparse="stored").k.values.tolist() == ["a", "a", "a"]
 
 
 @given(st.lists(st.text(max_size=2)))
-def test_a_text_is_repeated_if_a_set_of_all_is_smaller(texts: list[str]) -> None:
-    array = np.empty(len(texts), dtype=object)
-    array[:] = texts
-    found = repeated_text(array)
-    assert (found is None) == (len(set(texts)) == len(texts))
-    assert found is None or texts.count(found) > 1
+def test_the_first_repeated_label_is_found_with_the_earlier_one(labels: list[str]) -> None:
+    column = np.empty(len(labels), dtype=object)
+    column[:] = labels
+    found = repeated_block([column])
+    repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
+    assert found == ((repeated[0], labels.index(labels[repeated[0]])) if repeated else None)
 
 
-def test_an_odd_dimension_name_is_read_with_a_warning() -> None:
-    with pytest.warns(TensorFormatWarning, match="'a b' has a name that Vespa refuses"):
+def test_an_unusual_dimension_name_is_read_with_a_warning() -> None:
+    with pytest.warns(
+        TensorFormatWarning, match=r"the name of dimension 0 at byte 5: 'a b' is read, but Vespa"
+    ):
         ds = open_vespa(vf.tensor("int8", [], {"a b": 1}, [], np.ones((1, 1))))
     assert ds.tensor.dims == ("a b",)
 
@@ -308,18 +342,20 @@ def test_hexadecimal_digits_as_printed_by_vespa() -> None:
     digits = "0x" + users().hex().upper()
     assert from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
     assert from_hex(f" {users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
-    with pytest.raises(ValueError, match="is not a text of hexadecimal digits"):
+    with pytest.raises(
+        ValueError, match="digits='0x012' must be hexadecimal digits, two for each byte"
+    ):
         xr_tensorfmt.from_hex("0x012")
-    with pytest.raises(TypeError, match="is not a text of hexadecimal digits"):
+    with pytest.raises(TypeError, match="digits=b'00' must be a str of hexadecimal digits"):
         xr_tensorfmt.from_hex(b"00")
 
 
 def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
-    folder = conformance / "vespa"
-    lines = (folder / "binary_format" / "test_spec.json").read_text().splitlines()
+    directory = conformance / "vespa"
+    lines = (directory / "binary_format" / "test_spec.json").read_text().splitlines()
     tests = [test for test in map(json.loads, lines) if "tensor" in test]
     for name in ("documented_vectors.json", "derived_edge_cases.json"):
-        tests += json.loads((folder / name).read_text())["tests"]
+        tests += json.loads((directory / name).read_text())["tests"]
     for test in tests:
         binaries = test["binary"] if isinstance(test["binary"], list) else [test["binary"]]
         expected = sorted(
@@ -346,19 +382,19 @@ def cells_of(tensor: xr.DataArray) -> list:
 
 
 def test_mnist_equals_the_checkpoint_it_was_made_from(conformance: Path) -> None:
-    folder = conformance / "vespa"
-    truth = next((folder / "truth").iterdir()).read_bytes()
+    directory = conformance / "vespa"
+    truth = next((directory / "truth").iterdir()).read_bytes()
     weights = np.frombuffer(truth, "<f4", 7840).reshape(784, 10).T
-    ds = xr.open_dataset(folder / "tbf" / "mnist_softmax_Variable.tbf")
+    ds = xr.open_dataset(directory / "tbf" / "mnist_softmax_Variable.tbf")
     np.testing.assert_array_equal(ds.tensor.values.astype("f4"), weights)
 
 
 @given(vf.tensors())
 def test_every_tensor_with_usual_names_is_recognised_by_its_suffix(made) -> None:
-    assert VESPA.recognises(made[0][:64], len(made[0]))
+    assert recognises_vespa(made[0][:64], len(made[0]))
 
 
 @pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
 def test_scalars_are_recognised_by_their_suffix(head: str) -> None:
     content = bytes.fromhex(head) + bytes(8)
-    assert VESPA.recognises(content, len(content)) == (content[0] < 0x80)
+    assert recognises_vespa(content, len(content)) == (content[0] < 0x80)

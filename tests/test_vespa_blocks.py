@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
 from xr_tensorfmt import TensorFormatError
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.extents import Integers
-from xr_tensorfmt.layouts import Blocks, Held, Labels, Scattered, blockscan, lanes
-from xr_tensorfmt.layouts.blocktable import BlockTable, Listed, Regular, find_blocks
-from xr_tensorfmt.layouts.labelled import BlockForm, walk
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import InMemory
+from xr_tensorfmt.formats.vespa import scan
+from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, find_blocks
+from xr_tensorfmt.formats.vespa.labels import Labels
+from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
+from xr_tensorfmt.formats.vespa.scan import block_offsets, block_starts, scan_sequentially
+from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000
 FLOAT = Plain(np.dtype(">f4"))
@@ -44,7 +48,7 @@ CELLS: dict[str, Callable[[int], bytes]] = {
 def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
     """Blocks, and where they begin and the last one ends."""
     pieces = [
-        b"".join(vf.text(label(number)) for _ in range(labels)) + cells(size)
+        b"".join(vf.string(label(number)) for _ in range(labels)) + cells(size)
         for number in range(COUNT)
     ]
     return b"".join(pieces), np.cumsum([0, *map(len, pieces)])
@@ -53,10 +57,10 @@ def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[byte
 @pytest.mark.parametrize("cells", CELLS)
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
-def test_a_pass_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
-    monkeypatch.setattr(blockscan, "WINDOW", 300_000)
+def test_a_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
+    monkeypatch.setattr(scan, "WINDOW", 300_000)
     content, edges = made(LABELS[label], CELLS[cells], labels, size)
-    found = blockscan.block_edges(Memory(b"head" + content), BlockForm(labels, size), 4, COUNT)
+    found = block_offsets(Memory(b"head" + content), BlockForm(labels, size), 4, COUNT)
     np.testing.assert_array_equal(found, edges + 4)
 
 
@@ -66,31 +70,31 @@ def test_nearly_all_guesses_are_right_for_floats(monkeypatch, label) -> None:
     singly = []
 
     def counted(*args):
-        starts, stop = walk(*args)
+        starts, stop = scan_sequentially(*args)
         singly.extend(starts)
         return starts, stop
 
-    monkeypatch.setattr(lanes, "walk", counted)
-    blockscan.block_edges(Memory(content), BlockForm(1, 64), 0, COUNT)
+    monkeypatch.setattr(scan, "scan_sequentially", counted)
+    block_offsets(Memory(content), BlockForm(1, 64), 0, COUNT)
     assert len(singly) < COUNT // 20
 
 
-def test_wrong_guesses_cost_time_alone(monkeypatch) -> None:
+def test_wrong_guesses_cost_nothing_but_time(monkeypatch) -> None:
     content, edges = made(LABELS["random"], CELLS["floats"], 1, 40)
-    right = lanes._lanes
+    right = scan._guess_segments
 
     def wrong(*args):
         starts = right(*args)
         starts[1::3] += 1
         return starts
 
-    monkeypatch.setattr(lanes, "_lanes", wrong)
-    found = blockscan.block_edges(Memory(content), BlockForm(1, 40), 0, COUNT)
+    monkeypatch.setattr(scan, "_guess_segments", wrong)
+    found = block_offsets(Memory(content), BlockForm(1, 40), 0, COUNT)
     np.testing.assert_array_equal(found, edges)
 
 
 def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -> None:
-    monkeypatch.setattr(blockscan, "WINDOW", 100)
+    monkeypatch.setattr(scan, "WINDOW", 100)
     labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
     values = vf.values_for("int8", (3, 70000))
     content = vf.tensor("int8", ["k", "l"], {"x": 70000}, labels, values)
@@ -108,8 +112,8 @@ def table(content: bytes, size: int, count: int) -> tuple[RecordingSource, Block
     return source, found
 
 
-def test_labels_that_must_be_of_one_length_need_no_pass(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+def test_labels_that_must_be_of_one_length_need_no_scan(monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
     content, edges = made(LABELS["one length"], CELLS["floats"], 1, 400)
     source, found = table(content, 400, COUNT)
     assert isinstance(found.places, Regular)
@@ -124,14 +128,14 @@ def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
     labels[7000], labels[7999] = b"1234", b"123456"
     values = np.random.default_rng(0).integers(100, 200, (COUNT, size), np.uint8)
     values[0] = 5
-    pieces = (vf.text(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
+    pieces = (vf.string(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
     return b"".join(pieces), labels, values
 
 
 @pytest.mark.parametrize("rows", [slice(7500, 7600, 1), np.array([3, 7001, 9000])])
-def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
+def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatch, rows) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE", 2)
     content, labels, values = wrong_mean(20)
     for use in ("read", "points", "labels", "label points"):
         source, found = table(content, 20, COUNT)
@@ -145,19 +149,19 @@ def test_a_read_that_refutes_one_length_is_exact_all_the_same(monkeypatch, rows)
             points = blocks.read_points(source, (numbers, numbers % 20))
             np.testing.assert_array_equal(points, values[numbers, numbers % 20])
         elif use == "labels":
-            texts = Labels(blocks, 0).read(source, Selection((COUNT,), (rows,)))
-            assert texts.tolist() == [labels[number].decode() for number in numbers]
+            strings = Labels(blocks, 0).read(source, Selection((COUNT,), (rows,)))
+            assert strings.tolist() == [labels[number].decode() for number in numbers]
         else:
-            texts = Labels(blocks, 0).read_points(source, (numbers,))
-            assert texts.tolist() == [labels[number].decode() for number in numbers]
+            strings = Labels(blocks, 0).read_points(source, (numbers,))
+            assert strings.tolist() == [labels[number].decode() for number in numbers]
         assert isinstance(found.places, Listed)
         assert isinstance(pickle.loads(pickle.dumps(found)).places, Listed)
 
 
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable._PROBES", 2)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 0)
     values = vf.values_for("int8", (4, 70000))
     labels = [("aa",), ("b",), ("ccc",), ("dd",)]
     content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)
@@ -169,7 +173,7 @@ def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
 def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block, length) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
     damaged = bytearray(content)
     damaged[edges[block]] = length
@@ -292,7 +296,7 @@ def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
     form = BlockForm(2, 256)
     offset = content.index(b"\2u0")
     blocks = Blocks(find_blocks(source, form, offset, 2000), (64,), FLOAT)
-    layout = Scattered(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
+    layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (slice(500, 510, 1), slice(0, 64, 1)))
     np.testing.assert_array_equal(layout.read(source, selection), values[500:510])
@@ -315,7 +319,7 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     source = Memory(empty)
     blocks = Blocks(find_blocks(source, BlockForm(2, 16), len(empty), 0), (4,), FLOAT)
     nothing = np.empty(0, np.int64)
-    layout = Scattered(blocks, (2, 2), nothing, nothing, 7.0)
+    layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
     points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
     assert layout.read_points(source, points).tolist() == [7.0, 7.0]
     everything = Selection.everything(layout.shape)
@@ -323,9 +327,9 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     assert layout.extents(everything).nbytes == 0
 
 
-def test_held_values_are_handed_out_as_copies() -> None:
+def test_values_in_memory_are_returned_as_copies() -> None:
     values = np.arange(12).reshape(3, 4)
-    layout, source = Held(values), Memory(b"")
+    layout, source = InMemory(values), Memory(b"")
     selection = Selection((3, 4), (np.array([0, 2]), slice(1, 4, 2)))
     read = layout.read(source, selection)
     np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])
@@ -348,13 +352,13 @@ def test_chunks_of_ones_own_have_names_by_content() -> None:
     assert first.tensor.data.name == again.tensor.data.name != different.tensor.data.name
 
 
-def test_labels_that_change_in_kind_need_little_memory() -> None:
-    """Short labels, then long ones: no lane is found where the others were guessed."""
+def test_labels_whose_length_changes_need_little_memory() -> None:
+    """Short labels, then long ones: no segment is found from what the short ones were like."""
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
     tracemalloc.start()
-    starts, stop = lanes.block_starts(content, BlockForm(1, 4), 140_000)
+    starts, stop = block_starts(content, BlockForm(1, 4), 140_000)
     assert tracemalloc.get_traced_memory()[1] < 30 * len(content)
     tracemalloc.stop()
     expected = np.cumsum([0, *map(len, short + long)])

@@ -162,7 +162,7 @@ def test_keywords_that_do_not_fit_are_refused() -> None:
         from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
         from_hex(MIXED.hex(), sparse="dense", fill_value="0")
-    with pytest.raises(ValueError, match="fill_value=0 means something with sparse='dense' alone"):
+    with pytest.raises(ValueError, match="fill_value=0 requires sparse='dense'"):
         from_hex(MIXED.hex(), fill_value=0)
 
 
@@ -174,7 +174,7 @@ def test_int8_without_holes_needs_no_fill_value() -> None:
 @pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
 def test_int8_needs_a_fill_value_that_it_has(fill_value) -> None:
     content = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
-    with pytest.raises(ValueError, match="give a whole number from -128 to 127"):
+    with pytest.raises(ValueError, match="pass an integer from -128 to 127"):
         from_hex(content.hex(), sparse="dense", fill_value=fill_value)
     filled = from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
     assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from xr_tensorfmt.elements import ElementError
-from xr_tensorfmt.wide import Binary128, Integer128
+from xr_tensorfmt.core.elements import ElementError
+from xr_tensorfmt.formats.tens.wide import Binary128, Integer128
 
 
 def quad(sign: int, exponent: int, fraction: int) -> bytes:

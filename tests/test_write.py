@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests import magfiles as mf
 from tests.datasets import NARROW_DTYPES, bits, datasets
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.formats.mag.dtypes import element
+from xr_tensorfmt.formats.mag.spec import element
 
 DATA = Path(__file__).parent / "data"
 

@@ -1,4 +1,4 @@
-"""The pure parts of the writers: cutting, packing, converting."""
+"""The pure parts of the writers: cutting, encoding, converting."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.datasets import bits
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.elements import Element, Plain, StoredDtype
-from xr_tensorfmt.layouts import Dense, Held
-from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.narrow import BFloat16, Boolean, Float8E4M3FN
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
-from xr_tensorfmt.write import packing
-from xr_tensorfmt.write.blocks import cut
-from xr_tensorfmt.write.blueprint import Placed
-from xr_tensorfmt.write.conversion import Conversion, dtype_name, is_numeric
-from xr_tensorfmt.write.grid import MOST_MERGED, SHORTEST_RUN, tile, writable_chunks
-from xr_tensorfmt.write.packing import WHOLE, element_of, pack, units
+from xr_tensorfmt.core import dense
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain, StoredDtype
+from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import InMemory, Transposed
+from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.writing.file_plan import (
+    MOST_MERGED,
+    SHORTEST_RUN,
+    Placed,
+    cut,
+    tile,
+    writable_chunks,
+)
 
 chunks_of_axes = st.lists(
     st.lists(st.integers(0, 300), min_size=1, max_size=6).map(tuple), max_size=4
@@ -138,7 +142,7 @@ ELEMENTS = (
 @given(
     selection=selections(), order=st.sampled_from("CFR"), batch=st.sampled_from([1, 40, 1 << 20])
 )
-def test_what_is_packed_is_read(element: Element, selection: Selection, order, batch: int) -> None:
+def test_what_is_encoded_is_read(element: Element, selection: Selection, order, batch: int) -> None:
     rng = np.random.default_rng(0)
     layout = Dense(selection.extent, element, 7)
     values = element.decode(bits(rng, selection.shape, element.stored))
@@ -147,8 +151,8 @@ def test_what_is_packed_is_read(element: Element, selection: Selection, order, b
     content = bytearray(b"\xa5" * (7 + size))
     touched = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "BATCH", batch)
-        for extents, raw in pack(layout, selection, held):
+        patch.setattr(dense, "BATCH", batch)
+        for extents, raw in layout.encode(selection, held):
             assert raw.dtype == np.uint8
             assert raw.nbytes == extents.nbytes
             position = 0
@@ -167,18 +171,18 @@ def test_what_is_packed_is_read(element: Element, selection: Selection, order, b
 
 
 def test_layouts_that_are_only_read_say_so() -> None:
-    held = Held(np.zeros(3))
+    held = InMemory(np.zeros(3))
     everything = Selection.everything((3,))
-    with pytest.raises(TypeError, match="as Held does are only read"):
-        next(pack(held, everything, np.zeros(3)))
-    with pytest.raises(TypeError, match="as Held does are only read"):
-        element_of(held)
+    with pytest.raises(TypeError, match="in the layout InMemory can only be read"):
+        held.encode(everything, np.zeros(3))
+    with pytest.raises(TypeError, match="in the layout InMemory can only be read"):
+        held.stored_element()
 
 
 def test_views_are_cut_as_what_they_look_at() -> None:
     inner = Dense((2, 3, 4), Plain(np.dtype("<f8")), 0)
-    assert units(Transposed(inner, (2, 0, 1))) == (1, 1, 1)
-    assert element_of(Transposed(inner, (2, 0, 1))) == inner.element
+    assert Transposed(inner, (2, 0, 1)).write_units == (1, 1, 1)
+    assert Transposed(inner, (2, 0, 1)).stored_element() == inner.element
 
 
 def plain(dtype: str) -> Plain:

@@ -13,7 +13,7 @@ import xarray as xr
 from tests.datasets import NARROW_DTYPES, NUMPY_DTYPES, bits
 from tests.test_mag_genuine import magnetron_dtype
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.formats.mag.dtypes import element
+from xr_tensorfmt.formats.mag.spec import element
 
 pytest.importorskip("magnetron", reason="magnetron has no wheel for this platform")
 snapshot = pytest.importorskip("magnetron.snapshot")
@@ -69,7 +69,7 @@ def test_every_rank_loads_equal(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.array(tensors[name].tolist(), "f4"), array)
 
 
-def test_metadata_load_equal_and_the_note_does_not_disturb(tmp_path: Path) -> None:
+def test_metadata_load_equal_and_embedded_metadata_do_not_disturb(tmp_path: Path) -> None:
     attrs = {
         "epoch": 12,
         "loss": 0.1 + 0.2,

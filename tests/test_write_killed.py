@@ -23,7 +23,7 @@ SHAPE = (8, 1024)
 NURSERY = """
 import os, signal, sys, time
 import dask.array, dask.threaded, numpy, xarray
-from xr_tensorfmt.write import to_mag
+from xr_tensorfmt import to_mag
 
 def block(values):
     time.sleep(0.004)

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
-from xr_tensorfmt.formats.pycauset.typedmap import decode_map, encode_map
-from xr_tensorfmt.jsonvalues import array_to_json
-from xr_tensorfmt.layouts import Scattered
-from xr_tensorfmt.write import packing_matrices
-from xr_tensorfmt.write.packing import element_of
+from xr_tensorfmt.core.json_values import array_to_json
+from xr_tensorfmt.formats.pycauset import bits as bits_layout
+from xr_tensorfmt.formats.pycauset import triangle
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
+from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 
 RNG = np.random.default_rng(3)
 DTYPES = {
@@ -211,9 +211,9 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
 @given(subjects(), st.sampled_from(["memory", "dask", "lazy"]), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 def test_any_dataset_comes_back(
-    tmp_path: Path, subject: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
+    tmp_path: Path, checked: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
 ) -> None:
-    data, kind = subject
+    data, kind = checked
     (name,) = data
     path, again = tmp_path / "t", tmp_path / "again"
     given_data = data
@@ -221,9 +221,9 @@ def test_any_dataset_comes_back(
         sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
         given_data = data.chunk(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("BATCH", "_BITS_BATCH"):
-            most = draws.draw(st.sampled_from([1, 60, getattr(packing_matrices, limit)]))
-            patch.setattr(packing_matrices, limit, most)
+        for module, limit in ((triangle, "BATCH"), (bits_layout, "_BITS_BATCH")):
+            most = draws.draw(st.sampled_from([1, 60, getattr(module, limit)]))
+            patch.setattr(module, limit, most)
         to_pycauset(given_data, path, matrix_type=kind)
     xr.testing.assert_identical(opened(path).load(), data)
     if kind is not None:
@@ -269,8 +269,8 @@ def test_real_files_come_back_as_they_were(conformance: Path, tmp_path: Path) ->
 # The type of matrix.
 
 
-def causal_file(folder: Path, order: int = 70) -> Path:
-    path = folder / "causal.pycauset"
+def causal_file(directory: Path, order: int = 70) -> Path:
+    path = directory / "causal.pycauset"
     path.write_bytes(
         pf.r1(pf.metadata("CAUSAL", "BIT", order, order), pf.triangle(SPECIAL["CAUSAL"](order)))
     )
@@ -505,14 +505,14 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
         ('{"tensors": {}}', "KeyError: 'version'"),
         (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
         (noted({"dims": ["a", "a"]}), r"two dims of 'tensor' have one name"),
-        (noted({"dims": ["a", 1]}), "the name 1 is no text"),
+        (noted({"dims": ["a", 1]}), "the name 1 is not a str"),
         (noted({"name": "c"}, c=["row"]), "two variables have one name"),
         (noted({}, c=["row", "col"]), "'c' has 1 dimensions"),
         (noted({}, c=["row"], length=3), "dim 'row' has lengths 2 and 3"),
         ("[" * 100_000, "RecursionError"),
         (7, "TypeError"),
         ('{"version": 2}', "ValueError: version 2"),
-        (" " * ((16 << 20) + 1), "a text of 16777217 characters, more than 16777216"),
+        (" " * ((16 << 20) + 1), "they have 16777217 characters, more than 16777216"),
     ],
     ids=lambda text: str(text)[:20],
 )
@@ -585,7 +585,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros(()), {}, r"has no dimension, .* call expand_dims\('index'\) first, or write MAG"),
         (np.zeros((2, 3, 4)), {}, r"has 3 dimensions, .* call stack\(row=\('dim_0', 'dim_1'\), cr"),
         (np.zeros(3, "M8[s]"), {}, r"is datetime64\[s\], and PyCauset holds only bool, int8"),
-        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, "matrix_type='CAUSE' is none of those that P"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, "'CAUSE' is not one of those that PyCauset"),
         (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
         (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and a CAUSAL matrix has as many"),
@@ -595,12 +595,12 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 3)), {"version": "v2"}, "PyCauset 0.2 has only square matrices; leave out v"),
         (np.zeros((2, 2), "i4"), {"version": "v2"}, "int32, and PyCauset 0.2 holds only bool, flo"),
         (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "PyCauset 0.2 loads"),
-        (np.zeros((2, 2)), {"version": 1}, "version=1 is neither 'r1' nor 'v2'"),
+        (np.zeros((2, 2)), {"version": 1}, "version=1 is not one of 'r1', 'v2'"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "has no place in a UNIT_VECTOR"),
-        (np.eye(2), {"seed": 3, "region": {}}, "matrix_type= and seed= are for new files, and reg"),
-        (da.zeros((2**31, 2**31)), {}, "fits no computer; write a part"),
+        (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, and region= writes into"),
+        (da.zeros((2**31, 2**31)), {}, "is larger than any address space; write a part"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_held_is_said(
@@ -621,9 +621,9 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
 
 
 def test_layouts_that_are_only_read_say_so() -> None:
-    layout = Scattered.__new__(Scattered)
-    with pytest.raises(TypeError, match="values that lie as Scattered does are only read"):
-        element_of(layout)
+    layout = OuterProduct.__new__(OuterProduct)
+    with pytest.raises(TypeError, match="values in the layout OuterProduct can only be read"):
+        layout.stored_element()
 
 
 # Parts of files.
@@ -673,9 +673,21 @@ def metadata_length(path: Path) -> int:
     ("kind", "region", "message"),
     [
         ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write all of th"),
-        ("SYMMETRIC", {"row": slice(0, 8)}, "lie as Mirrored does are only read; write the whole"),
-        ("DIAGONAL", {"row": slice(0, 8)}, "lie as Diagonal does are only read; write the whole"),
-        ("IDENTITY", {"row": slice(0, 8)}, "lie as Diagonal does are only read; write the whole"),
+        (
+            "SYMMETRIC",
+            {"row": slice(0, 8)},
+            "in the layout Mirrored can only be read; write the whole",
+        ),
+        (
+            "DIAGONAL",
+            {"row": slice(0, 8)},
+            "in the layout Diagonal can only be read; write the whole",
+        ),
+        (
+            "IDENTITY",
+            {"row": slice(0, 8)},
+            "in the layout Diagonal can only be read; write the whole",
+        ),
     ],
 )
 def test_parts_that_have_no_bytes_of_their_own_are_refused(
@@ -712,7 +724,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
                 pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=CACHED),
                 np.eye(3).tobytes(),
             ),
-            "t has the kept results 'trace', which region= would leave wrong; write the whole of",
+            "t has the cached results 'trace', which region= would leave wrong; write the whole of",
         ),
         (
             pf.r1(
@@ -726,7 +738,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
                 ),
                 np.eye(3).tobytes(),
             ),
-            "has the kept results 'norm', 'trace' and the properties 'is_diagonal', 'is_symmetric'",
+            "the cached results 'norm', 'trace' and the properties 'is_diagonal', 'is_symmetric'",
         ),
         (
             pf.zipped(

@@ -17,17 +17,16 @@ from hypothesis import strategies as st
 
 from tests import magfiles as mf
 from xr_tensorfmt import SourceChangedError, to_file, to_mag, to_pycauset, to_tens
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.layouts.view import Transposed
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Memory
-from xr_tensorfmt.write.blocks import cut_all
-from xr_tensorfmt.write.blueprint import Placed
-from xr_tensorfmt.write.conversion import Conversion
-from xr_tensorfmt.write.existing import SharedFile
-from xr_tensorfmt.write.tasks import writing
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.file_plan import Placed, cut_all
+from xr_tensorfmt.writing.graph import writing
+from xr_tensorfmt.writing.region import SharedFile
 
 
 def opened(path: Path) -> xr.Dataset:
@@ -175,7 +174,7 @@ def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
 
 
 def test_a_dimension_that_is_none_is_named(path: Path) -> None:
-    refused(patch(4, 6), path, {"z": slice(1)}, "names 'z', which is none of the dimensions 'x'")
+    refused(patch(4, 6), path, {"z": slice(1)}, "names 'z', which is not one of the dimensions 'x'")
 
 
 def test_a_variable_that_is_not_there_is_named(path: Path) -> None:
@@ -188,7 +187,9 @@ def test_other_dims_are_an_error(path: Path) -> None:
 
 def test_labels_are_not_written_in_part(path: Path) -> None:
     one = base()[["a"]].isel(x=slice(1))
-    refused(one, path, {"x": slice(1)}, r"coordinate 'x' would change .*; call drop_vars\('x'\)")
+    refused(
+        one, path, {"x": slice(1)}, r"coordinate 'x' lies along region=.*; call drop_vars\('x'\)"
+    )
 
 
 def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
@@ -196,9 +197,9 @@ def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
     to_mag(one * 2, path, region={"x": slice(1)})
     np.testing.assert_array_equal(opened(path).a[0], 2 * base().a[0])
     region = {"x": slice(1)}
-    refused(one.assign_coords(label="other"), path, region, "coordinate 'label' is not as in")
-    refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is not as in")
-    refused(one.assign_coords(new=1), path, region, "coordinate 'new' is not as in")
+    refused(one.assign_coords(label="other"), path, region, "coordinate 'label' is not the same in")
+    refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is not the same in")
+    refused(one.assign_coords(new=1), path, region, "coordinate 'new' is not the same in")
 
 
 def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
@@ -262,7 +263,7 @@ def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch)
         status[2] += 1
         return os.stat_result(status)
 
-    monkeypatch.setattr("xr_tensorfmt.write.existing.os.stat", elsewhere)
+    monkeypatch.setattr("xr_tensorfmt.writing.region.os.stat", elsewhere)
     task.compute()
     monkeypatch.undo()
     assert (opened(path).a[0] == -1).all()
@@ -276,7 +277,7 @@ def test_writing_waits_for_memory_of_loaded_values(tmp_path: Path, monkeypatch) 
     def full(status: os.stat_result) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("xr_tensorfmt.write.existing.detach", full)
+    monkeypatch.setattr("xr_tensorfmt.writing.region.detach", full)
     with pytest.raises(OSError, match=r"cannot be copied \(Cannot .*\).*a\.mag"):
         to_mag(wide(1), path, region={})
     assert path.read_bytes() == before
@@ -314,7 +315,7 @@ def test_reads_from_before_notice(path: Path) -> None:
 
 
 def test_mode_x_and_region_exclude_each_other(path: Path) -> None:
-    refused(patch(4, 6), path, {}, "mode='x' wants no file, and region= one", mode="x")
+    refused(patch(4, 6), path, {}, "mode='x' demands that there is no file, and region=", mode="x")
 
 
 def test_without_a_file_there_is_no_region(tmp_path: Path) -> None:
@@ -323,7 +324,7 @@ def test_without_a_file_there_is_no_region(tmp_path: Path) -> None:
 
 
 def test_a_store_has_no_regions() -> None:
-    with pytest.raises(ValueError, match="no way to change a part of an object"):
+    with pytest.raises(ValueError, match="no store can change a part of an object"):
         to_mag(patch(4, 6), "s3://bucket/a.mag", region={})
 
 

@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,18 +25,16 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
-from xr_tensorfmt.sources.locate import locate
-from xr_tensorfmt.write.stores import sending
-from xr_tensorfmt.write.stores.multipart import Multipart
-from xr_tensorfmt.write.stores.segments import arranged
-from xr_tensorfmt.write.stores.upload import StreamedFile
+from xr_tensorfmt.sources.remote import locate
+from xr_tensorfmt.writing import sending, upload
+from xr_tensorfmt.writing.ordered_stream import OrderedStream
 
 MIB = 1 << 20
 CHUNKS: list[dict[str, Any]] = [{}, {"x": 100}, {"y": 100}, {"x": 500, "y": 300}, {"x": 7}]
 
 
 def dataset(rows: int = 3000) -> xr.Dataset:
-    """12 MB for 3000 rows: two parts."""
+    """12 MB for 3000 rows, 24 MB for 6000: one part and two."""
     values = np.random.default_rng(0).random((rows, 1000), dtype="f4")
     return xr.Dataset(
         {"a": (("x", "y"), values, {"unit": "m"}), "b": ("x", np.arange(rows, dtype="i2"))},
@@ -66,9 +63,9 @@ class AppearingFile(AbstractBufferedFile):
 
 
 class AppearingStore(AbstractFileSystem):
-    """A store whose objects appear when they are complete."""
+    """A store whose objects appear when they are complete, as that of gcsfs."""
 
-    protocol = ("gs", "gcs")
+    __module__ = "gcsfs.core"
     cachable = False
 
     def __init__(self) -> None:
@@ -126,7 +123,7 @@ def test_it_is_the_same_object_as_a_local_file(
     tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, chunks: dict, threads: int
 ) -> None:
     # So little room that what is not next waits on the disk.
-    monkeypatch.setattr(sending, "LEAST_ROOM", 0)
+    monkeypatch.setattr(sending, "LEAST_BUFFERED", 0)
     data = dataset(720)[["a", "b"]].drop_vars("x").chunk(chunks)
     options: dict = {"version": 1, "drop": ["dims", "attrs"]}
     with dask.config.set(num_workers=threads):
@@ -164,13 +161,13 @@ def test_chunks_come_about_in_the_order_of_the_file(
     memory: Any, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     seen: list[int] = []
-    place = sending.Stream._place
+    buffer = OrderedStream._buffer
 
     def noted(self: Any, number: int) -> Any:
         seen.append(number)
-        return place(self, number)
+        return buffer(self, number)
 
-    monkeypatch.setattr(sending.Stream, "_place", noted)
+    monkeypatch.setattr(OrderedStream, "_buffer", noted)
     values = da.random.default_rng(0).random((40, 1000), chunks=(1, 1000)).astype("f4")
     with dask.config.set(num_workers=threads):
         to_mag(xr.Dataset({"a": (("x", "y"), values - 1)}), "memory://bucket/x.mag")
@@ -216,7 +213,7 @@ def test_a_delayed_write_writes_when_it_is_computed_and_again(s3: S3Store, bucke
     xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset())
 
 
-@pytest.mark.parametrize("what", ["uploads", "partNumber=3", "uploadId", "POST"])
+@pytest.mark.parametrize("what", ["uploads", "partNumber=2", "uploadId", "POST"])
 def test_a_store_that_refuses_leaves_the_old_object(s3: S3Store, bucket: Any, what: str) -> None:
     url = s3.put("x.mag", b"old")
     requests = {"PUT", "POST"} if what != "POST" else {"POST"}
@@ -237,10 +234,10 @@ def test_a_dead_line_in_the_middle_leaves_the_old_object(
     url = s3.put("x.mag", b"old")
     call = s3fs.S3FileSystem.call_s3
 
-    def cut(fs: Any, method: str, **options: Any) -> Any:
+    def cut(fs: Any, method: str, *more: Any, **options: Any) -> Any:
         if method == "upload_part" and options["PartNumber"] == 2:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-        return call(fs, method, **options)
+        return call(fs, method, *more, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", cut)
     with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged: '{url}'"):
@@ -354,7 +351,7 @@ def test_a_file_aside_is_removed_after_a_failure(memory: Any) -> None:
     assert memory.cat_file("/bucket/x.mag") == b"old"
 
 
-def test_a_folder_of_a_store_is_a_store(memory: Any) -> None:
+def test_a_directory_of_a_store_is_a_store(memory: Any) -> None:
     to_mag(dataset(10), "x.mag", fs=DirFileSystem("/bucket", fs=memory))
     xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset(10))
 
@@ -380,7 +377,7 @@ def test_an_open_file_of_fsspec_names_an_object(s3: S3Store, bucket: Any) -> Non
 
 
 def test_a_region_of_an_object_is_refused(s3: S3Store, memory: Any) -> None:
-    words = "a store has no way to change a part of an object"
+    words = "no store can change a part of an object"
     with pytest.raises(ValueError, match=words):
         to_mag(dataset(10), "s3://bucket/x.mag", region={"x": slice(0, 10)}, **at(s3))
     with pytest.raises(ValueError, match=words):
@@ -405,7 +402,7 @@ def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Pa
     for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
         with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
             to_mag(dataset(10), url, storage_options=s3.options if url[0] == "s" else None)
-    with pytest.raises(ValueError, match="a cache goes on to hold what was there before"):
+    with pytest.raises(ValueError, match="the cache would keep what was there before"):
         to_mag(dataset(10), "simplecache::memory://bucket/x.mag")
     with pytest.raises(ValueError, match=r"storage_options= is for URLs, which .*x.mag is not"):
         to_mag(dataset(10), tmp_path / "x.mag", **at(s3))
@@ -413,14 +410,14 @@ def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Pa
         to_mag(dataset(10), b"x.mag")
 
 
-def test_the_disk_is_used_in_the_folder_of_dask(
+def test_the_disk_is_used_in_the_directory_of_dask(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = str(tmp_path / "missing")
     data = dataset().chunk(y=100)
     with dask.config.set({"temporary-directory": missing}):
         to_mag(data, "memory://bucket/x.mag")  # there is room in memory
-        monkeypatch.setattr(sending, "LEAST_ROOM", 0)
+        monkeypatch.setattr(sending, "LEAST_BUFFERED", 0)
         with pytest.raises(FileNotFoundError, match=missing):
             to_mag(data, "memory://bucket/x.mag")
 
@@ -436,19 +433,19 @@ def test_processes_put_the_object_together_on_the_disk(
 
 def test_the_memory_of_another_process_is_out_of_reach(memory: Any) -> None:
     place = locate("memory://bucket/x.mag", None, None)
-    elsewhere = sending.Parcel(place, arranged(1, [], []), "/", "unique", os.getpid() + 1, True)
+    elsewhere = sending.PlannedUpload(place, 1, (), "/", "token", os.getpid() + 1, True)
     with pytest.raises(ValueError, match="another process is out of reach; compute with dask's th"):
         elsewhere.begin()
 
 
-def elsewhere(self: Any) -> bool:
+def distributed(self: Any) -> bool:
     return True
 
 
 def test_an_object_that_is_put_together_on_the_disk_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+    monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         to_mag(dataset().chunk(x=500, y=500), "bucket/x.mag", fs=fs)
@@ -462,21 +459,21 @@ def test_an_object_that_is_put_together_on_the_disk_is_the_same(
 def test_a_store_that_refuses_it_in_the_end_leaves_nothing_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Store, bucket: Any
 ) -> None:
-    monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+    monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
     s3.refused = lambda environ: "partNumber=2" in environ["QUERY_STRING"]
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(PermissionError, match=r"before is unchanged: 's3://bucket/x.mag'"),
     ):
-        to_mag(dataset(), "s3://bucket/x.mag", **at(s3))
+        to_mag(dataset(6000), "s3://bucket/x.mag", **at(s3))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_worker_that_does_not_see_the_folder_says_so(
+def test_a_worker_that_does_not_see_the_directory_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
-    words = "this worker sees no .*set dask's 'temporary-directory' to a folder that they share"
+    monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
+    words = "this worker sees no .*set dask's 'temporary-directory' to a directory that they share"
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         tasks = to_mag(dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
@@ -490,58 +487,37 @@ def test_tasks_of_a_cluster_may_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -
         raise ValueError("No worker found")
 
     place = locate("memory://bucket/x.mag", None, None)
-    here = sending.Parcel(place, arranged(1, [], []), "/", "unique", os.getpid(), True)
+    here = sending.PlannedUpload(place, 1, (), "/", "token", os.getpid(), True)
     for get_worker, expected in ((no_worker, False), (object, True)):
         module = SimpleNamespace(get_worker=get_worker)
         monkeypatch.setitem(sys.modules, "distributed", module)
-        assert here._elsewhere() == expected
+        assert here._is_distributed() == expected
 
 
-class Recorded:
-    """What is asked of S3; the second part takes its time."""
+def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "SMALLEST_PART", 5 * MIB)
+    lengths: list[int] = []
+    call = s3fs.S3FileSystem.call_s3
 
-    max_concurrency = 3
+    def noted(fs: Any, method: str, *more: Any, **options: Any) -> Any:
+        if method == "upload_part":
+            lengths.append(len(options["Body"]))
+        return call(fs, method, *more, **options)
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int, int]] = []
-
-    def split_path(self, path: str) -> tuple[str, str, None]:
-        return (*path.split("/"), None)
-
-    def invalidate_cache(self, path: str) -> None: ...
-
-    def call_s3(self, method: str, **options: Any) -> dict[str, Any]:
-        number = options.get("PartNumber", 0)
-        time.sleep(0.05 * (number == 2))
-        self.calls.append((method, number, len(options.get("Body", b""))))
-        self.last = options
-        return {"UploadId": "u", "ETag": str(number)}
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", noted)
+    to_mag(dataset(6000).chunk(x=700), "s3://bucket/x.mag", **at(s3))
+    *full, last = lengths
+    assert full == [5 * MIB] * 4
+    assert 0 < last < 5 * MIB
+    xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset(6000))
 
 
-def test_parts_are_of_one_size_and_completed_in_order() -> None:
-    fs: Any = Recorded()
-    upload = Multipart("s3://b/k", fs, "b/k", 40, 10, replace=False)
-    for step in (3, 30, 7):
-        upload.write(np.ones(step, dtype=np.uint8))
-    upload.finish()
-    assert sorted(fs.calls[1:-1]) == [("upload_part", number, 10) for number in (1, 2, 3, 4)]
-    assert [each["ETag"] for each in fs.last["MultipartUpload"]["Parts"]] == ["1", "2", "3", "4"]
-    assert fs.last["IfNoneMatch"] == "*"
-
-
-def test_an_upload_is_aborted_after_its_last_part() -> None:
-    fs: Any = Recorded()
-    upload = Multipart("s3://b/k", fs, "b/k", 40, 10, replace=True)
-    upload.write(np.ones(25, dtype=np.uint8))
-    upload.discard()
-    assert fs.calls[-1][0] == "abort_multipart_upload"
-
-
-def test_an_upload_without_a_part_needs_no_abort() -> None:
-    fs: Any = Recorded()
-    Multipart("s3://b/k", fs, "b/k", 40, 10, replace=True).discard()
-    StreamedFile("gs://b/k", fs, "b/k", "b/k", 10, replace=True).discard()
-    assert fs.calls == []
+@pytest.mark.parametrize(
+    "fs", [AppearingStore(), MemoryFileSystem(skip_instance_cache=True)], ids=["atomic", "aside"]
+)
+def test_an_upload_without_a_byte_needs_no_discard(fs: Any) -> None:
+    fs.open = None  # nothing is asked of it
+    upload.Upload(locate("bucket/key", None, fs), 40, replace=True).discard()
 
 
 # Families
@@ -613,7 +589,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any, spooled: bool
 ) -> None:
     if spooled:
-        monkeypatch.setattr(sending.Parcel, "_elsewhere", elsewhere)
+        monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         task = to_mag(dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
     with ThreadPoolExecutor(4) as threads:

@@ -14,15 +14,15 @@ from threading import Event
 
 import numpy as np
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec import AbstractFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xr_tensorfmt.extents import Extents
-from xr_tensorfmt.write.draft import Piece
-from xr_tensorfmt.write.stores.segments import Contents, Segment, arranged
-from xr_tensorfmt.write.stores.stream import Stream
-from xr_tensorfmt.write.stores.upload import MIB, Upload, part_size
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.ordered_stream import OrderedStream, Segment, segments_of
+from xr_tensorfmt.writing.upload import MIB, SMALLEST_PART, Upload, part_size
 
 URL = "store://bucket/key"
 
@@ -31,7 +31,7 @@ class Slow(Upload):
     """Keeps what it is sent, and takes its time."""
 
     def __init__(self, delay: float = 0.0, fails_at: int | None = None) -> None:
-        super().__init__(URL, MemoryFileSystem(), "/x.mag")
+        super().__init__(Place(URL, AbstractFileSystem(), "bucket/key"), 0, replace=True)
         self.sent = bytearray()
         self.delay, self.fails_at = delay, fails_at
         self.finished = self.discarded = 0
@@ -49,29 +49,33 @@ class Slow(Upload):
         self.discarded += 1
 
 
-class Watched(Stream):
-    """Notes how much it holds at most."""
+class Watched(OrderedStream):
+    """Notes how much memory it takes at most."""
 
     most = 0
 
-    def _place(self, number: int):
-        place = super()._place(number)
-        self.most = max(self.most, self._held)
-        return place
+    def _buffer(self, number: int):
+        buffer = super()._buffer(number)
+        self.most = max(self.most, self._buffered)
+        return buffer
 
 
-def whole(chunks: int, length: int) -> tuple[Contents, list, bytes]:
+File = tuple[int, tuple[Segment, ...]]
+"""Size and segments."""
+
+
+def whole(chunks: int, length: int) -> tuple[File, list, bytes]:
     """A header, and chunks without gaps."""
     data = np.random.default_rng(0).integers(1, 256, chunks * length, dtype=np.uint8)
     ranges = [(100 + i * length, 100 + (i + 1) * length) for i in range(chunks)]
     batches = [
         [(Extents.single(start, stop), data[start - 100 : stop - 100])] for start, stop in ranges
     ]
-    contents = arranged(100 + data.size, [Piece(0, b"head")], ranges)
-    return contents, batches, b"head".ljust(100, b"\0") + data.tobytes()
+    file = (100 + data.size, segments_of([Piece(0, b"head")], ranges))
+    return file, batches, b"head".ljust(100, b"\0") + data.tobytes()
 
 
-def bring(stream: Stream, batches: list, threads: int) -> None:
+def bring(stream: OrderedStream, batches: list, threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(stream.write, iter(each)) for each in batches]:
             done.result(timeout=30)
@@ -82,7 +86,7 @@ def bring(stream: Stream, batches: list, threads: int) -> None:
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "last first"])
 def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: str) -> None:
     length = 10_000
-    contents, batches, wanted = whole(40, length)
+    file, batches, wanted = whole(40, length)
     if order == "backward":
         batches.reverse()
     elif order == "shuffled":
@@ -90,7 +94,7 @@ def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: 
     elif order == "last first":
         batches.insert(0, batches.pop())
     upload = Slow(delay=0.001)
-    stream = Watched(contents, upload, room=4 * length, folder=str(tmp_path))
+    stream = Watched(*file, upload, 4 * length, str(tmp_path))
     bring(stream, batches, threads)
     assert bytes(upload.sent) == wanted
     assert upload.finished == 1
@@ -102,7 +106,7 @@ def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: 
 
 def test_while_another_sends_what_finds_no_room_waits(tmp_path: Path) -> None:
     length = 1000
-    contents, batches, wanted = whole(6, length)
+    file, batches, wanted = whole(6, length)
     begun, go_on = Event(), Event()
 
     class Stuck(Slow):
@@ -114,7 +118,7 @@ def test_while_another_sends_what_finds_no_room_waits(tmp_path: Path) -> None:
 
     upload = Stuck()
     # Nothing can be put on the disk: the folder is missing.
-    stream = Watched(contents, upload, room=3 * length, folder=str(tmp_path / "missing"))
+    stream = Watched(*file, upload, 3 * length, str(tmp_path / "missing"))
     with ThreadPoolExecutor(6) as pool:
         sends = pool.submit(stream.write, iter(batches[0]))
         assert begun.wait(30)
@@ -169,29 +173,29 @@ def test_interlocking_chunks_and_pieces_arrive_complete(
             wanted[start:stop] = data.tobytes()
             batch.append((Extents.single(start, stop), data))
         batches.append(batch)
-    contents = arranged(size, pieces, [(r[0][0], r[-1][1]) for r in chunks])
+    segments = segments_of(pieces, [(r[0][0], r[-1][1]) for r in chunks])
     random.Random(seed).shuffle(batches)
     upload = Slow()
-    bring(Stream(contents, upload, room, str(tmp_path_factory.getbasetemp())), batches, threads)
+    directory = str(tmp_path_factory.getbasetemp())
+    bring(OrderedStream(size, segments, upload, room, directory), batches, threads)
     assert bytes(upload.sent) == bytes(wanted)
 
 
 def test_what_interlocks_is_one_segment() -> None:
     head, label = Piece(0, b"head"), Piece(30, b"ab")
-    contents = arranged(100, [head, label, Piece(99, b"")], [(10, 50), (4, 10), (20, 60), (70, 80)])
-    assert contents.segments == (
+    ranges = [(10, 50), (4, 10), (20, 60), (70, 80)]
+    assert segments_of([head, label, Piece(99, b"")], ranges) == (
         Segment(0, 4, 0, (head,)),
         Segment(4, 10, 1),
         Segment(10, 60, 2, (label,)),
         Segment(70, 80, 1),
     )
-    assert contents.largest_chunk == 25
 
 
 def test_a_chunk_that_fills_no_byte_is_no_news(tmp_path: Path) -> None:
-    contents, batches, wanted = whole(2, 10)
+    file, batches, wanted = whole(2, 10)
     upload = Slow()
-    bring(Stream(contents, upload, 100, str(tmp_path)), [[], *batches], 1)
+    bring(OrderedStream(*file, upload, 100, str(tmp_path)), [[], *batches], 1)
     assert bytes(upload.sent) == wanted
 
 
@@ -199,9 +203,9 @@ def test_a_chunk_that_fills_no_byte_is_no_news(tmp_path: Path) -> None:
 def test_an_upload_that_fails_ends_all_that_wait_and_is_given_up_once(
     tmp_path: Path, threads: int
 ) -> None:
-    contents, batches, _ = whole(40, 1000)
+    file, batches, _ = whole(40, 1000)
     upload = Slow(delay=0.001, fails_at=5000)
-    stream = Stream(contents, upload, 2000, str(tmp_path))
+    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
     with pytest.raises(ConnectionResetError, match=f"dead; what was .* unchanged: '{URL}'"):
         bring(stream, batches, threads)
     with pytest.raises(ConnectionResetError):
@@ -211,28 +215,66 @@ def test_an_upload_that_fails_ends_all_that_wait_and_is_given_up_once(
 
 
 def test_an_upload_that_fails_at_the_end_is_given_up(tmp_path: Path) -> None:
-    contents, batches, _ = whole(4, 1000)
+    file, batches, _ = whole(4, 1000)
 
     class Refusing(Slow):
         def _finish(self) -> None:
             raise PermissionError("not you")
 
     upload = Refusing()
-    stream = Stream(contents, upload, 2000, str(tmp_path))
+    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
     with pytest.raises(PermissionError, match=f"not you; .*{URL}"):
         bring(stream, batches, 2)
     assert upload.discarded == 1
 
 
 def test_a_stream_that_is_given_up_takes_nothing_more(tmp_path: Path) -> None:
-    contents, batches, _ = whole(4, 1000)
+    file, batches, _ = whole(4, 1000)
     upload = Slow()
-    stream = Stream(contents, upload, 2000, str(tmp_path))
+    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
     stream.write(iter(batches[0]))
     stream.discard()
     with pytest.raises(OSError, match="the upload was given up"):
         stream.write(iter(batches[1]))
     assert (upload.finished, upload.discarded) == (0, 1)
+
+
+def test_a_stream_that_is_forgotten_gives_the_upload_up(tmp_path: Path) -> None:
+    file, batches, _ = whole(4, 1000)
+    upload = Slow()
+    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
+    stream.write(iter(batches[0]))
+    del stream
+    gc.collect()
+    assert (upload.finished, upload.discarded) == (0, 1)
+
+
+def test_a_stream_stays_in_its_process(tmp_path: Path) -> None:
+    file, _, _ = whole(1, 10)
+    with pytest.raises(TypeError, match=r"cannot move to another process; compute with dask"):
+        pickle.dumps(OrderedStream(*file, Slow(), 0, str(tmp_path)))
+
+
+def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file, batches, _ = whole(4, 1000)
+    stream = OrderedStream(*file, Slow(), 0, str(tmp_path))
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match=r"No space .*'temporary-directory' .*more space") as caught:
+        stream.write(iter(batches[3]))
+    assert caught.value.filename == str(tmp_path)
+
+
+def test_parts_are_as_many_as_stores_take() -> None:
+    assert part_size(1) == SMALLEST_PART
+    assert part_size(10_000 * SMALLEST_PART) == SMALLEST_PART
+    for size in (10_000 * SMALLEST_PART + 1, 10**12, 5 << 40):
+        part = part_size(size)
+        assert -(-size // part) <= 10_000
+        assert part % MIB == 0
+    assert part_size(10**12) == 96 * MIB
 
 
 def test_whoever_gives_an_upload_up_returns_when_that_is_done(tmp_path: Path) -> None:
@@ -245,7 +287,7 @@ def test_whoever_gives_an_upload_up_returns_when_that_is_done(tmp_path: Path) ->
             super().discard()
 
     upload = Waiting()
-    stream = Stream(whole(4, 1000)[0], upload, 2000, str(tmp_path))
+    stream = OrderedStream(*whole(4, 1000)[0], upload, 2000, str(tmp_path))
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(stream.discard)
         begun.wait()
@@ -255,41 +297,3 @@ def test_whoever_gives_an_upload_up_returns_when_that_is_done(tmp_path: Path) ->
         wait([first, second])
     assert not early
     assert upload.discarded == 1
-
-
-def test_a_stream_that_is_forgotten_gives_the_upload_up(tmp_path: Path) -> None:
-    contents, batches, _ = whole(4, 1000)
-    upload = Slow()
-    stream = Stream(contents, upload, 2000, str(tmp_path))
-    stream.write(iter(batches[0]))
-    del stream
-    gc.collect()
-    assert (upload.finished, upload.discarded) == (0, 1)
-
-
-def test_a_stream_stays_in_its_process(tmp_path: Path) -> None:
-    contents, _, _ = whole(1, 10)
-    with pytest.raises(TypeError, match=r"cannot move to another process; compute with dask"):
-        pickle.dumps(Stream(contents, Slow(), 0, str(tmp_path)))
-
-
-def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    contents, batches, _ = whole(4, 1000)
-    stream = Stream(contents, Slow(), 0, str(tmp_path))
-    monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(OSError, match=r"No space .*'temporary-directory' .*more space") as caught:
-        stream.write(iter(batches[3]))
-    assert caught.value.filename == str(tmp_path)
-
-
-def test_parts_are_as_many_as_stores_take() -> None:
-    assert part_size(1) == 8 * MIB
-    assert part_size(80_000 * MIB) == 8 * MIB
-    for size in (80_000 * MIB + 1, 10**11, 5 << 40):
-        part = part_size(size)
-        assert -(-size // part) <= 10_000
-        assert part % MIB == 0
-    assert part_size(10**11) == 10 * MIB

@@ -18,18 +18,21 @@ from hypothesis import strategies as st
 
 from tests import vespafiles as vf
 from xr_tensorfmt import from_hex
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.write import packing_blocks, to_file, to_vespa
-from xr_tensorfmt.write.vespa.labels import encode_texts, heads_of
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats.vespa import labelled_blocks
+from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
+from xr_tensorfmt.formats.vespa.strings import encode_strings
+from xr_tensorfmt.formats.vespa.write import to_vespa
+from xr_tensorfmt.writing.to_file import to_file
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
 
 
-def objects(texts: list[str]) -> np.ndarray:
-    labels = np.empty(len(texts), dtype=object)
-    labels[:] = texts
+def objects(strings: list[str]) -> np.ndarray:
+    labels = np.empty(len(strings), dtype=object)
+    labels[:] = strings
     return labels
 
 
@@ -65,7 +68,7 @@ def canonical(cells, mapped, indexed, addresses, values) -> bytes:
         len(addresses) if mapped else None,
     )
     for address, block in zip(addresses if mapped else [()], values, strict=True):
-        content += b"".join(map(vf.text, address)) + vf.raw_cells(block, cells)
+        content += b"".join(map(vf.string, address)) + vf.raw_cells(block, cells)
     return content
 
 
@@ -73,8 +76,8 @@ def encoding(cells: str) -> dict:
     return {"encoding": {"tensor": {"dtype": NAMES[cells]}}}
 
 
-def written(ds, folder: Path, **options) -> bytes:
-    path = folder / "written.tbf"
+def written(ds, directory: Path, **options) -> bytes:
+    path = directory / "written.tbf"
     to_vespa(ds, path, **options)
     return path.read_bytes()
 
@@ -85,7 +88,7 @@ def opened(path: Path, **options) -> xr.Dataset:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def directory(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("vespa")
 
 
@@ -104,8 +107,8 @@ def items(count: int = 6) -> xr.Dataset:
 # --- the bytes ---------------------------------------------------------------
 
 
-def published(folder: Path) -> list[dict]:
-    lines = (folder / "vespa" / "binary_format" / "test_spec.json").read_text().splitlines()
+def published(directory: Path) -> list[dict]:
+    lines = (directory / "vespa" / "binary_format" / "test_spec.json").read_text().splitlines()
     return [test["tensor"] | test for test in map(json.loads, lines) if "tensor" in test]
 
 
@@ -126,141 +129,141 @@ def by_hand(tensor: dict) -> tuple[xr.Dataset, str]:
     return dataset(cells, mapped, indexed, addresses, values), cells
 
 
-def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, folder) -> None:
+def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, directory) -> None:
     tests = published(conformance)
     assert len(tests) == 42
     for test in tests:
         ds, cells = by_hand(test)
         accepted = [bytes.fromhex(binary[2:]) for binary in test["binary"]]
-        assert written(ds, folder, **encoding(cells)) in accepted
+        assert written(ds, directory, **encoding(cells)) in accepted
 
 
 @given(vf.tensors())
 @settings(max_examples=60)
-def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(folder, made) -> None:
+def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(directory, made) -> None:
     _, cells, mapped, indexed, addresses, values = made
     if not mapped and not indexed:  # C++ has no scalars of other types
         cells, values = "double", values.astype("f8")
     ds = dataset(cells, mapped, indexed, addresses, values)
-    content = written(ds, folder, **encoding(cells))
+    content = written(ds, directory, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
-    again = opened(folder).load()
+    again = opened(directory).load()
     xr.testing.assert_identical(again, ds)
-    assert written(again, folder) == content
+    assert written(again, directory) == content
 
 
-def test_short_and_long_integers_and_labels_of_any_length_and_script(folder) -> None:
+def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) -> None:
     labels = ["", "a", "naïve/日本語 λ", "k" * 127, "k" * 128, "nul\0in", "\0", "🙂", "x" * 70000]
     labels += [str(number) for number in range(121)]
     addresses = [(label,) for label in labels]
     for length in (1, 127, 128):
         values = vf.values_for("int8", (len(labels), length))
         ds = dataset("int8", ["k"], {"x": length}, addresses, values)
-        content = written(ds, folder)
+        content = written(ds, directory)
         assert content == canonical("int8", ["k"], {"x": length}, addresses, values)
-        xr.testing.assert_identical(opened(folder), ds)
+        xr.testing.assert_identical(opened(directory), ds)
 
 
-def test_dims_are_written_in_the_order_of_their_names_however_they_come(folder) -> None:
+def test_dims_are_written_in_the_order_of_their_names_however_they_come(directory) -> None:
     values = vf.values_for("float", (2, 3, 4, 5))
     ds = dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
     del ds.tensor.attrs["vespa_type"]
-    expected = written(ds, folder)
+    expected = written(ds, directory)
     assert expected == canonical("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
-    assert written(ds.transpose("b", "Z", "u", "a"), folder) == expected
-    assert written(ds.transpose("a", "u", "b", "Z").chunk(b=2, u=1), folder) == expected
+    assert written(ds.transpose("b", "Z", "u", "a"), directory) == expected
+    assert written(ds.transpose("a", "u", "b", "Z").chunk(b=2, u=1), directory) == expected
     two = items()
     swapped = xr.Dataset({"tensor": two.tensor.T}, {n: two[n] for n in ("user", "item")})
-    assert written(swapped, folder) == written(two, folder)
+    assert written(swapped, directory) == written(two, directory)
 
 
-@pytest.mark.parametrize("kind", ["U", "O", "T", "pandas"])
-def test_labels_may_be_any_kind_of_texts(folder, kind) -> None:
+@pytest.mark.parametrize("dtype", ["U", "O", "T", "pandas"])
+def test_labels_may_be_strings_of_any_dtype(directory, dtype) -> None:
     ds = users()
-    texts = ds.user.values.tolist()
-    labels = {"U": np.array(texts), "O": objects(texts)}.get(kind)
-    if kind == "T":
-        labels = np.array(texts, dtype=np.dtypes.StringDType())
-    if kind == "pandas":
+    strings = ds.user.values.tolist()
+    labels = {"U": np.array(strings), "O": objects(strings)}.get(dtype)
+    if dtype == "T":
+        labels = np.array(strings, dtype=np.dtypes.StringDType())
+    if dtype == "pandas":
         labels = ds.indexes["user"].astype("string")
-    assert written(ds.assign_coords(user=labels), folder) == written(ds, folder)
+    assert written(ds.assign_coords(user=labels), directory) == written(ds, directory)
 
 
-def test_labels_that_were_no_utf_8_are_written_as_the_bytes_that_they_were(folder) -> None:
+def test_labels_that_were_not_utf_8_are_written_as_the_bytes_that_they_were(directory) -> None:
     raw = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",), (b"\x80" * 200,)]
     content = canonical("int8", ["k"], {"x": 1}, raw, np.zeros((4, 1)))
-    (folder / "odd.tbf").write_bytes(content)
-    ds = opened(folder / "odd.tbf", errors="surrogateescape")
-    assert written(ds, folder) == content
-    again = opened(folder, errors="surrogateescape")
+    (directory / "odd.tbf").write_bytes(content)
+    ds = opened(directory / "odd.tbf", errors="surrogateescape")
+    assert written(ds, directory) == content
+    again = opened(directory, errors="surrogateescape")
     xr.testing.assert_identical(again, ds)
 
 
-def test_scalars_and_empty_tensors(folder) -> None:
-    assert written(xr.DataArray(42.0), folder).hex() == "02004045000000000000"
+def test_scalars_and_empty_tensors(directory) -> None:
+    assert written(xr.DataArray(42.0), directory).hex() == "02004045000000000000"
     assert (
-        written(xr.DataArray(da.asarray(42.0), name="tensor"), folder).hex()
+        written(xr.DataArray(da.asarray(42.0), name="tensor"), directory).hex()
         == "02004045000000000000"
     )
     empty = dataset("double", ["x"], {"y": 10}, [], np.zeros((0, 10)))
-    assert written(empty, folder) == bytes.fromhex("0301017801017" + "90A00")
-    xr.testing.assert_identical(opened(folder), empty)
+    assert written(empty, directory) == bytes.fromhex("0301017801017" + "90A00")
+    xr.testing.assert_identical(opened(directory), empty)
     two = dataset("float", ["w", "x"], {"y": 10}, [], np.zeros((0, 10)))
-    written(two.chunk(y=3), folder)
-    xr.testing.assert_identical(opened(folder), two)
+    written(two.chunk(y=3), directory)
+    xr.testing.assert_identical(opened(directory), two)
 
 
 # --- bfloat16 and int8 -------------------------------------------------------
 
 
-def test_bfloat16_is_cut_off_as_vespa_does_it_and_nan_stays_nan(folder) -> None:
+def test_bfloat16_is_cut_off_as_vespa_does_it_and_nan_stays_nan(directory) -> None:
     bits = np.array(
         [0x3FFFFFFF, 0xBFFFFFFF, 0x7F7FFFFF, 0x00007FFF, 0x7F800001, 0xFFC12345, 0x80000000], "u4"
     )
     ds = xr.Dataset({"tensor": ("x", bits.view("f4"))})
-    content = written(ds, folder, encoding={"tensor": {"dtype": "bfloat16"}})
+    content = written(ds, directory, encoding={"tensor": {"dtype": "bfloat16"}})
     cut = [0x3FFF, 0xBFFF, 0x7F7F, 0x0000, 0x7FC0, 0xFFC1, 0x8000]
     assert content == vf.header("bfloat16", None, {"x": 7}) + np.array(cut, ">u2").tobytes()
 
 
-def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(folder) -> None:
+def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(directory) -> None:
     bits = np.arange(1 << 16).astype(">u2")
     content = vf.header("bfloat16", None, {"x": 256, "y": 256}) + bits.tobytes()
-    (folder / "all.tbf").write_bytes(content)
-    ds = xr.open_dataset(folder / "all.tbf")
-    assert written(ds, folder) == content
-    assert written(ds.chunk(x=100, y=30), folder) == content
+    (directory / "all.tbf").write_bytes(content)
+    ds = xr.open_dataset(directory / "all.tbf")
+    assert written(ds, directory) == content
+    assert written(ds.chunk(x=100, y=30), directory) == content
     with np.errstate(all="ignore"):
         other = ds.assign(tensor=(ds.tensor / 3).assign_attrs(ds.tensor.attrs))
     other.tensor.encoding = ds.tensor.encoding
     with pytest.raises(ValueError, match="which bfloat16 has no value for"):
-        written(other, folder)
+        written(other, directory)
 
 
-def test_int8_takes_whole_numbers_that_fit(folder) -> None:
+def test_int8_takes_whole_numbers_that_fit(directory) -> None:
     asked = {"encoding": {"tensor": {"dtype": "int8"}}}
     ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
-    assert written(ds, folder, **asked) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
+    assert written(ds, directory, **asked) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
     with pytest.raises(ValueError, match=r"holds np.float64.*int8 has no value for"):
-        written(ds + 0.5, folder, **asked)
+        written(ds + 0.5, directory, **asked)
     with pytest.raises(ValueError, match=r"holds np.int64.128., which int8 has no value for"):
-        written(ds + 1, folder, **asked)
+        written(ds + 1, directory, **asked)
 
 
 # --- files of Vespa ----------------------------------------------------------
 
 
-def test_real_files_are_written_byte_for_byte_as_vespa_wrote_them(conformance, folder) -> None:
+def test_real_files_are_written_byte_for_byte_as_vespa_wrote_them(conformance, directory) -> None:
     paths = sorted((conformance / "vespa" / "tbf").glob("*.tbf"))
     assert len(paths) > 10
     for path in paths:
         ds = xr.open_dataset(path)
-        assert written(ds, folder) == path.read_bytes()
-        xr.testing.assert_identical(opened(folder), ds)
+        assert written(ds, directory) == path.read_bytes()
+        xr.testing.assert_identical(opened(directory), ds)
 
 
 def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
-    conformance, folder
+    conformance, directory
 ) -> None:
     tests = published(conformance)
     for name in ("documented_vectors.json", "derived_edge_cases.json"):
@@ -270,10 +273,10 @@ def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
         forms = set()
         for binary in binaries:
             ds = from_hex(binary)
-            content = written(ds, folder)
-            xr.testing.assert_identical(opened(folder), ds)
+            content = written(ds, directory)
+            xr.testing.assert_identical(opened(directory), ds)
             if content not in forms:
-                assert written(opened(folder), folder) == content
+                assert written(opened(directory), directory) == content
             forms.add(content)
         # Of the many forms there is one for each order of the blocks.
         assert len({content[0] for content in forms}) == 1
@@ -281,10 +284,10 @@ def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
             assert forms <= {bytes.fromhex(binary[2:]) for binary in binaries}
 
 
-def test_files_with_a_name_of_vespas_other_parser_are_refused(folder) -> None:
-    (folder / "java.tbf").write_bytes(vf.header("int8", None, {"a@b": 1}) + b"\1")
+def test_files_with_a_name_of_vespas_other_parser_are_refused(directory) -> None:
+    (directory / "java.tbf").write_bytes(vf.header("int8", None, {"a@b": 1}) + b"\1")
     with pytest.raises(ValueError, match="Vespa refuses the name 'a@b' of a dimension; rename it"):
-        written(xr.open_dataset(folder / "java.tbf"), folder)
+        written(xr.open_dataset(directory / "java.tbf"), directory)
 
 
 @pytest.mark.parametrize(
@@ -300,17 +303,19 @@ def test_files_with_a_name_of_vespas_other_parser_are_refused(folder) -> None:
         (["block", "block_"], {"tensor": 2}),
     ],
 )
-def test_dims_that_opening_has_renamed_have_their_own_names_again(folder, mapped, indexed) -> None:
+def test_dims_that_opening_has_renamed_have_their_own_names_again(
+    directory, mapped, indexed
+) -> None:
     addresses = [("l",) * len(mapped)]
     values = vf.values_for("float", (1, *indexed.values()))
     content = canonical("float", mapped, indexed, addresses, values)
-    (folder / "clash.tbf").write_bytes(content)
-    ds = xr.open_dataset(folder / "clash.tbf")
-    assert written(ds, folder) == content
+    (directory / "clash.tbf").write_bytes(content)
+    ds = xr.open_dataset(directory / "clash.tbf")
+    assert written(ds, directory) == content
     del ds.tensor.attrs["vespa_type"]
-    written(ds, folder)
+    written(ds, directory)
     kept = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
-    found = opened(folder).tensor.attrs["vespa_type"]
+    found = opened(directory).tensor.attrs["vespa_type"]
     assert set(re.findall(r"\w+(?=[\[{])", found)) == kept
 
 
@@ -332,7 +337,7 @@ def cut(length: int):
 
 @given(st.data(), st.sampled_from(list(vf.CELL_TYPES)), st.integers(1, 3), st.booleans())
 @settings(max_examples=60)
-def test_any_chunks_make_the_same_bytes(folder, data, cells, labels, large) -> None:
+def test_any_chunks_make_the_same_bytes(directory, data, cells, labels, large) -> None:
     count, indexed = data.draw(st.integers(1, 9)), {"x": 5, "y": 3, "z": 2}
     label = st.one_of(st.text(max_size=3), st.text("ab", min_size=127, max_size=129))
     address = st.tuples(*(label,) * labels)
@@ -343,35 +348,35 @@ def test_any_chunks_make_the_same_bytes(folder, data, cells, labels, large) -> N
     chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
         if large:  # as blocks of megabytes go
-            patch.setattr("xr_tensorfmt.write.vespa.SMALL_BLOCK", 0)
-            patch.setattr("xr_tensorfmt.write.packing_blocks.LONG_PIECE", 0)
-            patch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
-        patch.setattr(packing_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
-        content = written(ds.chunk(chunks), folder, **encoding(cells))
+            patch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", 0)
+            patch.setattr(labelled_blocks, "LONG_PIECE", 0)
+            patch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
+        patch.setattr(labelled_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        content = written(ds.chunk(chunks), directory, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
 
 
 @pytest.mark.parametrize("small", [0, 1 << 16])
-def test_chunks_without_elements_are_no_harm(folder, monkeypatch, small) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.vespa.SMALL_BLOCK", small)
-    monkeypatch.setattr("xr_tensorfmt.write.packing_blocks.LONG_PIECE", small)
-    monkeypatch.setattr("xr_tensorfmt.write.grid.SHORTEST_RUN", 1)
+def test_chunks_without_elements_are_no_harm(directory, monkeypatch, small) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", small)
+    monkeypatch.setattr(labelled_blocks, "LONG_PIECE", small)
+    monkeypatch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
     values = da.from_array(np.ones((2, 3), "f4"), chunks=((0, 2, 0), (0, 3)))
     ds = users(2).drop_attrs().copy(data={"tensor": values})
     assert 0 in ds.tensor.chunks[0]
-    assert written(ds, folder) == written(ds.compute(), folder)
+    assert written(ds, directory) == written(ds.compute(), directory)
 
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
-    labels = encode_texts(objects(["a", "bcd", "", "ef"]))
+    labels = encode_strings(objects(["a", "bcd", "", "ef"]))
     element = Plain(np.dtype(">f4"))
-    layout = packing_blocks.labelled_blocks(10, (2, 3), element, 1, heads_of([labels]))
+    layout = LabelledBlocks.of(10, (2, 3), element, [labels])
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
     for key in np.ndindex(2, 2, 2):
         entries = tuple(slice(i, stop, 1) for i, stop in zip(key, (4, 2, 3), strict=True))
         selection = Selection(layout.shape, entries)
         written = np.zeros(layout.table.stop, bool)
-        for extents, data in packing_blocks.pack(layout, selection, values[entries]):
+        for extents, data in layout.encode(selection, values[entries]):
             assert extents.nbytes == data.size
             for start, length in zip(extents.starts, extents.lengths, strict=True):
                 assert not written[start : start + length].any()
@@ -388,17 +393,17 @@ def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
 
 
 def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.vespa.TARGET", 10_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.TARGET", 10_000)
     ds = users(400, length=64).chunk(user=400, x=4)
     expected = written(ds.compute(), tmp_path)
     shapes = []
-    pack = packing_blocks._joined
+    encode = LabelledBlocks.encode_whole
 
     def recorded(layout, entry, values):
         shapes.append(values.shape)
-        return pack(layout, entry, values)
+        return encode(layout, entry, values)
 
-    monkeypatch.setattr(packing_blocks, "_joined", recorded)
+    monkeypatch.setattr(LabelledBlocks, "encode_whole", recorded)
     assert written(ds, tmp_path) == expected
     assert {shape[1] for shape in shapes} == {64}
     assert max(shape[0] for shape in shapes) * 64 * 4 < 10_000
@@ -483,8 +488,8 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
 
 
 def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.layouts.blocktable.PASSED_OVER", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.COMPARED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 0)
     # The labels of blocks 700 and 701 differ in length, which the 16 probes do not meet.
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
@@ -502,17 +507,17 @@ def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monk
 # --- what is refused ---------------------------------------------------------
 
 
-def refused(data, folder: Path, match: str, **options) -> None:
-    path = folder / "refused.tbf"
+def refused(data, directory: Path, match: str, **options) -> None:
+    path = directory / "refused.tbf"
     with pytest.raises(ValueError, match=match) as error:
         to_vespa(data, path, **options)
     assert str(error.value).startswith(f"{path}: ")
     assert not path.exists()
 
 
-def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(folder) -> None:
+def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(directory) -> None:
     plain = users().drop_attrs()
-    expected = written(plain, folder)
+    expected = written(plain, directory)
     cases = {
         "name": (plain.rename(tensor="score"), "the name 'score' of the variable; rename it"),
         "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it, as by"),
@@ -522,139 +527,154 @@ def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(folde
         ),
     }
     for part, (ds, message) in cases.items():
-        refused(ds, folder, message)
-        assert written(ds, folder, drop=[part]) == expected
+        refused(ds, directory, message)
+        assert written(ds, directory, drop=[part]) == expected
     noted = plain.copy()
     noted["tensor"] = noted.tensor.assign_attrs(units="m")
-    refused(noted, folder, r"the attribute 'units' of ds\['tensor'\]")
+    refused(noted, directory, r"the attribute 'units' of ds\['tensor'\]")
     noted = plain.assign_coords(user=plain.user.assign_attrs(source="web"))
-    refused(noted, folder, r"the attribute 'source' of ds\['user'\]")
-    assert written(noted, folder, drop=["attrs"]) == expected
+    refused(noted, directory, r"the attribute 'source' of ds\['user'\]")
+    assert written(noted, directory, drop=["attrs"]) == expected
 
 
-def test_numbers_as_labels_are_refused_with_the_line_that_makes_texts_of_them(folder) -> None:
+def test_numbers_as_labels_are_refused_with_the_line_that_makes_strings_of_them(directory) -> None:
     ds = users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds.user.astype(str))"
-    refused(ds, folder, f"its labels are int64 and those of Vespa are texts; .*{re.escape(line)}")
+    refused(
+        ds, directory, f"its labels are int64 and those of Vespa are strings; .*{re.escape(line)}"
+    )
     ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
     made = eval(line, {"ds": ds})
-    written(made, folder)
-    assert opened(folder).user.values.tolist() == list("31425")
-    assert written(ds, folder, drop=["coords"]) == written(ds.drop_vars("user"), folder)
+    written(made, directory)
+    assert opened(directory).user.values.tolist() == list("31425")
+    assert written(ds, directory, drop=["coords"]) == written(ds.drop_vars("user"), directory)
     mixed = ds.assign_coords(user=objects(["a", 1, "b", None, 2.5]))
-    refused(mixed, folder, "its labels are NoneType and float and int and str")
+    refused(mixed, directory, "its labels are NoneType and float and int and str")
     on_block = items().drop_vars("user").assign_coords(number=("block", np.arange(6))).drop_attrs()
-    refused(on_block, folder, "'number', as its labels are int64")
+    refused(on_block, directory, "'number', as its labels are int64")
 
 
-def test_two_dims_with_labels_are_refused_with_the_line_that_makes_blocks_of_them(folder) -> None:
+def test_two_dims_with_labels_are_refused_with_the_line_that_makes_blocks_of_them(
+    directory,
+) -> None:
     ds = xr.Dataset(
         {"tensor": (("item", "x", "user"), np.arange(12.0).reshape(2, 2, 3))},
         {"item": ["i0", "i1"], "user": ["u0", "u1", "u2"]},
     )
     ds.tensor[1, :, 0] = np.nan
     line = "ds.stack(block=['item', 'user']).reset_index('block')"
-    refused(ds, folder, f"'item' and 'user' are dimensions with labels, .*{re.escape(line)}")
+    refused(ds, directory, f"'item' and 'user' are dimensions with labels, .*{re.escape(line)}")
     stacked = eval(line, {"ds": ds})
-    written(stacked, folder)
-    dense = opened(folder, sparse="dense").drop_attrs()
+    written(stacked, directory)
+    dense = opened(directory, sparse="dense").drop_attrs()
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
-    written(stacked.dropna("block"), folder)
-    assert opened(folder).sizes["block"] == 5
-    dense = opened(folder, sparse="dense").drop_attrs()
+    written(stacked.dropna("block"), directory)
+    assert opened(directory).sizes["block"] == 5
+    dense = opened(directory, sparse="dense").drop_attrs()
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
 
 
-def test_texts_along_another_dimension_are_refused_with_the_line_that_makes_labels(folder) -> None:
+def test_strings_along_another_dimension_are_refused_with_the_line_that_makes_labels(
+    directory,
+) -> None:
     ds = users().drop_attrs().reset_index("user").rename_dims(user="n")
     line = "ds.rename_dims(n='block')"
-    refused(ds, folder, f"'user', which does not label the dimension 'n'; call {re.escape(line)}")
+    refused(
+        ds, directory, f"'user', which does not label the dimension 'n'; call {re.escape(line)}"
+    )
     renamed = eval(line, {"ds": ds})
-    assert written(renamed, folder) == written(users(), folder)
+    assert written(renamed, directory) == written(users(), directory)
     other = users().drop_attrs().assign_coords(city=("user", list("abcde")))
-    refused(other, folder, r"the coordinate 'city'; call drop_vars\('city'\)")
+    refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
 
 
-def test_a_type_that_is_not_what_is_written_is_refused(folder) -> None:
+def test_a_type_that_is_not_what_is_written_is_refused(directory) -> None:
     ds = users().isel(x=slice(2))
     message = (
         r"'tensor<float>\(user\{\},x\[3\]\)' of a tensor that is tensor<float>\(user\{\},x\[2\]\)"
     )
-    refused(ds, folder, message)
-    assert written(ds, folder, drop=["attrs"]) == written(ds.drop_attrs(), folder)
+    refused(ds, directory, message)
+    assert written(ds, directory, drop=["attrs"]) == written(ds.drop_attrs(), directory)
     for other in (7, np.zeros(2)):
         array = users().tensor.assign_attrs(vespa_type=other)
-        refused(array, folder, "the attribute 'vespa_type' .* of a tensor that is")
+        refused(array, directory, "the attribute 'vespa_type' .* of a tensor that is")
 
 
-def test_other_dtypes_are_refused_unless_one_is_asked_for(folder) -> None:
+def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:
     ds = xr.Dataset({"tensor": ("x", np.arange(3))})
-    refused(ds, folder, "'tensor' is int64, and Vespa holds only float64, float32, bfloat16, int8;")
-    assert written(ds, folder, encoding={"tensor": {"dtype": "float32"}})[:2] == b"\6\1"
-    refused(ds.astype(complex), folder, "'tensor' is complex128")
+    refused(
+        ds, directory, "'tensor' is int64, and Vespa holds only float64, float32, bfloat16, int8;"
+    )
+    assert written(ds, directory, encoding={"tensor": {"dtype": "float32"}})[:2] == b"\6\1"
+    refused(ds.astype(complex), directory, "'tensor' is complex128")
     scalar = xr.DataArray(np.float32(1))
-    refused(scalar, folder, "'tensor' is float32, and a scalar of Vespa holds only float64;")
+    refused(scalar, directory, "'tensor' is float32, and a scalar of Vespa holds only float64;")
     asked = {"encoding": {"tensor": {"dtype": "float64"}}}
-    assert written(scalar, folder, **asked) == written(scalar.astype("f8"), folder)
+    assert written(scalar, directory, **asked) == written(scalar.astype("f8"), directory)
 
 
 @pytest.mark.parametrize("name", ["9a", "a-b", "a b", "ä", "", "a\n"])
-def test_names_that_vespa_refuses_are_refused(folder, name) -> None:
+def test_names_that_vespa_refuses_are_refused(directory, name) -> None:
     ds = xr.Dataset({"tensor": (name, np.zeros(2))})
-    refused(ds, folder, "Vespa refuses the name .* of a dimension; rename it to at most 4096")
+    refused(ds, directory, "Vespa refuses the name .* of a dimension; rename it to at most 4096")
 
 
-def test_dims_that_vespa_or_we_could_not_read_are_refused(folder) -> None:
-    refused(xr.DataArray(np.zeros(2), dims="a" * 5000), folder, "Vespa refuses the name 'aaa")
+def test_dims_that_vespa_or_we_could_not_read_are_refused(directory) -> None:
+    refused(xr.DataArray(np.zeros(2), dims="a" * 5000), directory, "Vespa refuses the name 'aaa")
     many = xr.DataArray(np.zeros((1,) * 32), dims=[f"d{number}" for number in range(32)])
-    refused(many, folder, "32 dimensions are more than the 31 that can be opened again; stack")
+    refused(many, directory, "32 dimensions are more than the 31 that can be opened again; stack")
     refused(
-        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), folder, "'b' has no elements, and Vespa"
+        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), directory, "'b' has no elements, and Vespa"
     )
     huge = xr.DataArray(np.broadcast_to(np.int8(0), 1 << 31), dims="x")
-    refused(huge, folder, "'x' has 2147483648 elements, and Vespa counts up to 2147483647")
+    refused(huge, directory, "'x' has 2147483648 elements, and Vespa counts up to 2147483647")
     most = (1 << 31) - 1
     huge = xr.Dataset({"tensor": (("x", "y"), da.zeros((most, most), dtype="i1", chunks=most))})
     wider = {"tensor": {"dtype": "float64"}}
-    refused(huge, folder, r"fits no computer; write a part", encoding=wider)
+    refused(huge, directory, r"is larger than any address space; write a part", encoding=wider)
 
 
-def test_names_that_would_be_the_same_are_refused(folder) -> None:
+def test_names_that_would_be_the_same_are_refused(directory) -> None:
     ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)), {"vespa_type": "tensor(x[1])"})})
-    refused(ds, folder, "two dimensions would be called 'x'; rename one of them")
+    refused(ds, directory, "two dimensions would be called 'x'; rename one of them")
 
 
-def test_repeated_labels_are_refused(folder) -> None:
+def test_repeated_labels_are_refused(directory) -> None:
     ds = users().drop_attrs().assign_coords(user=list("abcab"))
-    refused(
-        ds, folder, "block 3 has the same labels as an earlier one, 'a', which Vespa may refuse"
-    )
+    refused(ds, directory, "block 3 has the same labels as block 0, 'a', which Vespa may refuse")
     two = items().assign_coords(user=("block", ["u0", "u0", "u0", "u0", "u0", "u1"]))
-    refused(two, folder, "block 1 has the same labels as an earlier one, 'i0', 'u0'")
+    refused(two, directory, "block 1 has the same labels as block 0, 'i0', 'u0'")
 
 
 @pytest.mark.parametrize("label", ["\ud800", "\udcc3\udca4", "ok\udfff"])
-def test_labels_that_have_no_bytes_of_their_own_are_refused(folder, label) -> None:
+def test_labels_that_have_no_bytes_of_their_own_are_refused(directory, label) -> None:
     ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
-    refused(ds, folder, "of 'user' is no text that UTF-8 has bytes for; change it")
+    refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
 
 
-def test_labels_that_are_longer_than_vespa_counts_are_refused(folder, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.write.vespa.LARGEST", 5)
+def test_labels_that_are_longer_than_vespa_counts_are_refused(directory, monkeypatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.LARGEST", 5)
     ds = users().assign_coords(user=["a", "bcdefg", "c", "d", "e"])
-    refused(ds, folder, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
+    refused(ds, directory, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
 
 
-def test_an_encoding_of_labels_is_refused(folder) -> None:
+def test_an_encoding_of_labels_is_refused(directory) -> None:
     asked = {"encoding": {"user": {"dtype": "int8"}}}
-    refused(users(), folder, "encoding= names 'user', whose labels are texts in any case", **asked)
+    refused(
+        users(),
+        directory,
+        "encoding= names 'user', but labels are always written as strings",
+        **asked,
+    )
 
 
-def test_more_than_one_variable_is_refused(folder) -> None:
+def test_more_than_one_variable_is_refused(directory) -> None:
     ds = users().assign(other=("x", np.zeros(3)))
-    refused(ds, folder, r"a Vespa file holds one variable, the Dataset has 2 \('tensor', 'other'\)")
+    refused(
+        ds, directory, r"a Vespa file holds one variable, the Dataset has 2 \('tensor', 'other'\)"
+    )
 
 
-def test_the_suffix_chooses_this_format(folder) -> None:
-    to_file(users(), folder / "by_name.tbf")
-    xr.testing.assert_identical(xr.open_dataset(folder / "by_name.tbf"), users())
+def test_the_suffix_chooses_this_format(directory) -> None:
+    to_file(users(), directory / "by_name.tbf")
+    xr.testing.assert_identical(xr.open_dataset(directory / "by_name.tbf"), users())

@@ -17,7 +17,7 @@ def integer(value: int, *, long: bool = False) -> bytes:
     return (value | 1 << 31).to_bytes(4, "big")
 
 
-def text(value: str | bytes, *, long: bool = False) -> bytes:
+def string(value: str | bytes, *, long: bool = False) -> bytes:
     raw = value.encode() if isinstance(value, str) else value
     return integer(len(raw), long=long) + raw
 
@@ -38,9 +38,9 @@ def header(
     if cells is not None:
         content += integer(list(CELL_TYPES).index(cells))
     if mapped is not None:
-        content += integer(len(mapped)) + b"".join(map(text, mapped))
+        content += integer(len(mapped)) + b"".join(map(string, mapped))
     if sized is not None:
-        content += integer(len(sized)) + b"".join(text(n) + integer(m) for n, m in sized)
+        content += integer(len(sized)) + b"".join(string(n) + integer(m) for n, m in sized)
     return content + (b"" if blocks is None else integer(blocks))
 
 
@@ -64,7 +64,7 @@ def tensor(
     blocks = len(addresses) if mapped else None
     content = header(cells, mapped, indexed, blocks)
     for address, block in zip(addresses if mapped else [()], values, strict=True):
-        content += b"".join(text(label, long=long) for label in address) + raw_cells(block, cells)
+        content += b"".join(string(label, long=long) for label in address) + raw_cells(block, cells)
     return content
 
 

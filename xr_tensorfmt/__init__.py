@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib
+import typing
 
 from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
-from xr_tensorfmt.hexdigits import from_hex
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from xr_tensorfmt.backend import TensorFormatBackend
-    from xr_tensorfmt.counting import popcount
-    from xr_tensorfmt.validation import Finding, validate
-    from xr_tensorfmt.write import to_file, to_mag, to_pycauset, to_tens, to_vespa
+    from xr_tensorfmt.core.findings import Finding
+    from xr_tensorfmt.formats.mag.write import to_mag
+    from xr_tensorfmt.formats.pycauset.popcount import popcount
+    from xr_tensorfmt.formats.pycauset.write import to_pycauset
+    from xr_tensorfmt.formats.tens.write import to_tens
+    from xr_tensorfmt.formats.vespa.hex import from_hex
+    from xr_tensorfmt.formats.vespa.write import to_vespa
+    from xr_tensorfmt.validation import validate
+    from xr_tensorfmt.writing.to_file import to_file
 
 __all__ = [
     "Finding",
@@ -35,19 +40,30 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-
-_LATE = {name: "xr_tensorfmt.write" for name in __all__ if name.startswith("to_")}
-_LATE |= {
-    "TensorFormatBackend": "xr_tensorfmt.backend",
-    "popcount": "xr_tensorfmt.counting",
-    "Finding": "xr_tensorfmt.validation",
-    "validate": "xr_tensorfmt.validation",
+# What is imported when it is asked for, so that looking for engines stays quick.
+_LAZY = {
+    "Finding": "core.findings",
+    "TensorFormatBackend": "backend",
+    "from_hex": "formats.vespa.hex",
+    "popcount": "formats.pycauset.popcount",
+    "to_file": "writing.to_file",
+    "to_mag": "formats.mag.write",
+    "to_pycauset": "formats.pycauset.write",
+    "to_tens": "formats.tens.write",
+    "to_vespa": "formats.vespa.write",
+    "validate": "validation",
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import what not every user needs when it is asked for."""
-    room = _LATE.get(name)
-    if room is not None:
-        return getattr(import_module(room), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> typing.Any:
+    """Import a public name at its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return list(__all__)

@@ -1,21 +1,20 @@
-"""``ds.tensorfmt``: what can be asked of a Dataset that this engine has opened.
+"""``ds.tensorfmt``, and the function `explain`.
 
-It is there as soon as xarray has looked for engines, and so imports nothing of the house before it
-is used.
+The accessor is registered as soon as xarray looks for engines, so this module imports little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
+    from fsspec import AbstractFileSystem
 
-    from xr_tensorfmt.explanation import Explanation
-    from xr_tensorfmt.write.anyformat import FormatName
+    from xr_tensorfmt.datasets.explanation import Explanation
 
 Selection = Mapping[Any, Any] | None
 
@@ -23,13 +22,13 @@ Selection = Mapping[Any, Any] | None
 def explain(
     data: xr.Dataset | xr.DataArray, selection: Selection = None, **indexers: Any
 ) -> Explanation:
-    """Say what computing something would read, without reading any of it.
+    """Explain which bytes computing something would read, without reading them.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        Opened by this engine, lazily or in chunks; also what was selected or, in chunks,
-        computed from such.
+        Opened by this engine, lazily or in chunks; also a selection of it or, in chunks, the
+        result of a computation.
     selection : mapping, optional
         Indices by dimension, as for ``isel``.
     **indexers
@@ -38,11 +37,18 @@ def explain(
     Returns
     -------
     Explanation
-        A piece for each chunk that would be read, or for each variable that is not in chunks.
-        Variables in memory, and those of other engines, read nothing here. Where only the file
-        itself can tell, as for pairs of index and value, it is the most that could be read.
+        Its pieces are the chunks that would be read, or whole variables where there are no
+        chunks. Variables that are in memory or of other engines have none. Where what is read
+        depends on the content of the file, as for pairs of index and value, it is an upper limit.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import xr_tensorfmt
+    >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})  # doctest: +SKIP
+    >>> xr_tensorfmt.explain(ds.tensor.sum("a"), b=0)  # doctest: +SKIP
     """
-    from xr_tensorfmt.reads import explanation  # noqa: PLC0415  # importing xarray imports this
+    from xr_tensorfmt.datasets.explanation import explanation  # noqa: PLC0415
 
     return explanation(data.isel(selection, **indexers))
 
@@ -50,19 +56,19 @@ def explain(
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
 @xr.register_dataarray_accessor("tensorfmt")  # type: ignore[no-untyped-call]
 class TensorFormatAccessor:
-    """What this engine adds to a Dataset or DataArray.
+    """The methods of ``ds.tensorfmt``.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        Whose accessor it is.
+        The object that the accessor belongs to.
     """
 
     def __init__(self, data: xr.Dataset | xr.DataArray) -> None:
         self._data = data
 
     def explain(self, selection: Selection = None, **indexers: Any) -> Explanation:
-        """Say what a selection would read, chunk by chunk; as `xr_tensorfmt.explain`.
+        """Explain which bytes a selection would read; as `xr_tensorfmt.explain`.
 
         Parameters
         ----------
@@ -74,28 +80,87 @@ class TensorFormatAccessor:
         Returns
         -------
         Explanation
+            It prints as a table, with a row for each chunk.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})  # doctest: +SKIP
+        >>> ds.tensorfmt.explain(b=slice(0, 512))  # doctest: +SKIP
         """
         return explain(self._data, selection, **indexers)
 
     def to_file(
-        self, path: Any, format: FormatName | None = None, **options: Any
+        self,
+        path: Any,
+        format: str | None = None,
+        *,
+        mode: Literal["w", "x"] = "w",
+        compute: bool = True,
+        region: Mapping[Any, slice] | None = None,
+        encoding: Mapping[Any, Mapping[str, Any]] | None = None,
+        drop: Collection[Literal["name", "dims", "coords", "attrs"]] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        fs: AbstractFileSystem | None = None,
+        **format_options: Any,
     ) -> Delayed | None:
-        """Write to a tensor file; as `xr_tensorfmt.to_file`.
+        """Write to a tensor file, chunk by chunk and in parallel; as `xr_tensorfmt.to_file`.
 
         Parameters
         ----------
-        path : str or PathLike
-            The file, or its URL.
-        format : {"tens", "vespa", "pycauset", "mag"}, optional
-            By default the end of the name decides.
-        **options
-            As for `xr_tensorfmt.to_file`.
+        path : str, PathLike or OpenFile
+            The file, or a URL that fsspec knows.
+        format : str, optional
+            Name of the format; by default the suffix of `path` decides.
+        mode : {"w", "x"}
+            ``"w"`` replaces an existing file, ``"x"`` refuses to.
+        compute : bool
+            If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
+        region : mapping of str to slice, optional
+            Write into this part of an existing local file that has the same variables.
+        encoding : mapping, optional
+            ``{name: {"dtype": ...}}``: the dtype in which a variable is stored.
+        drop : collection of {"name", "dims", "coords", "attrs"}
+            What may be left out if the format cannot store it; otherwise that is an error.
+        storage_options : mapping, optional
+            Options of the fsspec file system of a URL.
+        fs : AbstractFileSystem, optional
+            An fsspec file system in which `path` is.
+        **format_options
+            Keywords of the format.
 
         Returns
         -------
         Delayed or None
-            What writes the file when it is computed, where ``compute=False``.
-        """
-        from xr_tensorfmt.write import to_file  # noqa: PLC0415  # importing xarray imports this
+            A `Delayed` if `compute` is False.
 
-        return to_file(self._data, path, format, **options)
+        Raises
+        ------
+        ValueError
+            The format cannot store the data; the message says what would work.
+        OSError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> ds = xr.Dataset({"weight": (("x", "y"), np.ones((2, 3)))})
+        >>> encoding = {"weight": {"dtype": "float32"}}
+        >>> ds.tensorfmt.to_file("weights.bin", encoding=encoding)  # doctest: +SKIP
+        """
+        from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415
+
+        return to_file(
+            self._data,
+            path,
+            format,
+            mode=mode,
+            compute=compute,
+            region=region,
+            encoding=encoding,
+            drop=drop,
+            storage_options=storage_options,
+            fs=fs,
+            **format_options,
+        )

@@ -1,6 +1,6 @@
-"""The door: what xarray calls. No parsing, no bytes.
+"""The entry point for xarray.
 
-Whoever uses xarray imports all engines, so that this imports nothing heavy before a file is opened.
+All engines are imported when xarray looks for one, so this module imports little.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-from xr_tensorfmt.chunks import TARGET
+from xr_tensorfmt.core.chunk_grid import TARGET
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
     from xarray import Dataset, DataTree
 
-    from xr_tensorfmt.formats import Sparse, TextErrors
+    from xr_tensorfmt.core.container import Names
+    from xr_tensorfmt.core.options import Sparse, TextErrors
     from xr_tensorfmt.sources import InputOutput
-    from xr_tensorfmt.tensor import Names
 
 
 class TensorFormatBackend(BackendEntrypoint):
-    """Opens binary tensor files as lazy, labelled Datasets.
+    """The engine ``"tensorfmt"``: opens binary tensor files as lazy, labelled Datasets.
 
-    xarray finds it as ``engine="tensorfmt"``.
+    The documentation lists the formats; other packages can add theirs by the entry-point group
+    ``xr_tensorfmt.formats``.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> xr.open_dataset("vertex.bin", engine="tensorfmt")  # doctest: +SKIP
     """
 
-    description: ClassVar[str] = (
-        "Open binary tensor files (TENS, MAG, PyCauset, Vespa) as lazy, labelled Datasets"
-    )
+    description: ClassVar[str] = "Open binary tensor files as lazy, labelled Datasets"
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
@@ -81,61 +85,63 @@ class TensorFormatBackend(BackendEntrypoint):
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
     ) -> Dataset:
-        """Open a file; nothing but its header is read.
+        """Open a file as a Dataset; only its header is read.
 
         Parameters
         ----------
-        filename_or_obj : str, PathLike, file object, bytes, bytearray or memoryview
-            The file: a path, where ``~`` is the home folder, a URL that fsspec knows, a chain of
-            them such as ``"simplecache::s3://..."``, or an ``fsspec.OpenFile``. A file object is
-            read from its start, whatever its position, which moves; it must stay open while
-            values are lazy.
+        filename_or_obj : str, PathLike, file object, bytes, bytearray, memoryview or OpenFile
+            A path, in which ``~`` is the home directory; a URL that fsspec knows, or a chain of
+            URLs such as ``"simplecache::s3://..."``; an ``fsspec.OpenFile``; the content itself;
+            or a seekable binary file object. A file object is read from its start, its position
+            changes, and it must stay open as long as values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
-            As in `xarray.open_dataset`; they act on attributes that the file itself has.
+            As in `xarray.open_dataset`. They act on attributes that the file itself has.
         drop_variables : str or iterable of str, optional
             Variables to leave out.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
-        format : {"tens", "mag", "pycauset", "vespa"}, optional
-            By default the content decides, and ``.tbf`` at the end of the name.
+        format : str, optional
+            Name of the format. By default the first bytes of the file decide, or the suffix for a
+            format without a magic number. An unknown name raises an error that lists all names.
         name : str
-            Name of the variable of a file that holds one.
+            Name of the variable, for a file of one variable.
         dims : sequence of str, or mapping of variable name to such, optional
-            A name for each index in the order of the file, in place of the file's own names.
+            Names of the dimensions, in the order of the file, instead of the file's own names.
         sparse : {"auto", "dense", "stored"}
-            For a file of index-value pairs. ``"dense"`` is the full tensor, with zeros where
-            nothing is stored; ``"auto"`` is the same, but refuses tensors of more than 2**40
-            elements; ``"stored"`` is the stored values over dim ``entry``, with a coordinate for
-            each dimension, and refuses files that store every element. For a Vespa tensor with
-            labels, ``"dense"`` is the outer product of all labels, and ``"stored"`` the blocks
-            over dim ``block``, which ``"auto"`` is as well unless each block has one label only.
+            How to open a file that does not store all elements. ``"dense"`` gives the full tensor,
+            with a fill value where nothing is stored; ``"stored"`` gives the stored values along
+            one dimension, with a coordinate for each dimension of the tensor. ``"auto"`` chooses
+            what suits the format, and refuses a full tensor of more than 2**40 elements. Files
+            that store every element refuse ``"stored"``.
         fill_value : float, optional
-            For a Vespa tensor with ``sparse="dense"``: the value of cells that are not stored, NaN
-            by default. It must be given for int8, and for more than 2**32 cells.
+            Value of elements that are not stored, for formats that define none. NaN by default; it
+            is required for integers, and for very large tensors.
         errors : {"strict", "surrogateescape"}
-            What becomes of labels that are not UTF-8, as in `bytes.decode`.
+            How to decode labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
-            Whether a wrong checksum, or bytes after a Vespa tensor, are an error or a warning.
+            If True, a wrong checksum, or unexpected bytes after the data, is an error; otherwise
+            it is a warning.
         group : str, optional
-            Only the variables whose names begin so, under the rest of their names:
-            ``"layers.0"`` for ``"layers.0.weight"`` and its like. The path of a group in
-            `xarray.open_datatree`, ``"/layers/0"``, means the same.
+            Open only the variables whose names begin with this prefix, and remove it from their
+            names: ``"layers.0"`` selects ``"layers.0.weight"`` and opens it as ``"weight"``. The
+            path of a group as in `xarray.open_datatree`, ``"/layers/0"``, means the same.
         separator : str
-            What stands between the parts of a name, for `group` and for trees.
+            Separator of the parts of a name, for `group` and for trees.
         storage_options : mapping, optional
-            How to reach a URL, in the words of its file system: ``{"anon": True}`` for S3.
+            Options of the fsspec file system of a URL, such as ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
-            A file system of fsspec, in which `filename_or_obj` is a path.
+            An fsspec file system in which `filename_or_obj` is a path.
         io : {"auto", "mmap", "read"}
-            How a local file is read: by windows mapped for each read (``"auto"``, ``"mmap"``), or
-            into memory of its own (``"read"``), which suits network file systems.
+            How a local file is read. ``"auto"`` and ``"mmap"`` map a window of the file for each
+            read; ``"read"`` reads into new memory, which suits network file systems.
         chunk_bytes : int or str
-            Most bytes of a chunk of ``chunks={}``, 31 MiB by default; texts such as ``"64MiB"``
-            are understood. dask's ``array.chunk-size`` is a limit as well.
+            Upper limit on the bytes of a chunk for ``chunks={}``, such as ``"64MiB"``; 31 MiB by
+            default. dask's setting ``array.chunk-size`` is a limit as well.
 
         Returns
         -------
         Dataset
+            All variables are lazy.
 
         Raises
         ------
@@ -143,9 +149,16 @@ class TensorFormatBackend(BackendEntrypoint):
             The file is damaged or of no known format.
         OSError, ValueError, TypeError
             The file cannot be read, or a keyword does not fit it.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> xr.open_dataset(
+        ...     "vertex.bin", engine="tensorfmt", dims=("F", "q", "r"), chunks={}
+        ... )  # doctest: +SKIP
         """
-        from xr_tensorfmt.dataset import open_file  # noqa: PLC0415
-        from xr_tensorfmt.request import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import open_file  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         request = Request(
             mask_and_scale,
@@ -172,72 +185,82 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_file(filename_or_obj, request)
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
-        """Open a file as a tree, with a group for each part of the variables' names but the last.
+        """Open a file as a tree, with a group for each part of a variable's name but the last.
 
         Parameters
         ----------
         filename_or_obj : object
             As for `open_dataset`.
         **keywords
-            Those of `open_dataset`. With `group` its branch is the root of the tree.
+            The keywords of `open_dataset`. With `group`, that group is the root of the tree.
 
         Returns
         -------
         DataTree
-            ``"layers.0.weight"`` is variable ``weight`` of group ``/layers/0``. Attributes of the
-            whole file are at the root.
+            ``"layers.0.weight"`` is the variable ``weight`` of the group ``/layers/0``. Attributes
+            of the file are at the root.
 
         Raises
         ------
         TensorFormatError, OSError, ValueError, TypeError
             As for `open_dataset`.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> xr.open_datatree("model.bin", engine="tensorfmt")  # doctest: +SKIP
         """
-        from xr_tensorfmt.dataset import open_tree  # noqa: PLC0415
-        from xr_tensorfmt.request import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import open_tree  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         return open_tree(filename_or_obj, Request(**keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
-        """Open a file as one Dataset a group.
+        """Open a file as one Dataset for each group.
 
         Parameters
         ----------
         filename_or_obj : object
             As for `open_dataset`.
         **keywords
-            Those of `open_dataset`.
+            The keywords of `open_dataset`.
 
         Returns
         -------
         dict of str to Dataset
-            By path; the same that `open_datatree` makes a tree of.
+            The groups of `open_datatree`, by path.
 
         Raises
         ------
         TensorFormatError, OSError, ValueError, TypeError
             As for `open_dataset`.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> xr.open_groups("model.bin", engine="tensorfmt")  # doctest: +SKIP
         """
-        from xr_tensorfmt.dataset import open_groups  # noqa: PLC0415
-        from xr_tensorfmt.request import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import open_groups  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         return open_groups(filename_or_obj, Request(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether a local file, or bytes, can only be of one of the formats.
+        """Whether a local file, a file object or bytes can only be of one of the formats.
 
         Parameters
         ----------
         filename_or_obj : object
-            Whatever the user passed to xarray.
+            What the user passed to xarray.
 
         Returns
         -------
         bool
-            False for URLs, which are never asked, and for all that cannot be read.
+            False for URLs, of which nothing is requested, and for what cannot be read.
         """
-        from xr_tensorfmt.dataset import recognised  # noqa: PLC0415
+        from xr_tensorfmt.datasets.opening import recognised  # noqa: PLC0415
 
         try:
             return recognised(filename_or_obj)
-        except Exception:  # noqa: BLE001  # no fault of any file is ours to report here
+        except Exception:  # noqa: BLE001  # xarray then asks the other engines
             return False

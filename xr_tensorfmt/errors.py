@@ -1,4 +1,4 @@
-"""What goes wrong with a file, said so that a user can act on it."""
+"""Exceptions and warnings about files."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ from typing import Any
 
 @dataclass(eq=False)
 class TensorFormatError(ValueError):
-    """A file that cannot be read as what it claims to be.
+    """A file is damaged, or not of the format that it claims to be.
 
     Parameters
     ----------
     path : str
-        The file.
+        Path or URL of the file.
     field : str
-        The part of the file that is wrong, in the words of its format.
+        The part of the file that is wrong, as its format calls it.
     found : object
-        What the file holds there.
+        What the file contains there.
     expected : str
-        What a readable file would hold.
+        What a valid file contains there.
     hint : str
-        What the user can do about it.
+        What the user can do.
     offset : int, optional
-        Position of the field in bytes from the start of the file; None where the fault has no
-        single place.
+        Position of the field in bytes from the start of the file; None where the error has no
+        single position.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import xr_tensorfmt
+    >>> try:
+    ...     xr.open_dataset(b"no tensor", engine="tensorfmt")
+    ... except xr_tensorfmt.TensorFormatError as error:
+    ...     print(error.field, error.offset, error.found)
+    the magic number 0 b'no tenso'
     """
 
     path: str
@@ -36,7 +46,7 @@ class TensorFormatError(ValueError):
     offset: int | None = None
 
     def __str__(self) -> str:
-        """One sentence: where, what is there, what should be, what to do."""
+        """One sentence with the position, what was found, what was expected, and what to do."""
         place = "" if self.offset is None else f" at byte {self.offset}"
         return (
             f"{self.path}: {shortened(self.field)}{place}: {shortened(self.found)}, "
@@ -44,40 +54,33 @@ class TensorFormatError(ValueError):
         )
 
     def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
-        """Exceptions pickle by ``args``, which a dataclass leaves empty; dask workers need this."""
+        """Pickle by the fields: exceptions pickle by ``args``, which a dataclass leaves empty."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
 
 def shortened(thing: object, length: int = 200) -> str:
-    """The text of a thing for a message, without its middle where it is long.
-
-    Parameters
-    ----------
-    thing : object
-        A text, or whatever ``str`` makes one of.
-    length : int
-        Most characters of it.
-
-    Returns
-    -------
-    str
-    """
+    """``str(thing)`` for a message, without its middle where it is longer than `length`."""
     text = str(thing)
     half = length // 2
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
 
 
 class SourceChangedError(TensorFormatError):
-    """The file was written to or replaced after it had been opened."""
+    """The file was changed or replaced after it had been opened."""
 
 
 class TensorFormatWarning(UserWarning):
-    """The file breaks a rule of its format in a way that leaves no doubt about its values."""
+    """The file violates its format, but its values can be read without doubt."""
 
 
-def frames_to_the_user() -> int:
-    """How far up, from the caller of this, the code is that called xarray; for warnings."""
-    frame, count = inspect.currentframe(), 0
-    while frame and frame.f_globals["__name__"].startswith(("xr_tensorfmt.", "xarray.")):
-        frame, count = frame.f_back, count + 1
-    return count
+def stacklevel_of_caller() -> int:
+    """The ``stacklevel`` with which a warning names the line that called xarray or this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame and _is_internal(frame.f_globals.get("__name__")):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_internal(module: object) -> bool:
+    # Code that runs by exec() need not have a name.
+    return isinstance(module, str) and module.startswith(("xr_tensorfmt.", "xarray."))

@@ -14,10 +14,10 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core.indexing import LazilyIndexedArray
 
 from benchmark.files import ROW
-from xr_tensorfmt.elements import Plain
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.lazyarray import lazy_array
-from xr_tensorfmt.sources import LocalFile
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.sources.local import LocalFile
 
 Opener = Callable[[], xr.DataArray]
 

@@ -1,4 +1,4 @@
-"""The command ``xr-tensorfmt``. Its help imports neither xarray nor dask, nor numpy."""
+"""The command ``xr-tensorfmt``; its help imports neither dask nor fsspec."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="xr-tensorfmt")
 def main() -> None:
-    """Look into binary tensor files, check them, and convert them.
-
-    Files of TENS, MAG, PyCauset and Vespa, by path or URL. Each command has a --help of its own.
-    """
+    """Describe binary tensor files, check them, and convert them."""
 
 
 for _command in (info, validate, convert, explain):

@@ -7,16 +7,15 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.failing import one_line
+from xr_tensorfmt.cli.messages import errors_in_one_line, printable
 from xr_tensorfmt.cli.options import (
-    names,
+    dims_option,
+    options_for,
     pairs,
-    reaching,
     source_options,
     sparse_option,
     verify_option,
 )
-from xr_tensorfmt.cli.words import printable
 
 
 @click.command(short_help="Say what a read would fetch.")
@@ -31,9 +30,7 @@ from xr_tensorfmt.cli.words import printable
     help="What would be read: DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
 )
 @click.option("--variable", "-v", help="Only this variable.")
-@click.option(
-    "--dims", callback=names, metavar="A,B,C", help="Names for the dimensions of a sole variable."
-)
+@dims_option
 @sparse_option
 @source_options
 @verify_option
@@ -49,23 +46,23 @@ def explain(
 
     No values are read.
     """
-    indexers = {dim: _indexer(text) for dim, text in selection.items()}
-    with one_line(file):
-        from xr_tensorfmt.cli.opening import open_tensors, reduced  # noqa: PLC0415  # xarray
+    indexers = {dim: _indexer(index) for dim, index in selection.items()}
+    with errors_in_one_line(file):
+        from xr_tensorfmt.cli.conversion import open_tensors, part_of  # noqa: PLC0415
 
-        ds = open_tensors(file, storage_options=reaching(file, storage_options), **options)
-        ds = reduced(ds, file, variable=variable, dims=dims)
-        lines = repr(ds.tensorfmt.explain(indexers)).split("\n")
-        click.echo("\n".join(map(printable, lines)))
+        ds = open_tensors(file, storage_options=options_for(file, storage_options), **options)
+        ds = part_of(ds, file, variable=variable, dims=dims)
+        for line in repr(ds.tensorfmt.explain(indexers)).split("\n"):
+            click.echo(printable(line))
 
 
-def _indexer(text: str) -> int | slice | list[int]:
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
-    if re.fullmatch(r"-?\d+(,-?\d+)+", text):
-        return [int(each) for each in text.split(",")]
-    if re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", text):
-        return slice(*(int(each) if each else None for each in text.split(":")))
+def _indexer(index: str) -> int | slice | list[int]:
+    if re.fullmatch(r"-?\d+", index):
+        return int(index)
+    if re.fullmatch(r"-?\d+(,-?\d+)+", index):
+        return [int(part) for part in index.split(",")]
+    if re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", index):
+        return slice(*(int(part) if part else None for part in index.split(":")))
     raise click.BadParameter(
-        f"{text!r} is none of 3, 0:10, 0:10:2 and 1,5,7", param_hint="'--select'"
+        f"{index!r} is none of 3, 0:10, 0:10:2 and 1,5,7", param_hint="'--select'"
     )

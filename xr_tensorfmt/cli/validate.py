@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.failing import plain_warnings, sentence
-from xr_tensorfmt.cli.options import reaching, source_options
-from xr_tensorfmt.cli.words import in_command_words, without_secrets
+from xr_tensorfmt.cli.messages import one_line, plain_warnings, sentence
+from xr_tensorfmt.cli.options import options_for, source_options
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.validation import validate as findings_of
 
 
 @click.command(short_help="Check files as a whole.")
@@ -18,45 +19,34 @@ from xr_tensorfmt.cli.words import in_command_words, without_secrets
 def validate(
     files: tuple[str, ...], strict: bool, format: str | None, storage_options: dict[str, Any]
 ) -> None:
-    """Check files: header, checksums, padding, and every value.
-
-    Prints ok, or a line for each finding: where it is, what is there, what should be, and what to
-    do. Exits with 1 if there is an error in any file. Files are read as a whole, in small pieces.
-    """
+    """Check files: header, checksums, padding, and every value."""
     failed = False
     for file in files:
         try:
-            lines, bad = _checked(file, format, storage_options, strict)
+            with plain_warnings():
+                findings = findings_of(
+                    file, format=format, storage_options=options_for(file, storage_options)
+                )
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
             failed = True
             click.echo(f"Error: {sentence(error, file)}", err=True)
             continue
-        failed |= bad
-        for line in lines:
-            click.echo(line)
+        failed |= any(strict or finding.severity == "error" for finding in findings)
+        _report(one_line(file), findings)
     raise SystemExit(int(failed))
 
 
-def _checked(
-    file: str, format: str | None, storage_options: dict[str, Any], strict: bool
-) -> tuple[list[str], bool]:
-    """The lines about a file, and whether it is bad."""
-    from xr_tensorfmt.validation import validate as check  # noqa: PLC0415  # imports numpy
-
-    with plain_warnings():
-        findings = check(file, format=format, storage_options=reaching(file, storage_options))
-    errors = sum(each.severity == "error" for each in findings)
-    file = without_secrets(file)
-    lines = [f"{file}: {_counted(errors, len(findings) - errors)}"]
-    for each in findings:
-        other = "" if each.path.endswith(file) else f" ({each.path})"
-        lines.append(f"  {in_command_words(str(each))}{other}")
-    return lines, bool(errors or (strict and findings))
+def _report(file: str, findings: list[Finding]) -> None:
+    errors = sum(finding.severity == "error" for finding in findings)
+    click.echo(f"{file}: {_counted(errors, len(findings) - errors)}")
+    for finding in findings:
+        other = "" if finding.path.endswith(file) else f" ({finding.path})"
+        click.echo(f"  {one_line(f'{finding}{other}')}")
 
 
 def _counted(errors: int, warnings: int) -> str:
     if not errors and not warnings:
         return "ok"
     counts = ((errors, "error"), (warnings, "warning"))
-    words = [f"{n} {word}{'s' * (n > 1)}" for n, word in counts if n]
-    return f"{'' if errors else 'ok, but '}{' and '.join(words)}"
+    parts = [f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count]
+    return f"{'' if errors else 'ok, but '}{' and '.join(parts)}"

@@ -1,75 +1,103 @@
-"""The families of files: bytes in, Containers out. One line of `FORMATS` for each."""
+"""The registry of formats: those of this package, and those that other packages offer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
 
-from xr_tensorfmt.errors import TensorFormatError, shortened
-from xr_tensorfmt.formats.annotation import annotated
-from xr_tensorfmt.formats.base import Format, OpenOptions, Sparse, TextErrors
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.mag import MAG
-from xr_tensorfmt.formats.pycauset import PYCAUSET
-from xr_tensorfmt.formats.tens import TENS
-from xr_tensorfmt.formats.vespa import VESPA
-from xr_tensorfmt.sources import Source
-from xr_tensorfmt.tensor import Container
+from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shortened
+from xr_tensorfmt.formats.mag import MagFormat
+from xr_tensorfmt.formats.pycauset import PycausetFormat
+from xr_tensorfmt.formats.tens import TensFormat
+from xr_tensorfmt.formats.vespa import VespaFormat
+from xr_tensorfmt.sources.store_errors import redacted
 
-__all__ = ["FORMATS", "Format", "OpenOptions", "Sparse", "TextErrors", "parse", "recognised"]
+GROUP = "xr_tensorfmt.formats"
+"""Entry points by which other packages offer formats."""
 
-FORMATS: tuple[Format, ...] = (TENS, MAG, PYCAUSET, VESPA)
+BUILT_IN: tuple[Format, ...] = (TensFormat(), MagFormat(), PycausetFormat(), VespaFormat())
 
 HEAD_BYTES = 64
 """Bytes of a file that suffice to tell the formats apart."""
 
 
+@cache
+def _of_others() -> tuple[Format, ...]:
+    """The formats of other packages; one that cannot be imported is left out with a warning."""
+    found: list[Format] = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        try:
+            found.append(entry.load()())
+        except Exception as error:  # noqa: BLE001  # whatever the import of another package raises
+            warnings.warn(
+                f"the format {entry.name!r} of {entry.value} cannot be loaded: {error!r}",
+                TensorFormatWarning,
+                stacklevel=2,
+            )
+    return tuple(found)
+
+
+def all_formats() -> Iterator[Format]:
+    """All formats: the built-in ones first, then those of other packages."""
+    yield from BUILT_IN
+    yield from _of_others()
+
+
+def by_name(name: str) -> Format:
+    """The format of a name; ValueError where there is none."""
+    for each in all_formats():
+        if each.name == name:
+            return each
+    known = ", ".join(repr(each.name) for each in all_formats())
+    raise ValueError(f"format={name!r} is not one of {known}")
+
+
+def by_suffix(path: str) -> Format:
+    """The format in which a file of a name is written; ValueError where none has its suffix."""
+    suffix = os.path.splitext(path.casefold())[1]
+    writers = [each for each in all_formats() if each.can_write]
+    for each in writers:
+        if suffix in each.suffixes:
+            return each
+    raise ValueError(
+        f"{redacted(path)}: the suffix names no format; pass format=, one of "
+        f"{', '.join(repr(each.name) for each in writers)}, or use one of the suffixes "
+        f"{', '.join(suffix for each in writers for suffix in each.suffixes)}"
+    )
+
+
 def recognised(source: Source) -> bool:
-    """Whether a file can only be of one of the families, by its content and perhaps its name."""
+    """Whether a file can only be of one of the formats, by its content and perhaps its name."""
     head = HeaderReader(source).first_bytes(HEAD_BYTES)
-    named = [each for each in FORMATS if each.may_be_named(source.name)]
-    return any(each.recognises(head, source.size) for each in named)
+    return any(each.recognises(head, source.size, source.name) for each in all_formats())
 
 
-def parse(
-    source: Source, options: OpenOptions, name: str | None = None, head: bytes = b""
-) -> Container:
-    """Read a file's header.
+def choose(reader: HeaderReader, name: str | None = None) -> Format:
+    """The format of a name, or else that of a file by its first bytes and then its suffix."""
+    return by_name(name) if name is not None else _by_content(reader)
 
-    Parameters
-    ----------
-    source : Source
-        The file.
-    options : OpenOptions
-        What the user asked for.
-    name : str, optional
-        The format's name; by default the file's first bytes decide, then the end of its name.
-    head : bytes
-        The file's first bytes, as far as they are known.
 
-    Returns
-    -------
-    Container
-
-    Raises
-    ------
-    TensorFormatError
-        The file is of no known format, or its header is wrong.
-    ValueError
-        There is no format of that name, or the options are none that it knows.
-    """
-    known = {each.name: each for each in FORMATS}
-    if name is not None and name not in known:
-        raise ValueError(f"format={name!r} is not one of {', '.join(map(repr, known))}")
-    reader = HeaderReader(source, head)
-    chosen = known[name] if name is not None else _by_magic_or_name(reader)
-    if options.fill_value is not None and not chosen.fills:
+def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
+    """Read a file's header, and apply the embedded metadata."""
+    path = reader.source.name
+    if options.fill_value is not None and "fill_value" not in chosen.open_options:
         raise ValueError(
             f"fill_value={options.fill_value!r} does not fit format {chosen.name!r}, which itself "
             "says what elements are that are not stored; leave it out"
         )
-    container = chosen.parse(reader, options)
-    if container.note is not None:
-        container = annotated(source.name, container, options)
+    container = replace(chosen.read(reader, options), format=chosen.name)
+    if container.embedded is not None:
+        container = with_embedded_metadata(path, container, options)
     if options.dims is not None:
         _check_named_variables(container, options)
         _check_lengths(container, options)
@@ -102,20 +130,21 @@ def _check_lengths(container: Container, options: OpenOptions) -> None:
                 )
 
 
-def _by_magic_or_name(reader: HeaderReader) -> Format:
-    head = reader.first_bytes(HEAD_BYTES)
-    for each in FORMATS:
+def _by_content(reader: HeaderReader) -> Format:
+    head, path = reader.first_bytes(HEAD_BYTES), reader.source.name
+    for each in all_formats():
         if head.startswith(each.magics):
             return each
-    for each in FORMATS:
-        if each.suffixes and each.may_be_named(reader.source.name):
+    suffix = os.path.splitext(path.casefold())[1]
+    for each in all_formats():
+        if suffix in each.suffixes and not each.magics:
             return each
-    without_magic = ", ".join(f"format={each.name!r}" for each in FORMATS if not each.magics)
+    without_magic = ", ".join(f"format={each.name!r}" for each in all_formats() if not each.magics)
     raise TensorFormatError(
-        reader.source.name,
+        path,
         "the magic number",
         repr(head[:8]) if head else "nothing, as the file is empty",
-        " or ".join(repr(magic) for each in FORMATS for magic in each.magics),
+        " or ".join(repr(magic) for each in all_formats() for magic in each.magics),
         "no format of this engine begins so; leave out engine= to let xarray look for another, "
         f"or name a format that has no magic number: {without_magic}",
         offset=0,

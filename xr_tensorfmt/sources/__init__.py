@@ -1,4 +1,4 @@
-"""Where bytes come from."""
+"""Sources of bytes: local files, objects in stores, file objects and memory."""
 
 from __future__ import annotations
 
@@ -8,26 +8,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from xr_tensorfmt.sources.base import Source
-from xr_tensorfmt.sources.fileobject import FileObject
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.memory import FileObject, Memory
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-__all__ = [
-    "FileObject",
-    "InputOutput",
-    "LocalFile",
-    "Memory",
-    "Source",
-    "find_source",
-    "is_remote",
-    "is_url",
-    "open_by_fsspec",
-    "open_source",
-]
 
 InputOutput = Literal["auto", "mmap", "read"]
 
@@ -38,7 +24,7 @@ def is_url(file: object) -> bool:
 
 
 def is_remote(file: object) -> bool:
-    """Whether `file` is a URL or an ``fsspec.OpenFile``; nothing is asked or imported."""
+    """Whether `file` is a URL or an ``fsspec.OpenFile``; nothing is requested or imported."""
     fsspec = sys.modules.get("fsspec.core")
     return is_url(file) or (fsspec is not None and isinstance(file, fsspec.OpenFile))
 
@@ -49,28 +35,11 @@ def find_source(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
-    """Find the Source for whatever a user passes, and what opening has fetched of it.
-
-    Parameters
-    ----------
-    file, io, storage_options, fs
-        As for `open_by_fsspec` and `open_source`.
-
-    Returns
-    -------
-    source : Source
-    head : bytes
-        Its first bytes; none of a local file.
-
-    Raises
-    ------
-    OSError, ImportError, TypeError, ValueError
-        As for these two.
-    """
+    """The Source for whatever a user passes, and the first bytes where opening fetches them."""
     if fs is not None or is_remote(file):
         return open_by_fsspec(file, io, storage_options, fs)
     if storage_options:
-        raise ValueError("storage_options= is for URLs, which this file is not; leave it out")
+        raise ValueError("storage_options= applies to URLs only; leave it out for this file")
     return open_source(file, io), b""
 
 
@@ -80,35 +49,8 @@ def open_by_fsspec(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
-    """Find the Source for a URL and the like, and what opening has fetched of it.
-
-    Parameters
-    ----------
-    file : str, PathLike or OpenFile
-        A URL, a chain of URLs, an open file of fsspec, or a path in `fs`.
-    io : {"auto", "mmap", "read"}
-        As for `open_source`, where the file turns out to be a local one.
-    storage_options : mapping, optional
-        How to reach a URL, in the words of its file system.
-    fs : AbstractFileSystem, optional
-        A file system of fsspec that `file` is a path in.
-
-    Returns
-    -------
-    source : Source
-    head : bytes
-        Its first bytes; none of a local file.
-
-    Raises
-    ------
-    OSError
-        There is no such file.
-    ImportError
-        The package is missing that reaches the URL.
-    TypeError, ValueError
-        The arguments do not fit each other.
-    """
-    from xr_tensorfmt.sources.locate import locate  # noqa: PLC0415  # fsspec takes its time
+    """The Source for a URL, an OpenFile or a path in `fs`, and the first bytes of the file."""
+    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
 
     _check_io(io)
     place = locate(file, storage_options, fs)
@@ -118,27 +60,7 @@ def open_by_fsspec(
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
-    """Find the Source for what a user passes as a file.
-
-    Parameters
-    ----------
-    file : str, PathLike, bytes, bytearray, memoryview or file object
-        A local path, the content itself, or a seekable binary file object.
-    io : {"auto", "mmap", "read"}
-        How a local file is read: by windows mapped for each read (``"auto"`` and ``"mmap"``), or
-        into memory of its own (``"read"``). It means nothing for the others.
-
-    Returns
-    -------
-    Source
-
-    Raises
-    ------
-    OSError
-        There is no such file.
-    TypeError, ValueError
-        `file` is none of these, or `io` none of its words.
-    """
+    """The Source for a local path, a file object or bytes."""
     _check_io(io)
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)

@@ -1,57 +1,132 @@
-"""A file on a disk of this machine, mapped or read."""
+"""Local files, read through windows: private mappings that live as long as the array over them.
+
+A page of a window that was not written to changes when any program writes into the file. Before
+this package does so, `detach` copies the pages of all windows of the file.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from errno import EINVAL
 from io import FileIO
+from threading import Lock
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from xr_tensorfmt.chunks import PAGE
+from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.source import LARGEST_WINDOW, Fill, Part, Source, merged_parts
 from xr_tensorfmt.errors import SourceChangedError
-from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.sources.base import Fill, Source
-from xr_tensorfmt.sources.parts import Part, merged_parts
-from xr_tensorfmt.sources.windows import LARGEST_WINDOW, is_detached, map_window
+
+# Before Python 3.13 every mapping keeps a file descriptor open; windows may use a quarter of these.
+_SHARE_OF_DESCRIPTORS = 4
+_with_descriptor: WeakSet[mmap.mmap] = WeakSet()
+
+# Python has this flag from 3.13 on; Linux has the same value on x86, ARM, RISC-V and s390.
+# Without the flag Linux refuses a writable window that is larger than the memory.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
+# MADV_POPULATE_WRITE, from Linux 5.14 on, copies all pages of a range at once.
+_POPULATE_WRITE = 23
+
+_FileKey = tuple[int, int]
+_attached: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
+_written_into: set[_FileKey] = set()
+_lock = Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
+
+
+def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
+    """Map ``[start, stop)`` of an open file, copy-on-write; None where that is not possible."""
+    origin = start - start % mmap.ALLOCATIONGRANULARITY
+    key = _key(os.fstat(descriptor))
+    with _lock:
+        if key in _written_into:
+            return None
+        try:
+            mapping = _map(descriptor, origin, stop - origin)
+        except (OSError, ValueError, OverflowError):
+            return None
+        if mapping is None:
+            return None
+        _attached[mapping] = key
+    if scattered and hasattr(mmap, "MADV_RANDOM"):
+        mapping.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapping, dtype=np.uint8)[start - origin :]
+
+
+def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
+    if sys.platform == "win32":
+        return mmap.mmap(descriptor, length, access=mmap.ACCESS_COPY, offset=origin)
+    flags = mmap.MAP_PRIVATE | _NO_RESERVE
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, length, flags, offset=origin, trackfd=False)
+    if len(_with_descriptor) >= os.sysconf("SC_OPEN_MAX") // _SHARE_OF_DESCRIPTORS:
+        return None
+    mapping = mmap.mmap(descriptor, length, flags, offset=origin)
+    _with_descriptor.add(mapping)
+    return mapping
+
+
+def is_detached(status: os.stat_result) -> bool:
+    """Whether `detach` was called for a file, so that it must not be mapped."""
+    return _key(status) in _written_into
+
+
+def detach(status: os.stat_result) -> None:
+    """Copy the pages of all windows of a file, and stop mapping it in this process."""
+    key = _key(status)
+    with _lock:
+        _written_into.add(key)
+        mappings = [mapping for mapping, of in _attached.items() if of == key]
+    for mapping in mappings:
+        _copy_pages(mapping)
+        with _lock:
+            _attached.pop(mapping, None)
+
+
+def _key(status: os.stat_result) -> _FileKey:
+    return status.st_dev, status.st_ino
+
+
+def _copy_pages(mapping: mmap.mmap) -> None:
+    """Copy each page, as a write to it would."""
+    for start in range(0, len(mapping), LARGEST_WINDOW):
+        length = min(LARGEST_WINDOW, len(mapping) - start)
+        if sys.platform == "linux":
+            try:
+                mapping.madvise(_POPULATE_WRITE, start, length)
+                continue
+            except OSError as error:
+                if error.errno != EINVAL:
+                    raise
+        pages = np.frombuffer(mapping, np.uint8, length, start)[:: mmap.PAGESIZE]
+        np.bitwise_or(pages, 0, out=pages)
+
 
 # Below this, a copy is quicker than a mapping and its page faults.
 _SMALLEST_WINDOW = 64 << 10
 # A page fault without read-ahead costs about as much as reading this many bytes in sequence.
-_FAR_APART = 64 << 10
-# Two files that have changed within so many nanoseconds may bear the same time of change.
-_SAME_TICK = 2 * 10**9
+_SPARSE = 64 << 10
+# Two changes within so many nanoseconds may have the same time of change.
+_CLOCK_RESOLUTION = 2 * 10**9
 
 
 @dataclass(frozen=True)
 class LocalFile(Source):
-    """A local file, opened anew for each read.
-
-    Parameters
-    ----------
-    path : str
-        Absolute path, so that workers in other folders find it.
-    size : int
-        Bytes of the file when it was opened.
-    mtime_ns : int
-        Its time of modification then, in nanoseconds.
-    ctime_ns : int
-        Its time of change then, which no program can set. It is compared on `host` alone, as
-        copies of a file on several machines differ in it.
-    inode : int or None
-        Its inode number, if the change was so recent that a replacement may bear the same time;
-        else None, as some file systems number their files anew while they are not open.
-    host : str
-        The machine on which it was looked at.
-    mapped : bool
-        Whether reads map a window of the file; otherwise they copy into memory of their own,
-        which suits network file systems and files that others rewrite.
-    """
+    """A local file, which is opened for each read."""
 
     path: str
     size: int
@@ -63,31 +138,14 @@ class LocalFile(Source):
 
     @classmethod
     def at(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
-        """Take note of the file at `path` (``~`` is the home folder).
-
-        Parameters
-        ----------
-        path : str or PathLike
-            The file.
-        mapped : bool
-            As for the class.
-
-        Returns
-        -------
-        LocalFile
-
-        Raises
-        ------
-        OSError
-            There is no such file, or it may not be looked at.
-        """
+        """The file at `path`, in which ``~`` is the home directory."""
         absolute = os.path.abspath(os.path.expanduser(path))
         status = os.stat(absolute)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(f"{absolute} is a folder; name the tensor file in it")
+            raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{absolute} is a pipe or a device; only regular files can be opened")
-        recent = time.time_ns() - status.st_ctime_ns < _SAME_TICK
+            raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
+        recent = time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION
         return cls(
             absolute,
             status.st_size,
@@ -104,13 +162,13 @@ class LocalFile(Source):
         return self.path
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """What tells contents apart: a replaced file has another name in dask."""
+        """Path, size and times: a replaced file gets other names in dask."""
         return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
 
     def sibling(self, path: str) -> LocalFile:
-        """Another file of the same folder or below it, read in the same way."""
-        folder = os.path.dirname(self.path)
-        return LocalFile.at(os.path.join(folder, *path.split("/")), mapped=self.mapped)
+        """Another file in the same directory or below it, read in the same way."""
+        directory = os.path.dirname(self.path)
+        return LocalFile.at(os.path.join(directory, *path.split("/")), mapped=self.mapped)
 
     @contextmanager
     def _open(self) -> Iterator[FileIO]:
@@ -120,7 +178,7 @@ class LocalFile(Source):
             yield file
 
     def _check(self, status: os.stat_result) -> None:
-        """Refuse a file that is no longer the one that was opened."""
+        """Refuse a file that has changed since it was opened."""
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
             raise SourceChangedError(
                 self.path,
@@ -138,7 +196,7 @@ class LocalFile(Source):
                 f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}",
                 f"{self._inode} changed at {_time(self.ctime_ns)}",
                 "it was replaced, written to, renamed, linked or given other permissions since it "
-                "was opened, though its size and time of modification are the same; open it again",
+                "was opened, though size and modification time are the same; open it again",
             )
 
     @property
@@ -147,7 +205,7 @@ class LocalFile(Source):
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Open the file, check that it is still the same, and close it after the batch."""
+        """Open the file for a batch of requests, and check that it has not changed."""
         with self._open() as file:
 
             def fill(start: int, buffer: memoryview) -> int:
@@ -157,7 +215,7 @@ class LocalFile(Source):
             yield fill
 
     def window(self, start: int, stop: int) -> Bytes | None:
-        """Map the range, privately: what the caller writes there never reaches the file."""
+        """A private mapping of the range: writing to it does not change the file."""
         return self._map(start, stop, scattered=False)
 
     def _map(self, start: int, stop: int, *, scattered: bool) -> Bytes | None:
@@ -167,13 +225,13 @@ class LocalFile(Source):
             return map_window(file.fileno(), start, stop, scattered=scattered)
 
     def parts(self, extents: Extents) -> Iterable[Part]:
-        """Windows as far as mapped, of which only those pages are fetched that are needed."""
+        """Windows of up to 64 MiB if the file is mapped."""
         if not self.mapped:
             return super().parts(extents)
         return merged_parts(extents, gap=LARGEST_WINDOW, limit=LARGEST_WINDOW)
 
     def fetched(self, part: Part) -> int:
-        """Whole pages, of a window."""
+        """The pages that are needed, in a window."""
         in_window = self.mapped and part.size >= _SMALLEST_WINDOW
         return part.extents.blocks(PAGE) * PAGE if in_window else part.size
 
@@ -196,15 +254,15 @@ class LocalFile(Source):
 
     def _read_group(self, group: Extents) -> Bytes:
         start, stop = group.bounds
-        far_apart = (stop - start) // len(group) > _FAR_APART
-        window = self._map(start, stop, scattered=len(group) > 1 and far_apart)
+        sparse = (stop - start) // len(group) > _SPARSE
+        window = self._map(start, stop, scattered=len(group) > 1 and sparse)
         if window is None:
             return replace(self, mapped=False).read(group)
         return window if len(group) == 1 else group.gather(window, start)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open even a pipe that has taken the file's place, for which nobody may ever write."""
+    """Open without blocking on a pipe that may have replaced the file."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

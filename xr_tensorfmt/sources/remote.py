@@ -1,11 +1,11 @@
-"""An object in a store that fsspec reaches: by HTTP, in S3, in memory, through a cache."""
+"""Objects in stores that fsspec supports."""
 
 from __future__ import annotations
 
 import errno
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from typing import Any
 
 import numpy as np
 from fsspec import AbstractFileSystem
+from fsspec.core import OpenFile, url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.extents import Bytes, Extents
-from xr_tensorfmt.sources.base import Fill, Source
-from xr_tensorfmt.sources.fetch import Answer, Asked, changed, fetch
-from xr_tensorfmt.sources.parts import Part, even_parts
-from xr_tensorfmt.sources.storeerrors import ask_store
+from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed, fetch
+from xr_tensorfmt.sources.store_errors import ask_store, redacted
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, READS, REQUESTS
-from xr_tensorfmt.sources.version import Version
 
 HEAD_BYTES = 64 << 10
 """Bytes of an object that are fetched when it is opened."""
 
 GAP = 256 << 10
-"""Most bytes that are fetched in vain to spare a request.
+"""Largest gap between two ranges that are fetched by one request.
 
-With 16 requests in flight, each of 20 ms, one more costs as much time as these bytes do at
-200 MB/s, which is between the line of an office and that of a machine beside the store.
+With 16 requests in flight, each of 20 ms, one more takes as long as these bytes at 200 MB/s, which
+is between the bandwidth of an office and that of a machine in the data centre of the store.
 """
 
 SMALLEST_PART, LARGEST_PART = 2 << 20, 4 << 20
@@ -43,21 +43,7 @@ Measured at 20 ms a request and 100 MB/s a connection: 8 MiB take 105 ms by one 
 
 @dataclass(frozen=True)
 class RemoteFile(Source):
-    """An object, read by ranges; each read is as many requests as it has parts.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it, without secrets: `redacted`.
-    fs : AbstractFileSystem
-        How to reach it; it travels as its class and options, and connects where it arrives.
-    path : str
-        What `fs` calls it.
-    size : int
-        Bytes of the object when it was opened.
-    version : Version
-        Its version then.
-    """
+    """An object, read by byte ranges."""
 
     url: str
     fs: AbstractFileSystem = field(repr=False)
@@ -74,16 +60,16 @@ class RemoteFile(Source):
         return self.url
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """What tells contents apart: a replaced object has another name in dask."""
-        way = (type(self.fs).__name__, self.fs.storage_args, self.fs.storage_options)
-        return (type(self).__name__, self.url, self.path, self.size, str(self.version), *way)
+        """URL, options, size and version: a replaced object gets other names in dask."""
+        fs = (type(self.fs).__name__, self.fs.storage_args, self.fs.storage_options)
+        return (type(self).__name__, self.url, self.path, self.size, str(self.version), *fs)
 
     def sibling(self, path: str) -> RemoteFile:
-        """Another object beside this one; the store is asked for its size and version."""
+        """Another object in the same directory, whose size and version are requested."""
         url, place = (f"{text.rpartition('/')[0]}/{path}" for text in (self.url, self.path))
         info = ask_store(self.fs.info, place, url=url, path=place, options=self.fs)
         if info.get("type") == "directory":
-            raise IsADirectoryError(errno.EISDIR, "it is a folder", url)
+            raise IsADirectoryError(errno.EISDIR, "it is a directory", url)
         return RemoteFile(url, self.fs, place, int(info["size"]), Version.of(info))
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
@@ -97,7 +83,7 @@ class RemoteFile(Source):
         )
 
     def read(self, extents: Extents) -> Bytes:
-        """Fetch byte ranges, all parts at the same time as far as the process may."""
+        """Fetch byte ranges by concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         fs = of_this_process(self.fs)
 
@@ -110,7 +96,7 @@ class RemoteFile(Source):
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Give access to ranges one by one."""
+        """Give access to the object by one request at a time."""
         fs = of_this_process(self.fs)
 
         def fill(start: int, buffer: memoryview) -> int:
@@ -127,7 +113,7 @@ class RemoteFile(Source):
                 f"bytes {start} to {stop - 1}",
                 f"{len(data)} bytes",
                 f"{stop - start} bytes",
-                "the store sent another number than it was asked for; "
+                "the store sent another number of bytes than were requested; "
                 "the object has changed, or its server does not serve byte ranges",
                 offset=start,
             )
@@ -135,36 +121,9 @@ class RemoteFile(Source):
 
 
 def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile, bytes]:
-    """Take note of an object and fetch its first bytes, by two requests at the same time.
-
-    Parameters
-    ----------
-    url : str
-        What the user calls it.
-    fs : AbstractFileSystem
-        How to reach it.
-    path : str
-        What `fs` calls it.
-
-    Returns
-    -------
-    source : RemoteFile
-    head : bytes
-        The first 64 KiB, or all there is.
-
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError
-        There is no such object.
-    SourceChangedError
-        It was replaced between the two requests.
-    ValueError
-        The store does not say how long it is.
-    OSError
-        The store fails, or refuses.
-    """
+    """Request size and version of an object, and at the same time its first bytes."""
     fs = of_this_process(fs)
-    fs.invalidate_cache(path)  # a listing from before may tell of an older version
+    fs.invalidate_cache(path)  # a cached listing may be of an older version
     ask_info = partial(ask_store, fs.info, path, url=url, path=path, options=fs)
     asked = REQUESTS.submit(ask_info)
     fetched = REQUESTS.submit(fetch, fs, Asked(url, path, 0, HEAD_BYTES))
@@ -183,33 +142,92 @@ def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile
 
 
 def _info(url: str, asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, Any]:
-    """What the store says of an object, or the more telling of two errors."""
+    """The info of an object; of two errors, the one that is more specific."""
     if isinstance(asked.exception(), FileNotFoundError):
-        fetched.result()  # HTTP calls everything "not found" in its first answer
+        fetched.result()  # fsspec's info() turns every HTTP error into "not found"
     info = asked.result()
     if info.get("type") == "directory":
-        raise IsADirectoryError(f"{url} is a folder; name the tensor file in it")
+        raise IsADirectoryError(f"{url} is a directory; pass the path of a file in it")
     if info.get("size") is None:
         raise ValueError(
-            f"{url}: the store does not say how long the object is, so that it cannot be read by "
-            "ranges; open a copy: 'simplecache::' before the URL makes one"
+            f"{url}: the store does not tell the size of the object, so it cannot be read by byte "
+            "ranges; put 'simplecache::' before the URL to open a local copy"
         )
     return info
 
 
 def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
-    """The file system itself, or one like it where a fork has left its threads behind.
-
-    Parameters
-    ----------
-    fs : AbstractFileSystem
-        The file system.
-
-    Returns
-    -------
-    AbstractFileSystem
-    """
+    """The file system, or a copy of it in a process that was forked, where its threads are gone."""
     if getattr(fs, "_pid", os.getpid()) == os.getpid():
         return fs
     copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes
     return copy
+
+
+_ARGUMENT_ERRORS = ImportError, TypeError, ValueError
+
+
+@dataclass(frozen=True)
+class Place:
+    """An object and its file system."""
+
+    url: str
+    fs: AbstractFileSystem = field(repr=False)
+    path: str = field(repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `path` is of a local file."""
+        return isinstance(self.fs, LocalFileSystem)
+
+    def open(self) -> tuple[RemoteFile, bytes]:
+        """As `open_remote`."""
+        return open_remote(self.url, self.fs, self.path)
+
+
+def locate(
+    file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
+) -> Place:
+    """Find the file system of a remote file; nothing is requested."""
+    if storage_options and not (fs is None and isinstance(file, str)):
+        raise ValueError(
+            "storage_options= applies to URLs, but a file system is given already; leave it out"
+        )
+    place = _place(file, storage_options or {}, fs)
+    if getattr(place.fs, "asynchronous", False):
+        raise ValueError(
+            f"{place.url}: the file system was created with asynchronous=True, so it cannot be "
+            "used from other threads; create it without"
+        )
+    return place
+
+
+def _place(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem | None) -> Place:
+    if fs is not None:
+        if not isinstance(fs, AbstractFileSystem):
+            raise TypeError(f"fs= must be a file system of fsspec, not a {type(fs).__name__}")
+        if not isinstance(file, str | os.PathLike):
+            raise TypeError(f"fs= needs the path of a file in it, not a {type(file).__name__}")
+        path = fs._strip_protocol(os.fspath(file))  # noqa: SLF001  # there is no public form
+        return Place(redacted(fs.unstrip_protocol(path)), fs, path)
+    if isinstance(file, OpenFile):
+        url = redacted(file.full_name)
+        if file.compression:
+            raise ValueError(
+                f"{url} is compressed ({file.compression}), so it cannot be read by byte "
+                "ranges; decompress it first"
+            )
+        return Place(url, file.fs, file.path)
+    options = _with_connections(file, storage_options)
+    url = redacted(file)
+    find = partial(url_to_fs, file, **options)
+    found, path = ask_store(find, url=url, path=file, options=options, kept=_ARGUMENT_ERRORS)
+    return Place(url, found, path)
+
+
+def _with_connections(url: str, storage_options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let s3fs open a connection for each concurrent request; its default is ten."""
+    if not url.startswith(("s3://", "s3a://")):
+        return storage_options
+    given = storage_options.get("config_kwargs", {})
+    return {**storage_options, "config_kwargs": {"max_pool_connections": MOST_AT_ONCE, **given}}

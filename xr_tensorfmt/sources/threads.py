@@ -1,4 +1,4 @@
-"""The threads of this process that wait for answers of stores, shared by all that read."""
+"""Threads for requests to stores, shared by all reads of the process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from threading import Lock
 from typing import Any, TypeVar
 
 MOST_AT_ONCE = 16
-"""Requests that a process sends at the same time, over all reads of all its threads."""
+"""Limit on the concurrent requests of a process, over all its reads."""
 
 Item = TypeVar("Item")
 
 
 class Threads:
-    """Up to 16 threads, made at first use and made anew in a process that was forked.
-
-    Parameters
-    ----------
-    name : str
-        What they do, for debuggers.
-    """
+    """A pool of up to 16 threads, created at first use, and again in a process that was forked."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -41,24 +35,11 @@ class Threads:
             return self._executor
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Begin a call in one of the threads; it must not itself wait for another of them."""
+        """Start a call in one of the threads; it must not wait for another call in the pool."""
         return self._get().submit(call, *arguments)
 
     def run_all(self, call: Callable[[Item], None], items: Iterable[Item]) -> None:
-        """Call with each item in the threads, and wait for all.
-
-        Parameters
-        ----------
-        call : callable
-            What is done with an item.
-        items : iterable
-            What to call it with; no more of it is taken ahead than can be done at once.
-
-        Raises
-        ------
-        Exception
-            What the first call that failed has raised; those that have not begun never do.
-        """
+        """Call with each item in the threads, and wait for all calls."""
         pending: deque[Future[None]] = deque()
         try:
             for item in items:
@@ -73,10 +54,10 @@ class Threads:
 
 
 REQUESTS = Threads("tensorfmt-request")
-"""Those that send one request at a time, and wait for nothing else."""
+"""Each call is one request, and waits for no other call."""
 
 LOADS = Threads("tensorfmt-load")
-"""Those that load whole variables for ``await ds.load_async()``."""
+"""Each call loads a whole variable, for ``await ds.load_async()``."""
 
 READS = Threads("tensorfmt-read")
-"""Those that wait for requests, where one read is made of several."""
+"""Each call is a read that waits for requests."""

@@ -1,165 +1,50 @@
-"""MAG, the files of magnetron: archives, snapshots and the older streams."""
+"""MAG, the containers of magnetron: archives, snapshots and streams."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.annotation import KEY as NOTE_KEY
-from xr_tensorfmt.formats.base import Format, OpenOptions
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.mag.archive import read_archive
-from xr_tensorfmt.formats.mag.contents import Contents, Stored
-from xr_tensorfmt.formats.mag.document import VERSION as DOCUMENT_VERSION
-from xr_tensorfmt.formats.mag.document import read_document_snapshot
-from xr_tensorfmt.formats.mag.names import check_keys, dims_of, requested_names
-from xr_tensorfmt.formats.mag.placement import check_placement
-from xr_tensorfmt.formats.mag.snapshot import POOL, read_snapshot
-from xr_tensorfmt.formats.mag.stream import MAGIC as STREAM_MAGIC
-from xr_tensorfmt.formats.mag.stream import read_stream
-from xr_tensorfmt.layouts import Dense
-from xr_tensorfmt.tensor import Container, Tensor
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 MAGIC = b"MAG!"
-
-_VERSIONS = (1, 100, 200, DOCUMENT_VERSION)
-_POOL_AT = 32
+STREAM_MAGIC = b"MAG&"
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a MAG file.
+class MagFormat(Format):
+    """MAG: many tensors under keys, and metadata."""
 
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``dims`` by key, and ``verify=False`` to open in spite of a wrong checksum.
+    name = "mag"
+    title = "MAG"
+    suffixes = (".mag",)
+    magics = (MAGIC, STREAM_MAGIC)
+    write_options = MappingProxyType({"version": (300, 1)})
 
-    Returns
-    -------
-    Container
-        A tensor for each key, and the metadata as attributes.
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the version and the size."""
+        from xr_tensorfmt.formats.mag.read import recognises  # noqa: PLC0415
 
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or of a container that no release reads or wrote.
-    ValueError
-        The options do not fit the file.
-    """
-    path = reader.source.name
-    options.check_unnamed(path)
-    options.check_all_stored(path)
-    contents = read_contents(reader, options)
-    check_keys(path, contents.tensors)
-    check_placement(path, contents, reader.source.size)
-    keys = {each.key for each in contents.tensors}
-    requested = requested_names(options.dims, contents.tensors)
-    tensors = tuple(
-        _tensor(contents, each, dims_of(each, requested, keys)) for each in contents.tensors
-    )
-    facts = {
-        "format": "mag",
-        "container": contents.container,
-        "version": contents.version,
-        **contents.facts,
-    }
-    return Container(
-        tensors,
-        attrs={key: value for key, value in contents.metadata.items() if key != NOTE_KEY},
-        encoding={"tensorfmt": facts},
-        warnings=contents.warnings,
-        note=contents.metadata.get(NOTE_KEY),
-    )
+        return head.startswith(self.magics) and recognises(head, size)
 
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.mag.read import read  # noqa: PLC0415
 
-def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be MAG.
+        return read(reader, options)
 
-    Parameters
-    ----------
-    head : bytes
-        Its first bytes.
-    size : int
-        Bytes of the whole file.
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; the keywords are those of `to_mag`."""
+        from xr_tensorfmt.formats.mag.write import plan  # noqa: PLC0415
 
-    Returns
-    -------
-    bool
-    """
-    version = int.from_bytes(head[4:8], "little")
-    if head.startswith(STREAM_MAGIC):
-        return head[24:32] == b"KVDTTHDR"
-    return head.startswith(MAGIC) and version in _VERSIONS and size >= 24
+        return plan(checked, **options)
 
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check padding and bytes at the end."""
+        from xr_tensorfmt.formats.mag.check import check  # noqa: PLC0415
 
-def _tensor(contents: Contents, stored: Stored, dims: tuple[str, ...]) -> Tensor:
-    layout = Dense(stored.shape, stored.element, stored.offset)
-    facts = {
-        "format": "mag",
-        "version": contents.version,
-        "key": stored.key,
-        "offset": stored.offset,
-        "order": "C",
-        "dtype": stored.element.name,
-    }
-    return Tensor(
-        stored.key, dims, layout, encoding={"tensorfmt": facts, "dtype": stored.element.encoding}
-    )
-
-
-def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read the header of any container; the version alone does not tell them apart.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``verify=False`` to read on in spite of a wrong checksum.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged, or of a container that no release reads or wrote.
-    """
-    magic = reader.first_bytes(4)
-    if magic == STREAM_MAGIC:
-        return read_stream(reader)
-    version = reader.unsigned(4, 4, "the version")
-    if magic != MAGIC or version not in _VERSIONS:
-        raise TensorFormatError(
-            reader.source.name,
-            "magic and version",
-            f"{magic!r} and {version}",
-            f"{MAGIC!r} and one of {', '.join(map(str, _VERSIONS))}",
-            "the file is of another format, or newer than this version of xr_tensorfmt",
-            offset=0,
-        )
-    if version == DOCUMENT_VERSION:
-        return read_document_snapshot(reader)
-    if version == 200:
-        return read_snapshot(reader, options)
-    if version == 100 and reader.first_bytes(_POOL_AT + 4)[_POOL_AT:] == POOL:
-        return _snapshot_else_archive(reader, options)
-    return read_archive(reader, options)
-
-
-def _snapshot_else_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """An archive with a certain number at a certain place looks like a snapshot at first."""
-    try:
-        return read_snapshot(reader, options)
-    except TensorFormatError as error:
-        try:
-            # Only a right checksum says that it is none.
-            return read_archive(reader, replace(options, verify=True))
-        except TensorFormatError:
-            raise error from None
-
-
-MAG = Format("mag", (MAGIC, STREAM_MAGIC), recognises, parse)
+        return check(reader, container)

@@ -1,113 +1,276 @@
-"""Archive: the container of magnetron 0.1.2, and what came shortly before and after it.
+"""Archive 1 and 100: the containers of magnetron 0.1.2 and of commits until December 2025.
 
-A header of 24 bytes, metadata records, tensor records, data. The published text gives the header
-and the metadata, but another tensor record than any magnetron ever wrote (see `literal`). Source:
-``magnetron.c`` of the commits from 6bc9747 (August 2025) to 60b52cd (December 2025), and files
-that they wrote.
+A header of 24 bytes, metadata records, tensor records, padding, and data. The text that was
+published describes another tensor record than any magnetron has written; it is read where a file
+has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
 from functools import partial
-from struct import Struct, unpack
+from math import prod
+from struct import Struct, pack, unpack
+from typing import ClassVar, Self
 
+from google_crc32c import value as crc32c
+
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.mag.checksum import check_checksum
-from xr_tensorfmt.formats.mag.contents import Contents
-from xr_tensorfmt.formats.mag.dtypes import ELEVEN, FOUR, Numbering
-from xr_tensorfmt.formats.mag.literal import read_literal_records
-from xr_tensorfmt.formats.mag.placement import first_that_fits, follow_each_other, round_up
-from xr_tensorfmt.formats.mag.records import ALIGNMENT, Record, place, read_record, take_key
+from xr_tensorfmt.formats.mag.placement import end_of_consecutive, first_that_fits, round_up
+from xr_tensorfmt.formats.mag.spec import (
+    ARCHIVE_1_DTYPES,
+    ARCHIVE_100_DTYPES,
+    DAMAGED,
+    FOREIGN,
+    Contents,
+    Numbering,
+    StoredTensor,
+    check_checksum,
+    data_bytes,
+    decode_key,
+    element,
+)
 
-HEADER = Struct("<4sIIIII")
-_CHECKSUM_AT, _CHECKED_FROM = 8, 12
-METADATA = Struct("<IQI")
-INT64, FLOAT64 = 1, 2
+VERSIONS = (1, 100)
+
+ALIGNMENT = 64
+"""Multiple of bytes at which data begin."""
+
+FILLER = b"\xff"
+"""What the padding consists of; the published text does not mention it."""
+
+MOST_RANK = 8
+"""Limit of the container on the dimensions of a tensor."""
+
+MOST_RANK_OF_VERSION_1 = 6
+"""Limit of magnetron 0.1.2, which is also the number of lengths in a record of fixed size."""
+
+MOST_KEY_BYTES = 65535
+"""Limit of the container on the length of a key."""
+
+_CHECKSUM_OFFSET, _CHECKED_FROM = 8, 12
+"""The checksum covers what follows it, up to the end of the records."""
+
+_KEY_LENGTH = Struct("<I")
+
+_INT64, _FLOAT64 = 1, 2
+"""Tags of metadata."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first bytes of an archive, and of a stream."""
+
+    magic: bytes
+    version: int
+    checksum: int
+    tensor_count: int
+    metadata_count: int
+    aux: int = 0
+
+    struct: ClassVar[Struct] = Struct("<4sIIIII")
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Self:
+        """Read it; the errors of `HeaderReader.bytes_at`."""
+        return cls(*cls.struct.unpack(reader.bytes_at(0, cls.struct.size, "the MAG header")))
+
+    def pack(self) -> bytes:
+        """The bytes of it."""
+        return self.struct.pack(*astuple(self))
+
+    def with_checksum(self, records: bytes) -> Self:
+        """The header of a file with these records."""
+        return replace(self, checksum=crc32c(self.pack()[_CHECKED_FROM:] + records))
+
+
+@dataclass(frozen=True)
+class MetadataRecord:
+    """One entry of the metadata: tag, value, and the key behind its length."""
+
+    key: str
+    value: int | float
+
+    _struct: ClassVar[Struct] = Struct("<I8s")
+    _values: ClassVar[dict[int, Struct]] = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
+
+    @classmethod
+    def read(cls, cursor: Cursor, number: int) -> Self:
+        """Read the record of a number."""
+        what = f"metadata record {number}"
+        tag, raw = cursor.unpack(cls._struct, what)
+        if tag not in cls._values:
+            field, expected = (
+                f"the type tag of {what}",
+                f"{_INT64} for int64 or {_FLOAT64} for float64",
+            )
+            raise cursor.error(field, tag, expected, FOREIGN, back=cls._struct.size)
+        (value,) = cls._values[tag].unpack(raw)
+        return cls(_read_key(cursor, what), value)
+
+    def pack(self) -> bytes:
+        """The bytes of it."""
+        tag = _INT64 if isinstance(self.value, int) else _FLOAT64
+        raw = self._values[tag].pack(self.value)
+        return self._struct.pack(tag, raw) + _pack_key(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """One tensor: rank and dtype in one number, length, offset, shape and key."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: int
+    length: int
+    offset: int
+    at: int = 0
+
+    _struct: ClassVar[Struct] = Struct("<IQQ")
+
+    @classmethod
+    def read(cls, cursor: Cursor, number: int) -> Self:
+        """Read the record of a number."""
+        at, what = cursor.offset, f"tensor record {number}"
+        aux, length, offset = cursor.unpack(cls._struct, what)
+        dtype, rank = aux & 0xFF, aux >> 8
+        if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
+            field, back = f"rank and dtype of {what}", cls._struct.size
+            expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
+            raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
+        shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
+        if min(shape) < 1:
+            expected = "lengths of 1 and more"
+            raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
+        return cls(_read_key(cursor, what), shape, dtype, length, offset, at)
+
+    def pack(self) -> bytes:
+        """The bytes of it."""
+        rank = len(self.shape)
+        fixed = self._struct.pack(self.dtype | rank << 8, self.length, self.offset)
+        return fixed + pack(f"<{rank}q", *self.shape) + _pack_key(self.key)
+
+
+def _read_key(cursor: Cursor, what: str) -> str:
+    (length,) = cursor.unpack(_KEY_LENGTH, f"the key length of {what}")
+    if not 1 <= length <= MOST_KEY_BYTES:
+        field, back = f"the key length of {what}", _KEY_LENGTH.size
+        raise cursor.error(field, length, f"1 to {MOST_KEY_BYTES}", FOREIGN, back=back)
+    start = cursor.offset
+    return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
+
+
+def _pack_key(key: str) -> bytes:
+    raw = key.encode()
+    return _KEY_LENGTH.pack(len(raw)) + raw
+
+
+_PUBLISHED_RECORD = Struct(f"<{MOST_RANK_OF_VERSION_1}qBQQI")
+"""What follows the key in the published text: lengths, dtype, length and offset of data, aux."""
+
+
+def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
+    """Read a tensor record as the published text describes it."""
+    at, what = cursor.offset, f"tensor record {number}"
+    key = _read_key(cursor, what)
+    *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, what)
+    rank = _rank_of_published(lengths, aux)
+    shape = tuple(lengths[:rank])
+    if rank > len(lengths) or min(shape, default=1) < 1:
+        field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
+        expected = f"up to {len(lengths)} lengths of 1 and more"
+        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, DAMAGED, back=back)
+    return TensorRecord(key, shape, dtype, length, offset, at)
+
+
+def _rank_of_published(lengths: list[int], aux: int) -> int:
+    """The published text does not say; streams have it in aux, and fill up with ones."""
+    stored = aux >> 8 & 0xFF
+    if stored:
+        return stored
+    unused = next((axis for axis, length in enumerate(lengths) if length < 1), None)
+    if unused is not None:
+        return unused
+    return max((axis + 1 for axis, length in enumerate(lengths) if length > 1), default=0)
 
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read an archive of version 1 or 100.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        Whether a wrong checksum is an error.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged or cut off.
-    """
-    header = reader.bytes_at(0, HEADER.size, "the MAG header")
-    _, version, checksum, tensor_count, metadata_count, aux = HEADER.unpack(header)
-    cursor = Cursor(reader, HEADER.size)
-    if aux:
-        raise cursor.error("aux", aux, "0", "no magnetron reads such a file either", back=4)
-    metadata = _read_metadata(cursor, metadata_count)
-    records, candidates = _read_records(cursor, tensor_count, version)
+    """Read an archive."""
+    header = Header.read(reader)
+    cursor = Cursor(reader, Header.struct.size)
+    if header.aux:
+        hint = "no magnetron reads such a file either"
+        raise cursor.error("aux", header.aux, "0", hint, back=4)
+    metadata = _read_metadata(cursor, header.metadata_count)
+    records, candidates = _read_records(cursor, header)
 
     stop = cursor.offset
-    warnings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, stop)
-    data_start = round_up(stop, ALIGNMENT)
+    findings = check_checksum(
+        reader, options, header.checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, stop
+    )
+    first = round_up(stop, ALIGNMENT)
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
-    base = data_start if records and records[0].offset == 0 else 0
+    base = first if records and records[0].offset == 0 else 0
 
-    def reading(numbering: Numbering) -> tuple[Contents, bool]:
-        tensors = tuple(place(reader.source.name, each, numbering, base) for each in records)
-        fits = follow_each_other(tensors, data_start, ALIGNMENT) is not None
-        facts = {"checksum": checksum}
-        return Contents("archive", version, tensors, stop, metadata, facts, warnings), fits
+    facts, size = {"checksum": header.checksum}, reader.source.size
 
-    contents, _ = first_that_fits([partial(reading, each) for each in candidates])
+    def interpreted(numbering: Numbering) -> tuple[Contents, bool]:
+        tensors = tuple(_stored(reader, each, numbering, base) for each in records)
+        contents = Contents(
+            "archive", header.version, tensors, stop, size, metadata, facts, findings
+        )
+        return contents, end_of_consecutive(tensors, first, ALIGNMENT) is not None
+
+    contents, _ = first_that_fits([partial(interpreted, each) for each in candidates])
     return contents
 
 
 def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     metadata: dict[str, int | float] = {}
     for number in range(count):
-        what = f"metadata record {number}"
-        tag, payload, length = cursor.unpack(METADATA, what)
-        if tag not in (INT64, FLOAT64):
-            raise cursor.error(
-                f"the type tag of {what}",
-                tag,
-                f"{INT64} for int64 or {FLOAT64} for float64",
-                "the header is damaged, or the file is of another format",
-                back=METADATA.size,
-            )
-        key = take_key(cursor, length, what)
-        if key in metadata:
-            raise cursor.error(
-                "the key", f"{key!r} twice", "one metadata record for each key", "it is damaged"
-            )
-        (metadata[key],) = unpack("<q" if tag == INT64 else "<d", payload.to_bytes(8, "little"))
+        record = MetadataRecord.read(cursor, number)
+        if record.key in metadata:
+            found, expected = f"{record.key!r} twice", "one metadata record for each key"
+            raise cursor.error("the key", found, expected, DAMAGED)
+        metadata[record.key] = record.value
     return metadata
 
 
-def _read_records(
-    cursor: Cursor, count: int, version: int
-) -> tuple[list[Record], Sequence[Numbering]]:
+def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], Sequence[Numbering]]:
     """The tensor records, and the numberings that their dtypes may be of."""
-    start = cursor.offset
+    start, numbers = cursor.offset, range(header.tensor_count)
     try:
-        records = [read_record(cursor, number) for number in range(count)]
+        records = [TensorRecord.read(cursor, number) for number in numbers]
     except TensorFormatError as error:
         cursor.offset = start
         try:
-            return read_literal_records(cursor, count), (FOUR, ELEVEN)
+            published = [_read_published_record(cursor, number) for number in numbers]
         except TensorFormatError:
             raise error from None
-    if version == 1:
-        return records, (FOUR,)
-    if any(each.dtype >= len(FOUR) for each in records):
-        return records, (ELEVEN,)
-    return records, (FOUR, ELEVEN)
+        return published, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
+    if header.version == 1:
+        return records, (ARCHIVE_1_DTYPES,)
+    if any(each.dtype >= len(ARCHIVE_1_DTYPES) for each in records):
+        return records, (ARCHIVE_100_DTYPES,)
+    return records, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
+
+
+def _stored(
+    reader: HeaderReader, record: TensorRecord, numbering: Numbering, base: int
+) -> StoredTensor:
+    """What a record means if its dtype is of a numbering."""
+    if record.dtype >= len(numbering):
+        field, expected = f"the dtype of {record.key!r}", f"a number below {len(numbering)}"
+        raise reader.error(field, record.dtype, expected, DAMAGED, record.at)
+    stored = element(numbering[record.dtype])
+    nbytes = data_bytes(reader.source.name, record.shape, stored, record.at)
+    count = prod(record.shape)
+    # Elements in all releases; padded bytes before; bytes in the published text.
+    if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
+        field = f"the length of {record.key!r}"
+        expected = f"{count} elements or {nbytes} bytes for shape {record.shape}"
+        raise reader.error(field, record.length, expected, DAMAGED, record.at)
+    return StoredTensor(record.key, record.shape, stored, base + record.offset, nbytes)

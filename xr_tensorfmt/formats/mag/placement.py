@@ -1,4 +1,4 @@
-"""Where the data of tensors may lie."""
+"""Where the data of tensors lie: checks against the file, and against what writers do."""
 
 from __future__ import annotations
 
@@ -6,33 +6,44 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.mag.contents import Contents, Stored
+from xr_tensorfmt.formats.mag.spec import Contents, StoredTensor
 
 _offset = attrgetter("offset")
 
 
 def round_up(position: int, multiple: int) -> int:
-    """The next multiple at or after a position."""
+    """The first multiple at or after a position."""
     return -(-position // multiple) * multiple
 
 
+def check_keys(path: str, tensors: Sequence[StoredTensor]) -> None:
+    """Refuse keys that occur twice, and those that UTF-8 cannot encode."""
+    seen: set[str] = set()
+    for tensor in tensors:
+        if tensor.key in seen:
+            raise TensorFormatError(
+                path,
+                "the key",
+                f"{tensor.key!r} twice",
+                "a different key for each tensor",
+                "the header is damaged",
+            )
+        if not tensor.key.isascii():
+            _check_encodable(path, tensor.key)
+        seen.add(tensor.key)
+
+
+def _check_encodable(path: str, key: str) -> None:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise TensorFormatError(
+            path, "the key", ascii(key), "a string that UTF-8 can encode", "the header is damaged"
+        ) from None
+
+
 def check_placement(path: str, contents: Contents, size: int) -> None:
-    """Refuse data outside of the file, in its header, or in the data of another tensor.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    contents : Contents
-        What its header says.
-    size : int
-        Bytes of the file.
-
-    Raises
-    ------
-    TensorFormatError
-        Some data cannot lie where the header says.
-    """
+    """Refuse data outside of the file, in its header, or in the data of another tensor."""
     stop, before = contents.data_start, "the header"
     for tensor in sorted(contents.tensors, key=_offset):
         if not contents.data_start <= tensor.offset <= tensor.stop <= size:
@@ -59,26 +70,9 @@ def check_placement(path: str, contents: Contents, size: int) -> None:
 
 
 def check_alignment(
-    path: str, tensors: Sequence[Stored], start: int, stop: int, alignment: int
+    path: str, tensors: Sequence[StoredTensor], start: int, stop: int, alignment: int
 ) -> None:
-    """Refuse data that lie elsewhere than a writer puts them who aligns each tensor.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    tensors : sequence of Stored
-        The tensors.
-    start, stop : int
-        Where the section of all data begins and ends.
-    alignment : int
-        What each offset in the section is a multiple of; no gap is as long.
-
-    Raises
-    ------
-    TensorFormatError
-        A tensor begins elsewhere, or bytes are left that belong to none.
-    """
+    """Refuse gaps in a data section other than those of a writer that aligns each tensor."""
     position = start
     for tensor in sorted(tensors, key=_offset):
         if not tensor.nbytes:
@@ -104,23 +98,8 @@ def check_alignment(
         )
 
 
-def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> int | None:
-    """Whether data lie without any gaps but those of their alignment.
-
-    Parameters
-    ----------
-    tensors : iterable of Stored
-        The tensors.
-    start : int
-        Where the first data begin.
-    alignment : int
-        What each offset is a multiple of, counted from the start of the file.
-
-    Returns
-    -------
-    int or None
-        Where the last data end; None if some lie elsewhere.
-    """
+def end_of_consecutive(tensors: Iterable[StoredTensor], start: int, alignment: int) -> int | None:
+    """Where data end that have no gaps but those of their alignment; None if they have others."""
     position = start
     for tensor in sorted(tensors, key=_offset):
         if tensor.offset != round_up(position, alignment):
@@ -132,26 +111,7 @@ def follow_each_other(tensors: Iterable[Stored], start: int, alignment: int) -> 
 def first_that_fits(
     candidates: Sequence[Callable[[], tuple[Contents, bool]]],
 ) -> tuple[Contents, bool]:
-    """The first reading of a header whose data lie as its writer puts them.
-
-    Parameters
-    ----------
-    candidates : sequence of callable
-        Readings of one header, the most usual first. Each gives the contents, and whether their
-        data lie so; it may raise `TensorFormatError`.
-
-    Returns
-    -------
-    Contents
-        The first that fits; if none does, the first that can be read at all.
-    bool
-        Whether it fits.
-
-    Raises
-    ------
-    TensorFormatError
-        None can be read; the error is that of the first.
-    """
+    """The first interpretation of a header whose data lie as its writer places them."""
     readable: list[tuple[Contents, bool]] = []
     errors: list[TensorFormatError] = []
     for candidate in candidates:

@@ -2,7 +2,7 @@
 
 A header of 32 bytes, a pool of strings (SRP!), metadata that were never implemented (MDT!),
 descriptors of tensors (DSC!), data (BUF!). Source: ``mag_snapshot.c`` of magnetron and files of
-these releases.
+these releases. They are read, and never written.
 """
 
 from __future__ import annotations
@@ -13,23 +13,31 @@ from functools import partial
 from itertools import pairwise
 from math import prod
 from struct import Struct, unpack
+from typing import ClassVar, Self
 
-from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.base import OpenOptions
-from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.limits import check_rank, check_size
-from xr_tensorfmt.formats.mag.checksum import check_checksum
-from xr_tensorfmt.formats.mag.contents import Contents, Stored
-from xr_tensorfmt.formats.mag.dtypes import THIRTEEN, TWELVE, Numbering, element
-from xr_tensorfmt.formats.mag.names import decode_key
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.placement import (
     check_placement,
+    end_of_consecutive,
     first_that_fits,
-    follow_each_other,
     round_up,
 )
+from xr_tensorfmt.formats.mag.spec import (
+    DAMAGED,
+    SNAPSHOT_100_DTYPES,
+    SNAPSHOT_200_DTYPES,
+    Contents,
+    Numbering,
+    StoredTensor,
+    check_checksum,
+    data_bytes,
+    decode_key,
+    element,
+)
 
-POOL, DATA = b"SRP!", b"BUF!"
+POOL = b"SRP!"
 
 MOST_STRINGS = 65534
 """Limit of the container on the strings of its pool."""
@@ -37,36 +45,24 @@ MOST_STRINGS = 65534
 MOST_POOL_BYTES = 128 << 20
 """Limit of the container on the bytes of its pool."""
 
-_HEADER = Struct("<4sIQIIII")
-_CHECKSUM_AT, _CHECKED_FROM = 16, 20
-_COUNT = Struct("<I")
-_DESCRIPTOR = Struct("<BBHIQQ")
+HEADER = Struct("<4sIQIIII")
+"""Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
 
-# Numbering and alignment by version, the released one first. The others were in use for some days
-# between two releases, under a version that says nothing of it.
-_READINGS: dict[int, Sequence[tuple[Numbering, int]]] = {
-    100: ((TWELVE, 1), (TWELVE, 16)),
-    200: ((THIRTEEN, 16), (TWELVE, 16)),
+_CHECKSUM_OFFSET, _CHECKED_FROM = 16, 20
+_COUNT = Struct("<I")
+
+INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
+    100: ((SNAPSHOT_100_DTYPES, 1), (SNAPSHOT_100_DTYPES, 16)),
+    200: ((SNAPSHOT_200_DTYPES, 16), (SNAPSHOT_100_DTYPES, 16)),
 }
+"""Numbering and alignment by version, the released one first.
+
+The others were in use for some days between two releases, under a version that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One tensor descriptor, as it is.
-
-    Parameters
-    ----------
-    key : int
-        Position of the key in the pool.
-    shape : tuple of int
-        Lengths of the axes.
-    dtype : int
-        Number of the dtype.
-    offset : int
-        Of the data, from the start of all data.
-    at : int
-        Where the descriptor begins.
-    """
+    """One tensor: rank, dtype, the number of its key in the pool, its offset and its shape."""
 
     key: int
     shape: tuple[int, ...]
@@ -74,145 +70,112 @@ class Descriptor:
     offset: int
     at: int
 
+    _struct: ClassVar[Struct] = Struct("<BBHIQQ")
+
+    @classmethod
+    def read(cls, cursor: Cursor, number: int) -> Self:
+        """Read the descriptor of a number."""
+        at, what = cursor.offset, f"tensor descriptor {number}"
+        rank, dtype, reserved, key, count, offset = cursor.unpack(cls._struct, what)
+        check_rank(cursor.reader.source.name, what, rank, at)
+        shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
+        if reserved or prod(shape) != count:
+            raise cursor.error(
+                what,
+                f"{count} elements of shape {shape}, reserved bytes {reserved:#x}",
+                "the product of the lengths, and zeros",
+                DAMAGED,
+                back=cursor.offset - at,
+            )
+        return cls(key, shape, dtype, offset, at)
+
 
 def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """Read a snapshot of version 100 or 200.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        Whether a wrong checksum is an error.
-
-    Returns
-    -------
-    Contents
-        Its tensors in the order of their keys in the pool, which is that in which they were put;
-        descriptors lie in another order each time.
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged or cut off.
-    """
-    header = reader.bytes_at(0, _HEADER.size, "the MAG header")
-    _, version, seconds, checksum, aux, metadata_count, tensor_count = _HEADER.unpack(header)
-    cursor = Cursor(reader, _HEADER.size)
+    """Read a snapshot of version 100 or 200."""
+    cursor = Cursor(reader, 0)
+    header = cursor.unpack(HEADER, "the MAG header")
+    _, version, seconds, checksum, aux, metadata_count, tensor_count = header
     if aux or metadata_count:
-        raise cursor.error(
-            "aux and the count of metadata",
-            (aux, metadata_count),
-            "zeros",
-            "it is damaged",
-            back=12,
-        )
+        field = "aux and the count of metadata"
+        raise cursor.error(field, (aux, metadata_count), "zeros", DAMAGED, back=12)
     keys = _read_pool(cursor)
     if tensor_count > len(keys):
-        raise cursor.error(
-            "the count of tensors",
-            tensor_count,
-            f"up to {len(keys)}, as there are keys",
-            "it is damaged",
-        )
+        expected = f"up to {len(keys)}, as there are keys"
+        raise cursor.error("the count of tensors", tensor_count, expected, DAMAGED)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
-    descriptors = [_read_descriptor(cursor, number) for number in range(tensor_count)]
-    warnings = check_checksum(reader, options, checksum, _CHECKSUM_AT, _CHECKED_FROM, cursor.offset)
-    cursor.expect(DATA)
+    descriptors = [Descriptor.read(cursor, number) for number in range(tensor_count)]
+    findings = check_checksum(
+        reader, options, checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, cursor.offset
+    )
+    cursor.expect(b"BUF!")
     descriptors.sort(key=lambda each: each.key)
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
+    candidates, source = INTERPRETATIONS[version], reader.source
 
-    released = _READINGS[version][0]
-
-    def reading(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
+    def interpreted(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
         start = round_up(cursor.offset, alignment)
-        tensors = tuple(_stored(cursor, each, keys, numbering, start) for each in descriptors)
-        doubts = () if (numbering, alignment) == released else (_doubt(reader.source.name),)
-        contents = Contents("snapshot", version, tensors, start, {}, facts, warnings + doubts)
-        ends = follow_each_other(tensors, start, alignment) == reader.source.size
-        return contents, ends and _zeros(reader, cursor.offset, start)
+        tensors = tuple(_stored(reader, each, keys, numbering, start) for each in descriptors)
+        is_released = (numbering, alignment) == candidates[0]
+        doubts = () if is_released else (_unreleased(source.name, start),)
+        contents = Contents(
+            "snapshot", version, tensors, start, source.size, {}, facts, findings + doubts
+        )
+        is_filled = end_of_consecutive(tensors, start, alignment) == source.size
+        return contents, is_filled and _is_zero(reader, cursor.offset, start)
 
-    contents, fits = first_that_fits([partial(reading, *each) for each in _READINGS[version]])
+    contents, fits = first_that_fits([partial(interpreted, *each) for each in candidates])
     if not fits:
-        check_placement(reader.source.name, contents, reader.source.size)
+        check_placement(source.name, contents, source.size)
         raise cursor.error(
             "the data",
-            f"{reader.source.size - cursor.offset} bytes",
+            f"{source.size - cursor.offset} bytes",
             "those of all tensors one after the other, and then the end of the file",
             "the file is incomplete, or something was added to it; fetch it again",
         )
     return contents
 
 
-def _zeros(reader: HeaderReader, start: int, stop: int) -> bool:
-    """Whether there is nothing but padding; the file may end in the middle of it."""
+def _is_zero(reader: HeaderReader, start: int, stop: int) -> bool:
+    """Whether a range consists of zeros; the file may end within it."""
     padding = reader.bytes_at(start, min(stop, reader.source.size) - start, "the padding")
     return not any(padding)
 
 
-def _doubt(path: str) -> str:
-    return (
-        f"{path}: the data lie as for the commits of some days between two releases of magnetron, "
-        "and are read so; compare some values."
+def _unreleased(path: str, offset: int) -> Finding:
+    message = (
+        "they are placed or numbered as by commits of some days between two releases of magnetron, "
+        "and are read accordingly; compare some values with their origin"
     )
+    return Finding(path, offset, "the data", message, "warning")
 
 
 def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     if count > MOST_STRINGS:
-        raise cursor.error(
-            "the count of strings", count, f"up to {MOST_STRINGS}", "it is damaged", back=4
-        )
+        limit = f"up to {MOST_STRINGS}"
+        raise cursor.error("the count of strings", count, limit, DAMAGED, back=_COUNT.size)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
-        raise cursor.error(
-            "the offsets of strings",
-            f"{offsets[:8]}",
-            "0 and then ever larger ones",
-            "it is damaged",
-            back=4 * (count + 1),
-        )
+        field, expected = "the offsets of strings", "0 and then ever larger ones"
+        raise cursor.error(field, offsets[:8], expected, DAMAGED, back=4 * (count + 1))
     if offsets[-1] > MOST_POOL_BYTES:
-        raise cursor.error(
-            "the bytes of all strings", offsets[-1], f"up to {MOST_POOL_BYTES}", "it is damaged"
-        )
+        limit = f"up to {MOST_POOL_BYTES}"
+        raise cursor.error("the bytes of all strings", offsets[-1], limit, DAMAGED)
     origin, path = cursor.offset, cursor.reader.source.name
     pool = cursor.take(offsets[-1], "the strings")
     return [decode_key(path, pool[start:stop], origin + start) for start, stop in pairwise(offsets)]
 
 
-def _read_descriptor(cursor: Cursor, number: int) -> Descriptor:
-    at, what = cursor.offset, f"tensor descriptor {number}"
-    rank, dtype, zeros, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
-    check_rank(cursor.reader.source.name, what, rank, at)
-    shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
-    if zeros or prod(shape) != count:
-        raise cursor.error(
-            what,
-            f"{count} elements of shape {shape}, reserved bytes {zeros:#x}",
-            "the product of the lengths, and zeros",
-            "the header is damaged",
-            back=_DESCRIPTOR.size + 8 * rank,
-        )
-    return Descriptor(key, shape, dtype, offset, at)
-
-
 def _stored(
-    cursor: Cursor, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
-) -> Stored:
-    path, at, shape = cursor.reader.source.name, descriptor.at, descriptor.shape
+    reader: HeaderReader, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
+) -> StoredTensor:
+    at, shape = descriptor.at, descriptor.shape
     if descriptor.dtype >= len(numbering) or descriptor.key >= len(keys):
-        raise TensorFormatError(
-            path,
-            "the tensor descriptor",
-            f"dtype {descriptor.dtype} and key {descriptor.key}",
-            f"a dtype below {len(numbering)} and a key below {len(keys)}",
-            "the header is damaged",
-            offset=at,
-        )
-    kind = element(numbering[descriptor.dtype])
-    check_size(path, shape, kind.stored.itemsize, at)
-    nbytes = prod(shape) * kind.stored.itemsize
-    return Stored(keys[descriptor.key], shape, kind, start + descriptor.offset, nbytes)
+        found = f"dtype {descriptor.dtype} and key {descriptor.key}"
+        expected = f"a dtype below {len(numbering)} and a key below {len(keys)}"
+        raise reader.error("the tensor descriptor", found, expected, DAMAGED, at)
+    stored = element(numbering[descriptor.dtype])
+    nbytes = data_bytes(reader.source.name, shape, stored, at)
+    return StoredTensor(keys[descriptor.key], shape, stored, start + descriptor.offset, nbytes)

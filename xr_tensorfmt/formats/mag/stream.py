@@ -8,98 +8,78 @@ under their logical shape; like magnetron itself this reads them in the order of
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
 from struct import Struct
 
-from xr_tensorfmt.formats.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.limits import check_size
-from xr_tensorfmt.formats.mag.archive import HEADER
-from xr_tensorfmt.formats.mag.contents import Contents, Stored
-from xr_tensorfmt.formats.mag.dtypes import FOUR, element
-from xr_tensorfmt.formats.mag.names import decode_key
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.formats.mag.archive import MOST_RANK_OF_VERSION_1 as MOST_RANK
+from xr_tensorfmt.formats.mag.archive import Header
+from xr_tensorfmt.formats.mag.spec import (
+    ARCHIVE_1_DTYPES,
+    DAMAGED,
+    Contents,
+    StoredTensor,
+    data_bytes,
+    decode_key,
+    element,
+)
 
-MAGIC = b"MAG&"
+SECTION, RECORDS = b"KVDT", b"THDR"
+"""The markers behind the header."""
 
 MOST_KEY_BYTES = 1024
 """Limit of the container on the length of a key."""
 
-SLOTS = 6
-"""Lengths of axes that each record has room for; those that are not used are 1."""
 
-_RECORD = Struct("<I6qI64s")
+_RECORD = Struct(f"<I{MOST_RANK}qI64s")
+"""Length of the key, lengths of the axes, rank and dtype, and a name that nobody reads."""
 
 
 def read_stream(reader: HeaderReader) -> Contents:
-    """Read a stream; it has no checksum.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Contents
-
-    Raises
-    ------
-    TensorFormatError
-        The header is damaged or cut off.
-    """
-    header = reader.bytes_at(0, HEADER.size, "the MAG header")
-    _, version, _, tensor_count, metadata_count, aux = HEADER.unpack(header)
-    cursor = Cursor(reader, HEADER.size)
-    if (version, metadata_count, aux) != (1, 0, 0):
-        raise cursor.error(
-            "version, count of metadata and aux",
-            (version, metadata_count, aux),
-            "1, 0 and 0",
-            "the header is damaged",
-            back=HEADER.size - 4,
-        )
-    cursor.expect(b"KVDT")
-    cursor.expect(b"THDR")
-    records = [_read_record(cursor, number) for number in range(tensor_count)]
+    """Read a stream; it has no checksum."""
+    header = Header.read(reader)
+    cursor = Cursor(reader, Header.struct.size)
+    found = header.version, header.metadata_count, header.aux
+    if found != (1, 0, 0):
+        field = "version, count of metadata and aux"
+        raise cursor.error(field, found, "1, 0 and 0", DAMAGED, back=Header.struct.size - 4)
+    cursor.expect(SECTION)
+    cursor.expect(RECORDS)
+    records = [_read_record(cursor, number) for number in range(header.tensor_count)]
     cursor.expect(b"TDAT")
     start = position = cursor.offset
     tensors = []
-    for key, shape, name in records:
-        kind = element(name)
-        nbytes = prod(shape) * kind.stored.itemsize
-        tensors.append(Stored(key, shape, kind, position, nbytes))
-        position += nbytes
-    if position != reader.source.size:
+    for each in records:
+        tensors.append(replace(each, offset=position))
+        position += each.nbytes
+    size = reader.source.size
+    if position != size:
         raise cursor.error(
             "the data",
-            f"{reader.source.size - start} bytes",
+            f"{size - start} bytes",
             f"{position - start} bytes for all tensors",
             "the file is incomplete or its header damaged; fetch it again",
         )
-    return Contents("stream", version, tuple(tensors), start)
+    return Contents("stream", header.version, tuple(tensors), start, size)
 
 
-def _read_record(cursor: Cursor, number: int) -> tuple[str, tuple[int, ...], str]:
-    what, at = f"tensor record {number}", cursor.offset
-    length, *slots, aux, _ = cursor.unpack(_RECORD, what)
+def _read_record(cursor: Cursor, number: int) -> StoredTensor:
+    """Read a record; the data of a tensor begin where those of the tensor before end."""
+    path, what, at = cursor.reader.source.name, f"tensor record {number}", cursor.offset
+    length, *lengths, aux, _ = cursor.unpack(_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
-    if not 1 <= length <= MOST_KEY_BYTES or rank > SLOTS or dtype >= len(FOUR):
-        raise cursor.error(
-            what,
-            f"a key of {length} bytes, rank {rank} and dtype {dtype}",
-            f"1 to {MOST_KEY_BYTES} bytes, a rank up to {SLOTS} and a dtype below {len(FOUR)}",
-            "the header is damaged",
-            back=_RECORD.size,
-        )
-    shape, rest = tuple(slots[:rank]), slots[rank:]
-    if min(slots) < 1 or max(rest, default=1) > 1:
-        raise cursor.error(
-            f"the shape of {what}",
-            slots,
-            f"{rank} lengths of 1 and more, then ones",
-            "the header is damaged",
-            back=_RECORD.size - 4,
-        )
-    check_size(cursor.reader.source.name, shape, element(FOUR[dtype]).stored.itemsize, at)
+    if not 1 <= length <= MOST_KEY_BYTES or rank > MOST_RANK or dtype >= len(ARCHIVE_1_DTYPES):
+        found = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
+        limits = f"a rank up to {MOST_RANK} and a dtype below {len(ARCHIVE_1_DTYPES)}"
+        expected = f"1 to {MOST_KEY_BYTES} bytes, {limits}"
+        raise cursor.error(what, found, expected, DAMAGED, back=_RECORD.size)
+    shape, unused = tuple(lengths[:rank]), lengths[rank:]
+    if min(lengths) < 1 or max(unused, default=1) > 1:
+        expected = f"{rank} lengths of 1 and more, then ones"
+        field, back = f"the shape of {what}", _RECORD.size - 4
+        raise cursor.error(field, lengths, expected, DAMAGED, back=back)
+    stored = element(ARCHIVE_1_DTYPES[dtype])
+    nbytes = data_bytes(path, shape, stored, at)
     start = cursor.offset
-    key = cursor.take(length, f"the key of {what}")
-    return decode_key(cursor.reader.source.name, key, start), shape, FOUR[dtype]
+    key = decode_key(path, cursor.take(length, f"the key of {what}"), start)
+    return StoredTensor(key, shape, stored, 0, nbytes)

@@ -1,90 +1,50 @@
-"""PyCauset: causal matrices and others, of all generations of the format."""
+"""PyCauset: matrices and vectors of causal sets, in the containers of all its versions."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.formats.base import Format, OpenOptions
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.pycauset.archive import MAGIC as ZIP_MAGIC
-from xr_tensorfmt.formats.pycauset.facts import attribute_of
-from xr_tensorfmt.formats.pycauset.matrix import Matrix
-from xr_tensorfmt.formats.pycauset.reading import MAGIC, Opening, recognises
-from xr_tensorfmt.formats.pycauset.storage import stored_dtype
-from xr_tensorfmt.layouts import Layout
-from xr_tensorfmt.tensor import Container, Tensor, named_dims
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
 
-MATRIX_DIMS = ("row", "col")
-VECTOR_DIMS = ("index",)
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+MAGIC = b"PYCAUSET"
+ZIP_MAGIC = b"PK\x03\x04"
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a PyCauset file.
+class PycausetFormat(Format):
+    """PyCauset: one matrix or vector."""
 
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        What the user asked for.
+    name = "pycauset"
+    title = "PyCauset"
+    suffixes = (".pycauset",)
+    magics = (MAGIC, ZIP_MAGIC)
+    write_options = MappingProxyType({"version": ("r1", "v2"), "matrix_type": (), "seed": ()})
 
-    Returns
-    -------
-    Container
-        One tensor, over ``row`` and ``col``, or ``index``.
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the size, and at the first entry of a zip archive."""
+        from xr_tensorfmt.formats.pycauset.read import recognises  # noqa: PLC0415
 
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or holds no matrix.
-    ValueError
-        The options do not fit the file.
-    """
-    options.check_all_stored(reader.source.name)
-    opening = Opening()
-    matrix, layout = opening.read(reader)
-    dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
-    encoding = _encoding(matrix, layout)
-    tensor = Tensor(options.name, dims, layout, shown_attrs(matrix), encoding)
-    siblings, warnings = tuple(opening.siblings), tuple(opening.warnings)
-    return Container(
-        (tensor,),
-        siblings=siblings,
-        warnings=warnings,
-        note=matrix.note,
-        derived=matrix.derived,
-    )
+        return head.startswith(self.magics) and recognises(head, size)
 
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.pycauset.read import read  # noqa: PLC0415
 
-def default_dims(rank: int) -> tuple[str, ...]:
-    """What the axes of a matrix or vector are called."""
-    return MATRIX_DIMS if rank == len(MATRIX_DIMS) else VECTOR_DIMS
+        return read(reader, options)
 
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; the keywords are those of `to_pycauset`."""
+        from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
 
-def shown_attrs(matrix: Matrix) -> dict[str, Any]:
-    """What a file without a note has for attributes."""
-    return {
-        "matrix_type": matrix.matrix_type,
-        "data_type": matrix.data_type,
-        "seed": matrix.seed,
-        "scalar": attribute_of(matrix.scalar),
-        "is_transposed": int(matrix.transposed),
-        "is_conjugated": int(matrix.conjugated),
-        **matrix.attrs,
-    }
+        return plan(checked, **options)
 
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check slots, metadata, padding, checksums and what the file claims of its values."""
+        from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
 
-def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
-    facts = {
-        **shown_attrs(matrix),
-        "format": "pycauset",
-        "version": matrix.generation,
-        "shape": (matrix.rows, matrix.columns),
-        "offset": matrix.offset,
-        "byteorder": "little",
-        **matrix.facts,
-    }
-    return {"tensorfmt": facts, "dtype": stored_dtype(matrix, layout)}
-
-
-PYCAUSET = Format("pycauset", (MAGIC, ZIP_MAGIC), recognises, parse)
+        return check(reader, container)

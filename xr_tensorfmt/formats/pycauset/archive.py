@@ -1,7 +1,4 @@
-"""The zip container of the development version v0.3.0: ``metadata.json``, then ``data.bin``.
-
-Sources: PyCauset at its tag v0.3.0, and files that it writes; APPNOTE.TXT of PKWARE for the zip.
-"""
+"""The zip container of the development version 0.3.0: ``metadata.json``, then ``data.bin``."""
 
 from __future__ import annotations
 
@@ -10,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.pycauset.matrix import Matrix
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.formats.pycauset import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 
-MAGIC = b"PK\x03\x04"
 METADATA, DATA = "metadata.json", "data.bin"
 
 MOST_ENTRIES = 64
@@ -29,23 +28,15 @@ _SIZE_FOLLOWS = 8
 _SIZE_IN_EXTRA = 0xFFFFFFFF
 _ZIP64 = Struct("<HHQQ")
 _ZIP64_TAG = 1
+# The end of the directory; its last field is the length of the comment that follows.
+_END = Struct("<4s4H2IH")
+_END_MAGIC = b"PK\5\6"
+_LONGEST_COMMENT = 0xFFFF
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of an archive.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    offset, size : int
-        Where its bytes are, and how many.
-    header : int
-        Where its local header begins.
-    checksum : int
-        CRC-32 of its bytes, as its header says.
-    """
+    """One entry of an archive: its bytes, and where its header is."""
 
     name: str
     offset: int
@@ -56,30 +47,15 @@ class Entry:
 
 def is_archive(head: bytes) -> bool:
     """Whether the first bytes are those of a zip that begins with ``metadata.json``, stored."""
-    if len(head) < _LOCAL.size or not head.startswith(MAGIC):
+    if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
         return False
-    _, _, _, method, *_, name_length, _ = _LOCAL.unpack(head[: _LOCAL.size])
+    _, _, _, method, *_, name_length, _ = _LOCAL.unpack_from(head)
     name = head[_LOCAL.size : _LOCAL.size + name_length]
     return method == _STORED and name == METADATA.encode()
 
 
 def read_archive(reader: HeaderReader) -> Matrix:
-    """Read the metadata of a zip container.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Returns
-    -------
-    Matrix
-
-    Raises
-    ------
-    TensorFormatError
-        It is another kind of zip, or damaged.
-    """
+    """What the metadata of an archive say."""
     found: dict[str, Entry] = {}
     for entry in entries(reader):
         found.setdefault(entry.name, entry)
@@ -90,39 +66,59 @@ def read_archive(reader: HeaderReader) -> Matrix:
             raise reader.error(
                 f"the entry {name!r}",
                 f"missing among {', '.join(map(repr, found)) or 'no entries'}",
-                "an entry that is stored as it is",
-                "this zip is no matrix of PyCauset; a '.causet' archive holds one as 'matrix.bin' "
-                "that opens once it is unzipped",
+                "an entry that is stored without compression",
+                "this zip is not a PyCauset matrix; a '.causet' archive has one as 'matrix.bin', "
+                "which can be opened once it is unzipped",
                 0,
             )
-    return _matrix(reader, found[METADATA], found[DATA])
+    data, metadata = found[DATA], _metadata(reader, found[METADATA])
+    return Matrix(
+        version="zip",
+        matrix_type=metadata.get("matrix_type", str),
+        data_type=metadata.get("data_type", str),
+        rows=metadata.length("rows"),
+        columns=metadata.length("cols"),
+        offset=data.offset,
+        limit=data.offset + data.size,
+        stated_at=metadata.offset,
+        seed=metadata.get("seed", int, 0),
+        scalar=metadata.scalar("scalar"),
+        is_transposed=metadata.get("is_transposed", bool, False),
+        attrs={"is_temporary": 0},
+        derived=(f"the CRC-32 of {DATA!r}",),
+    )
+
+
+def _metadata(reader: HeaderReader, entry: Entry) -> Metadata:
+    if entry.size > MOST_METADATA:
+        raise reader.error(
+            METADATA,
+            f"{entry.size} bytes",
+            f"at most {MOST_METADATA}",
+            "the archive is damaged, or of another program",
+            entry.header,
+        )
+    raw = reader.bytes_at(entry.offset, entry.size, METADATA)
+    try:
+        values = json.loads(raw)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise reader.error(
+            METADATA, repr(raw[:40]), "an object in JSON", "the archive is damaged", entry.offset
+        )
+    return Metadata(values, reader.source.name, entry.offset)
 
 
 def entries(reader: HeaderReader) -> Iterator[Entry]:
-    """Walk from one local header to the next; the first of a name counts.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-
-    Yields
-    ------
-    Entry
-        Those that are stored as they are.
-
-    Raises
-    ------
-    TensorFormatError
-        An entry is compressed, or longer than the file.
-    """
+    """The entries in the order of the file, from one local header to the next."""
     offset = 0
     for _ in range(MOST_ENTRIES):
         if offset + _LOCAL.size > reader.source.size:
             return
         fields = _LOCAL.unpack(reader.bytes_at(offset, _LOCAL.size, "a local header"))
         magic, _, flags, method, _, _, checksum, packed, size, name_length, extra_length = fields
-        if magic != MAGIC:
+        if magic != ZIP_MAGIC:
             return
         begin = offset + _LOCAL.size
         raw = reader.bytes_at(begin, name_length + extra_length, "the name of an entry")
@@ -131,7 +127,7 @@ def entries(reader: HeaderReader) -> Iterator[Entry]:
             raise reader.error(
                 f"the entry {name!r}",
                 "compressed" if method != _STORED else "without its size",
-                "stored as it is",
+                "stored without compression",
                 "unzip the archive, and open 'matrix.bin' if there is one",
                 offset,
             )
@@ -152,7 +148,7 @@ def entries(reader: HeaderReader) -> Iterator[Entry]:
 
 def _long_size(reader: HeaderReader, extra: bytes, offset: int) -> int:
     if len(extra) >= _ZIP64.size:
-        tag, _, size, _ = _ZIP64.unpack(extra[: _ZIP64.size])
+        tag, _, size, _ = _ZIP64.unpack_from(extra)
         if tag == _ZIP64_TAG:
             return int(size)
     raise reader.error(
@@ -164,37 +160,12 @@ def _long_size(reader: HeaderReader, extra: bytes, offset: int) -> int:
     )
 
 
-def _matrix(reader: HeaderReader, metadata: Entry, data: Entry) -> Matrix:
-    if metadata.size > MOST_METADATA:
-        raise reader.error(
-            METADATA,
-            f"{metadata.size} bytes",
-            f"at most {MOST_METADATA}",
-            "the archive is damaged, or of another kind",
-            metadata.header,
-        )
-    raw = reader.bytes_at(metadata.offset, metadata.size, METADATA)
-    try:
-        values = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        values = error
-    if not isinstance(values, dict):
-        raise reader.error(
-            METADATA, repr(raw[:40]), "a map in JSON", "it is damaged", metadata.offset
-        )
-    facts = Metadata(values, reader.source.name, metadata.offset)
-    return Matrix(
-        "zip",
-        facts.take("matrix_type", str),
-        facts.take("data_type", str),
-        facts.length("rows"),
-        facts.length("cols"),
-        data.offset,
-        data.offset + data.size,
-        metadata.offset,
-        facts.take("seed", int, 0),
-        facts.scalar("scalar"),
-        facts.take("is_transposed", bool, False),
-        attrs={"is_temporary": 0},
-        derived=(f"the CRC-32 of {DATA!r}",),
-    )
+def has_directory(source: Source) -> bool:
+    """Whether an archive is complete to its end, which says where its directory is."""
+    longest = _END.size + _LONGEST_COMMENT
+    tail = source.read(Extents.single(max(0, source.size - longest), source.size)).tobytes()
+    end = tail[tail.rfind(_END_MAGIC) :] if _END_MAGIC in tail else b""
+    if len(end) < _END.size:
+        return False
+    *_, comment_length = _END.unpack_from(end)
+    return len(end) >= _END.size + int(comment_length)

@@ -7,14 +7,14 @@ struct is not packed, so that 4 zero bytes precede ``rows``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from struct import Struct
+from typing import ClassVar
 
-from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.pycauset.matrix import Matrix
-
-HEADER_BYTES = 4096
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.formats.pycauset import MAGIC
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, WORD_BYTES, Matrix
 
 MATRIX_TYPES = {
     1: "CAUSAL",
@@ -26,117 +26,139 @@ MATRIX_TYPES = {
 }
 DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
 
-_TYPES_OFFSET = 12
-_GAP_OFFSET = 20
+# The names in files are placeholders; the pair of matrix type and data type decides.
+_OF_INT32 = {"TRIANGULAR_FLOAT": "TRIANGULAR_INTEGER", "DENSE_FLOAT": "INTEGER"}
 
-FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
-"""Rows, columns and seed; of version 2 also scalar, is_temporary and is_transposed."""
+
+# Magic, version, matrix type, data type, and the gap before the number of rows.
+_TYPES = Struct("<8s4I")
+_GAP_BYTES = 4
+# Rows, columns and seed; of version 2 also scalar, is_temporary and is_transposed.
+_FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
 
 
 @dataclass(frozen=True)
-class _Fields:
-    offset: int
+class Header:
+    """The fields of the header; that of version 1 ends with the seed."""
+
+    version: int
+    matrix_type: int
+    data_type: int
     rows: int
     columns: int
-    seed: int
+    seed: int = 0
     scalar: float = 1.0
     is_temporary: int = 0
     is_transposed: int = 0
+    fields_at: int = _TYPES.size
+
+    TYPES_AT: ClassVar = 12
+    """Byte of the matrix type; the data type follows."""
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Header:
+        """The fields of a header of version 1 or 2."""
+        _, version, matrix_type, data_type, gap = _TYPES.unpack_from(raw)
+        # The low half of a packed `rows` is not zero, the gap before an aligned one is.
+        fields_at = _TYPES.size - _GAP_BYTES if gap else _TYPES.size
+        fields = _FIELDS[version].unpack_from(raw, fields_at)
+        return replace(cls(version, matrix_type, data_type, *fields), fields_at=fields_at)
+
+    def pack(self) -> bytes:
+        """The header of a file of version 2, at the offsets of real files."""
+        fields = (self.rows, self.columns, self.seed)
+        view = (self.scalar, self.is_temporary, self.is_transposed)
+        types = _TYPES.pack(MAGIC, self.version, self.matrix_type, self.data_type, 0)
+        return (types + _FIELDS[2].pack(*fields, *view)).ljust(HEADER_BYTES, b"\0")
+
+    @property
+    def stop(self) -> int:
+        """Byte after the last field."""
+        return self.fields_at + _FIELDS[self.version].size
 
 
-def read_header(reader: HeaderReader, version: int) -> Matrix:
-    """Read the header of version 1 or 2.
+def header_of(matrix: Matrix) -> Header:
+    """The header of version 2 that describes a matrix."""
+    numbers = {name: number for number, name in MATRIX_TYPES.items()}
+    data_types = {name: number for number, name in DATA_TYPES.items()}
+    types = (numbers[matrix.matrix_type], data_types[matrix.data_type])
+    return Header(2, *types, matrix.rows, matrix.columns, matrix.seed)
 
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    version : int
-        Its version.
 
-    Returns
-    -------
-    Matrix
+def least_payload(matrix: Matrix) -> int:
+    """Bytes that version 2 has for values even where there is no element."""
+    if matrix.matrix_type == "IDENTITY":
+        return 0
+    return 4 if matrix.data_type == "INT32" else LEAST_PAYLOAD
 
-    Raises
-    ------
-    TensorFormatError
-        The file ends before the header does, or a type has no meaning.
-    """
-    reader.bytes_at(0, HEADER_BYTES, "the header")
-    matrix_type = _word(reader, _TYPES_OFFSET, "the matrix type", MATRIX_TYPES)
-    data_type = _word(reader, _TYPES_OFFSET + 4, "the data type", DATA_TYPES)
-    fields = _fields(reader, version)
-    triangle_row = 8
+
+def read_header(reader: HeaderReader) -> Header:
+    """Read the header of version 1 or 2."""
+    return Header.unpack(reader.bytes_at(0, HEADER_BYTES, "the header"))
+
+
+def read_matrix(reader: HeaderReader) -> Matrix:
+    """What the header of version 1 or 2 says."""
+    header = read_header(reader)
+    at = Header.TYPES_AT
+    matrix_type = _name(reader, "the matrix type", header.matrix_type, MATRIX_TYPES, at)
+    data_type = _name(reader, "the data type", header.data_type, DATA_TYPES, at + 4)
+    triangle_row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
-        matrix_type, triangle_row = _integer_storage(reader, version, fields)
+        matrix_type, triangle_row_bytes = _integer_storage(reader, header)
     elif data_type == "INT32":
-        matrix_type = _OF_INTEGERS.get(matrix_type, matrix_type)
+        matrix_type = _OF_INT32.get(matrix_type, matrix_type)
     return Matrix(
-        f"v{version}",
-        matrix_type,
-        data_type,
-        fields.rows,
-        fields.columns,
-        HEADER_BYTES,
-        reader.source.size,
-        _TYPES_OFFSET,
-        fields.seed,
-        fields.scalar,
-        bool(fields.is_transposed),
-        triangle_row=triangle_row,
-        attrs={"is_temporary": int(bool(fields.is_temporary))},
-        facts={"fields_at": fields.offset},
+        version=f"v{header.version}",
+        matrix_type=matrix_type,
+        data_type=data_type,
+        rows=header.rows,
+        columns=header.columns,
+        offset=HEADER_BYTES,
+        limit=reader.source.size,
+        stated_at=Header.TYPES_AT,
+        seed=header.seed,
+        scalar=header.scalar,
+        is_transposed=bool(header.is_transposed),
+        triangle_row_bytes=triangle_row_bytes,
+        attrs={"is_temporary": int(bool(header.is_temporary))},
+        facts={"fields_at": header.fields_at},
     )
 
 
-# The names in files are placeholders; the pair of matrix type and data type decides.
-_OF_INTEGERS = {"TRIANGULAR_FLOAT": "TRIANGULAR_INTEGER", "DENSE_FLOAT": "INTEGER"}
-
-
-def _word(reader: HeaderReader, offset: int, field: str, words: dict[int, str]) -> str:
-    number = reader.unsigned(offset, 4, field)
-    if number not in words:
-        raise TensorFormatError(
-            reader.source.name,
+def _name(
+    reader: HeaderReader, field: str, number: int, names: Mapping[int, str], offset: int
+) -> str:
+    if number not in names:
+        raise reader.error(
             field,
             number,
-            ", ".join(f"{key} ({word})" for key, word in words.items()),
+            ", ".join(f"{known} ({name})" for known, name in names.items()),
             "the header is damaged, or of a version that is not known",
-            offset=offset,
+            offset,
         )
-    return words[number]
+    return names[number]
 
 
-def _fields(reader: HeaderReader, version: int) -> _Fields:
-    # The low half of a packed `rows` is not zero, the gap before an aligned one is.
-    gap = reader.unsigned(_GAP_OFFSET, 4, "the gap before the number of rows")
-    offset = _GAP_OFFSET if gap else _GAP_OFFSET + 4
-    fields = FIELDS[version]
-    values = fields.unpack(reader.bytes_at(offset, fields.size, "the shape"))
-    return _Fields(offset, *values)
-
-
-def _integer_storage(reader: HeaderReader, version: int, fields: _Fields) -> tuple[str, int]:
-    """What matrix type 2 means: three readings, of which the size of the file picks one."""
-    if version == 1:
+def _integer_storage(reader: HeaderReader, header: Header) -> tuple[str, int]:
+    """What matrix type 2 means, and how rows are padded: the size of the file tells."""
+    if header.version == 1:
         return "TRIANGULAR_INTEGER", 4
-    order, payload = fields.rows, reader.source.size - HEADER_BYTES
+    order, payload = header.rows, reader.source.size - HEADER_BYTES
     elements = order * (order - 1) // 2
     sizes = {
-        ("INTEGER", 8): 4 * fields.rows * fields.columns,
+        ("INTEGER", WORD_BYTES): 4 * order * header.columns,
         # Rows of 1 to N - 1 numbers, each padded to an even count of them.
-        ("TRIANGULAR_INTEGER", 8): max(8, 4 * (elements + order // 2)),
-        ("TRIANGULAR_INTEGER", 4): max(8, 4 * elements),
+        ("TRIANGULAR_INTEGER", WORD_BYTES): max(LEAST_PAYLOAD, 4 * (elements + order // 2)),
+        ("TRIANGULAR_INTEGER", 4): max(LEAST_PAYLOAD, 4 * elements),
     }
     for reading, size in sizes.items():
         if payload == size:
             return reading
-    raise TensorFormatError(
-        reader.source.name,
+    raise reader.error(
         f"the payload of a matrix of type 2 (INTEGER) of order {order}",
         f"{payload} bytes",
         " or ".join(str(size) for size in dict.fromkeys(sizes.values())) + " bytes",
         "its size alone tells how such a matrix is stored; the file is cut off or damaged",
-        offset=HEADER_BYTES,
+        HEADER_BYTES,
     )

@@ -1,172 +1,46 @@
-"""Vespa's typed binary tensors: ``.tbf`` files, and the same bytes under any name."""
+"""Typed binary tensors of Vespa: ``.tbf`` files, and the same bytes under any name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
 
-from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.base import Format, OpenOptions
-from xr_tensorfmt.formats.header import HeaderReader
-from xr_tensorfmt.formats.vespa.filled import filled
-from xr_tensorfmt.formats.vespa.grid import repeated_block
-from xr_tensorfmt.formats.vespa.header import Header, read_header
-from xr_tensorfmt.formats.vespa.names import BLOCK, dimension_names, odd_names
-from xr_tensorfmt.formats.vespa.recognition import recognises
-from xr_tensorfmt.layouts import Blocks, Dense, Held, Labels, Layout
-from xr_tensorfmt.layouts.blocktable import find_blocks
-from xr_tensorfmt.layouts.labelled import BlockForm
-from xr_tensorfmt.layouts.labels import COMPARED_AT_OPENING
-from xr_tensorfmt.selection import Selection
-from xr_tensorfmt.sources import Source
-from xr_tensorfmt.tensor import Container, Tensor
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
-def parse(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the header of a typed binary tensor, and find its blocks.
+class VespaFormat(Format):
+    """Vespa: one tensor of mapped and indexed dimensions."""
 
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    options : OpenOptions
-        ``sparse="stored"`` gives the blocks as they lie there, ``sparse="dense"`` the outer
-        product of their labels; by default blocks with one label each are indexed by it.
+    name = "vespa"
+    title = "Vespa"
+    suffixes = (".tbf",)
+    magics = ()
+    open_options = frozenset({"fill_value"})
 
-    Returns
-    -------
-    Container
-        One tensor, and the labels of its blocks.
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Look at the suffix, the tag, the number of dimensions and the first name."""
+        from xr_tensorfmt.formats.vespa.spec import recognises  # noqa: PLC0415
 
-    Raises
-    ------
-    TensorFormatError
-        The file is damaged, or it breaks a rule of the format.
-    ValueError
-        The options do not fit the file.
-    """
-    header = read_header(reader)
-    _check_options(reader.source, header, options)
-    blocks = _blocks(reader.source, header) if header.mapped else None
-    stop = blocks.table.stop if blocks else header.stop + header.blocks * header.block_bytes
-    warnings = [
-        *odd_names(reader.source.name, header),
-        *_leftover(reader.source, header, stop, options),
-    ]
-    if blocks is None:
-        names = dimension_names(header, options)
-        return _container(header, options, names, _unmapped(header), (), warnings)
-    labels = tuple(Labels(blocks, number, options.errors) for number in range(len(header.mapped)))
-    if options.sparse == "dense":
-        names = dimension_names(header, options)
-        layout, along = filled(reader.source, blocks, labels, header, options)
-        coordinates = tuple(Tensor(n, (n,), each) for n, each in zip(names, along, strict=False))
-        return _container(header, options, names, layout, coordinates, warnings)
-    warnings += _repeated(reader.source, labels)
-    return _stored(header, options, blocks, labels, warnings)
+        return path.casefold().endswith(self.suffixes) and recognises(head, size)
 
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.vespa.read import read  # noqa: PLC0415
 
-def _check_options(source: Source, header: Header, options: OpenOptions) -> None:
-    if options.sparse == "stored" and not header.mapped:
-        raise ValueError(
-            f"{source.name} is {header.type}, which stores every cell, so that sparse='stored' "
-            "has nothing to leave out; open it without"
-        )
-    if options.fill_value is not None and options.sparse != "dense":
-        raise ValueError(
-            f"fill_value={options.fill_value!r} means something with sparse='dense' alone, as "
-            f"nothing is filled in with sparse={options.sparse!r}"
-        )
+        return read(reader, options)
 
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; the keywords are those of `to_vespa`."""
+        from xr_tensorfmt.formats.vespa.write import plan  # noqa: PLC0415
 
-def _unmapped(header: Header) -> Layout:
-    if not header.blocks:
-        # A scalar without its one cell: Vespa takes it for zero.
-        return Held(np.zeros((), header.element.dtype))
-    return Dense(header.lengths, header.element, header.stop)
+        return plan(checked, **options)
 
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check the labels of all blocks."""
+        from xr_tensorfmt.formats.vespa.check import check  # noqa: PLC0415
 
-def _blocks(source: Source, header: Header) -> Blocks:
-    form = BlockForm(len(header.mapped), header.block_bytes)
-    table = find_blocks(source, form, header.stop, header.blocks)
-    return Blocks(table, header.lengths, header.element)
-
-
-def _stored(
-    header: Header,
-    options: OpenOptions,
-    blocks: Blocks,
-    labels: tuple[Labels, ...],
-    warnings: list[str],
-) -> Container:
-    """Blocks as they lie in the file; those with one label each have it for an index."""
-    indexed_by_label = len(labels) == 1 and options.sparse == "auto"
-    names = dimension_names(header, options, *(() if indexed_by_label else (BLOCK,)))
-    along = names[0] if indexed_by_label else BLOCK
-    coordinates = tuple(Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False))
-    dims = (along, *names[len(labels) :])
-    return _container(header, options, dims, blocks, coordinates, warnings)
-
-
-def _container(
-    header: Header,
-    options: OpenOptions,
-    dims: tuple[str, ...],
-    layout: Layout,
-    coordinates: tuple[Tensor, ...],
-    warnings: list[str],
-) -> Container:
-    attrs = {"vespa_type": header.type}
-    tensor = Tensor(options.name, dims, layout, attrs, _encoding(header))
-    return Container((tensor,), coordinates, warnings=tuple(warnings))
-
-
-def _leftover(source: Source, header: Header, stop: int, options: OpenOptions) -> Iterator[str]:
-    """Refuse bytes after the tensor, or only warn of them."""
-    if stop == source.size:
-        return
-    error = TensorFormatError(
-        source.name,
-        f"the end of {header.type}",
-        f"more, up to byte {source.size}",
-        "the end of the file",
-        "the file is no tensor or holds something else as well; verify=False ignores the rest",
-        offset=stop,
-    )
-    if options.verify:
-        raise error
-    yield str(error)
-
-
-def _repeated(source: Source, labels: tuple[Labels, ...]) -> Iterator[str]:
-    count = labels[0].blocks.table.count
-    if count > COMPARED_AT_OPENING or source.distant:
-        return
-    everything = Selection.everything((count,))
-    block = repeated_block([each.read(source, everything) for each in labels])
-    if block is not None:
-        yield (
-            f"{source.name}: block {block} has the same labels as an earlier one, which Vespa may "
-            "refuse; both are kept"
-        )
-
-
-def _encoding(header: Header) -> dict[str, Any]:
-    facts = {
-        "format": "vespa",
-        "tag": header.tag,
-        "cell_type": header.cell_type.name,
-        "mapped": header.mapped,
-        "indexed": header.indexed,
-        "lengths": header.lengths,
-        "blocks": header.blocks,
-        "offset": header.stop,
-        "order": "C",
-        "byteorder": "big",
-    }
-    return {"tensorfmt": facts, "dtype": header.element.encoding}
-
-
-VESPA = Format("vespa", (), recognises, parse, suffixes=(".tbf",), fills=True)
+        return check(reader, container)

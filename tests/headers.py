@@ -1,0 +1,17 @@
+"""What a file's header says, without a Dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xr_tensorfmt import formats
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.source import Source
+
+
+def header_of(source: Source, **options: Any) -> Container:
+    """The Container of a file, whose format its content decides."""
+    reader = HeaderReader(source)
+    return formats.read(reader, formats.choose(reader), OpenOptions(**options))

@@ -1,0 +1,165 @@
+"""Which folder may import which, and where the names of formats and private names may stand."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import xr_tensorfmt
+from xr_tensorfmt import formats
+
+PACKAGE = Path(xr_tensorfmt.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+LEVELS = {
+    "cli": "cli",
+    "__main__": "cli",
+    "": "public",
+    "accessor": "public",
+    "backend": "public",
+    "validation": "public",
+    "formats": "formats",
+    "datasets": "formats",
+    "writing": "formats",
+    "contract": "contract",
+    "sources": "sources",
+    "core": "core",
+    "errors": "errors",
+}
+"""The level of each folder, and of each module that is in none."""
+
+DIAGRAM = re.findall(
+    r"^  (\w+)(?:\[[^]]*\])? --> (\w+)",
+    (PACKAGE.parent / "docs" / "design.md").read_text(),
+    flags=re.MULTILINE,
+)
+
+USES_XARRAY = ("write", "popcount", "hex")
+"""What the names of those modules of a format begin with that may know xarray and dask."""
+
+ARRAYS = {"xarray", "dask", "distributed", "pandas"}
+
+
+def imports(name: str, *, top_level: bool = False) -> Iterator[str]:
+    """The modules that a module imports, not those that are for type checkers alone."""
+    tree = ast.parse(MODULES[name].read_text())
+    nodes = list(tree.body) if top_level else list(ast.walk(tree))
+    checked = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
+    ]
+    hidden = {id(each) for block in checked for each in ast.walk(block)}
+    for node in nodes:
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                yield module if module in MODULES else str(node.module)
+
+
+def folder(name: str) -> str:
+    """The folder or the module below the package."""
+    return [*name.split("."), ""][1]
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    graph = {
+        name: {other for other in imports(name, top_level=True) if other in MODULES}
+        for name in MODULES
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_imports_are_those_of_the_diagram_which_has_no_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for upper, lower in DIAGRAM:
+        graph.setdefault(upper, set()).add(lower)
+    TopologicalSorter(graph).prepare()
+    allowed = {*DIAGRAM, *((level, level) for level in LEVELS.values())}
+    found = {
+        (LEVELS[folder(name)], LEVELS[folder(other)], f"{name} -> {other}")
+        for name in MODULES
+        for other in imports(name)
+        if other in MODULES and LEVELS[folder(other)] != "errors" and other != "xr_tensorfmt"
+    }
+    wrong = sorted(arrow for upper, lower, arrow in found if (upper, lower) not in allowed)
+    assert not wrong, "\n".join(wrong)
+    drawn = {(upper, lower) for upper, lower, _ in found if upper != lower}
+    assert drawn == set(DIAGRAM)
+
+
+def test_core_and_sources_know_neither_xarray_nor_dask() -> None:
+    for name in MODULES:
+        if folder(name) in ("core", "sources", "contract", "errors"):
+            assert not {other.split(".")[0] for other in imports(name)} & ARRAYS, name
+
+
+def test_what_reads_and_checks_files_knows_neither_xarray_nor_dask() -> None:
+    readers = [name for name in MODULES if folder(name) == "formats"]
+    found = [
+        f"{name} -> {other}"
+        for name in readers
+        if not name.split(".")[-1].startswith(USES_XARRAY)
+        for other in imports(name)
+        if other.split(".")[0] in ARRAYS or folder(other) in ("datasets", "writing")
+    ]
+    assert not found
+
+
+def test_no_format_imports_another() -> None:
+    own = {each.name for each in formats.BUILT_IN}
+    for name in MODULES:
+        parts = name.split(".")
+        if folder(name) == "formats" and len(parts) > 2:
+            for other in imports(name):
+                others = {each for each in own if other.startswith(f"xr_tensorfmt.formats.{each}")}
+                assert others <= {parts[2]}, f"{name} -> {other}"
+
+
+def test_names_of_formats_stand_in_their_folders_alone() -> None:
+    words = {each.name for each in formats.BUILT_IN}
+    allowed = {"xr_tensorfmt", "xr_tensorfmt.formats"}
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for name, path in MODULES.items()
+        if name not in allowed and not (folder(name) == "formats" and len(name.split(".")) > 2)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        # Names of functions and of files in examples are no names of formats.
+        if words & set(re.findall(r"(?<![.\w])[a-z0-9]+", re.sub(r"\bto_[a-z]+", "", line.lower())))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_importing_the_engine_imports_no_heavy_package() -> None:
+    code = (
+        "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
+        "print(*set(sys.modules) - before)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    new = set(run.stdout.split())
+    assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
+    own = {name for name in new if name.startswith("xr_tensorfmt.")}
+    assert {folder(name) for name in own} <= {"accessor", "backend", "core", "errors"}
+    assert len(own) <= 8, own
+
+
+def test_nothing_large_lies_in_the_root() -> None:
+    files = [each for each in PACKAGE.parent.glob("[!.]*") if each.is_file()]
+    assert files
+    assert not [each.name for each in files if each.stat().st_size > 100_000]

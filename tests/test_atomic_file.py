@@ -1,0 +1,474 @@
+"""Whatever fails, the file is the old one or the new one, and nothing looks like one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from dask.delayed import Delayed
+
+from xr_tensorfmt import SourceChangedError, to_mag
+from xr_tensorfmt.writing import file_io
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
+
+
+def dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
+    values = xr.Dataset({"a": (("x", "y"), np.full((4, 256), value, "f4"))})
+    return values if chunks is None else values.chunk(x=chunks)
+
+
+def opened(path: Path, **options) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+def failing(error: BaseException) -> xr.Dataset:
+    """The third chunk fails."""
+
+    def block(values, block_id=None):
+        if block_id[0] == 2:
+            raise error
+        return values
+
+    array = da.from_array(np.zeros((4, 256), "f4"), chunks=(1, 256))
+    return xr.Dataset({"a": (("x", "y"), array.map_blocks(block, dtype="f4"))})
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.endswith(".part"))
+
+
+class PeculiarError(Exception):
+    """Of a user's own code."""
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+@pytest.mark.parametrize("error", [PeculiarError("odd"), MemoryError("much"), KeyboardInterrupt()])
+def test_a_failing_chunk_leaves_the_old_file(tmp_path: Path, error, scheduler: str) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    with dask.config.set(scheduler=scheduler), pytest.raises(type(error)) as caught:
+        to_mag(failing(error), path)
+    assert f"{path} was not written; what was there before is unchanged." in caught.value.__notes__
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+def test_a_failing_chunk_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
+    for _ in range(20):  # whichever task is first
+        with pytest.raises(PeculiarError):
+            to_mag(failing(PeculiarError()), tmp_path / "a.mag")
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    task = to_mag(failing(PeculiarError()), path, compute=False)
+    with pytest.raises(PeculiarError):
+        task.compute()
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    for name in leftovers(tmp_path):
+        with pytest.raises(ValueError, match="magic number"):
+            opened(tmp_path / name)
+    to_mag(dataset(2), path)
+    xr.testing.assert_identical(opened(path).load(), dataset(2))
+
+
+def test_nothing_happens_before_it_is_computed_and_twice_is_as_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    task = to_mag(dataset(3, chunks=1), path, compute=False)
+    assert os.listdir(tmp_path) == []
+    for _ in range(2):
+        assert task.compute() is None
+        xr.testing.assert_identical(opened(path).load(), dataset(3))
+        assert os.listdir(tmp_path) == ["a.mag"]
+
+
+def test_a_relative_path_stays_where_it_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    task = to_mag(dataset(), "a.mag", compute=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    task.compute()
+    assert sorted(os.listdir(tmp_path)) == ["a.mag", "elsewhere"]
+
+
+def test_the_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    to_mag(dataset(), "~/a.mag")
+    assert opened("~/a.mag").a.shape == (4, 256)
+    assert (tmp_path / "a.mag").exists()
+
+
+NAMES = [
+    "a" * 251 + ".mag",
+    "\N{CYRILLIC SMALL LETTER ZHE}" * 125 + ".mag",
+    "\N{SNOWMAN} name with\nall sorts.mag",
+    "\udcff\udcfe.mag",
+    ".mag",
+    "-rf",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_names_that_a_file_can_have(tmp_path: Path, name: str) -> None:
+    assert len(os.fsencode(name)) <= 255
+    for number in (1, 2):
+        to_mag(dataset(number), tmp_path / name)
+    assert os.listdir(tmp_path) == [name]
+    xr.testing.assert_identical(opened(tmp_path / name).load(), dataset(2))
+
+
+def test_paths_of_bytes_are_refused() -> None:
+    with pytest.raises(TypeError, match="neither a path nor a URL"):
+        to_mag(dataset(), b"a.mag")
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no directory .*missing; make it first"):
+        to_mag(dataset(), tmp_path / "missing" / "a.mag")
+
+
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="is a directory; give the name of a file"):
+        to_mag(dataset(), tmp_path)
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.mag")
+    with pytest.raises(OSError, match="not a regular file"):
+        to_mag(dataset(), tmp_path / "a.mag")
+    assert stat.S_ISFIFO((tmp_path / "a.mag").stat().st_mode)
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "data").mkdir()
+    target, link = tmp_path / "data" / "a.mag", tmp_path / "link.mag"
+    if there:
+        to_mag(dataset(), target)
+    link.symlink_to(target)
+    to_mag(dataset(2), link)
+    assert link.is_symlink()
+    xr.testing.assert_identical(opened(target).load(), dataset(2))
+    assert os.listdir(tmp_path / "data") == ["a.mag"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o444, 0o664])
+def test_who_may_read_a_file_stays(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    path.chmod(mode)
+    seen = set()
+
+    def look(values):
+        seen.update(each.stat().st_mode & 0o077 for each in tmp_path.glob(".*"))
+        return values
+
+    array = da.zeros((4, 256), chunks=(1, 256), dtype="f4").map_blocks(look, dtype="f4")
+    to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert seen == {mode & 0o077}
+
+
+def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    to_mag(dataset(), tmp_path / "a.mag")
+    assert (tmp_path / "a.mag").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@contextmanager
+def files_up_to(size: int):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_is_too_large_for_the_system_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    with files_up_to(5000), pytest.raises(OSError, match="while writing its 8192 bytes") as caught:
+        to_mag(dataset(2), path)
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(path)
+    assert "what was there before is unchanged" in str(caught.value)
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite", "fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(OSError, match="No space left on device, while writing") as caught:
+            to_mag(dataset(2, chunks=1), path)
+    assert caught.value.errno == errno.ENOSPC
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+def free(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
+    """Let the disk have some free space."""
+    usage = shutil._ntuple_diskusage(total, total - free, free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
+
+
+def test_a_disk_that_is_too_small_says_so_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    free(monkeypatch, 1 << 20, 8191)
+    words = r"No space .* \(8191 bytes are free\), while writing its 8192 bytes; what was there"
+    with pytest.raises(OSError, match=words) as caught:
+        to_mag(failing(PeculiarError()), path)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+@pytest.mark.parametrize(("total", "space"), [(1 << 20, 8192), (0, 0)])
+def test_a_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, space: int
+) -> None:
+    free(monkeypatch, total, space)
+    to_mag(dataset(), tmp_path / "a.mag")
+    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
+
+
+def test_systems_without_pwrite_and_pread_take_bytes_from_many_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pwrite")
+    monkeypatch.delattr(os, "pread")
+    parts = [bytes([number]) * 1000 for number in range(64)]
+    with (tmp_path / "a").open("w+b", buffering=0) as file, ThreadPoolExecutor(8) as pool:
+        for number, part in enumerate(parts):
+            pool.submit(file_io.write_at, file.fileno(), memoryview(part), number * 1000)
+        pool.shutdown()
+        found = b"".join(each.tobytes() for each in file_io.read_blocks(file.fileno(), 0, 70_000))
+    assert found == b"".join(parts) + bytes(6000)
+
+
+def test_writes_that_take_a_part_only_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: whole(file, data[:1000], offset))
+    to_mag(dataset(), tmp_path / "a.mag")
+    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
+
+
+def computed(task: Delayed | None) -> None:
+    if task is not None:
+        task.compute()
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_directory_without_permission_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
+) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    tmp_path.chmod(0o500)
+    if os.geteuid() == 0:  # who may write everywhere
+        plain = os.open
+
+        def refused(name, flags, *rest, **options):
+            if flags & os.O_CREAT:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+            return plain(name, flags, *rest, **options)
+
+        monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(PermissionError, match="Permission denied, while writing") as caught:
+        computed(to_mag(dataset(2), path, compute=compute))
+    assert caught.value.filename == str(path)
+    tmp_path.chmod(0o700)
+    xr.testing.assert_identical(opened(path).load(), dataset())
+
+
+def test_mode_x_refuses_what_is_there_before_any_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path, mode="x")
+    with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
+        to_mag(failing(PeculiarError()), path, mode="x")
+    xr.testing.assert_identical(opened(path).load(), dataset())
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("compute", [True, False])
+def test_mode_x_does_not_replace_what_appears_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool, links: bool
+) -> None:
+    path = tmp_path / "a.mag"
+
+    def appear(values):
+        path.write_bytes(b"of another program")
+        return values
+
+    def unable(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", unable)
+    array = da.zeros((4, 256), chunks=-1, dtype="f4").map_blocks(appear, dtype="f4")
+    meanwhile = xr.Dataset({"a": (("x", "y"), array)})
+    with pytest.raises(FileExistsError):
+        computed(to_mag(meanwhile, path, mode="x", compute=compute))
+    assert path.read_bytes() == b"of another program"
+    assert os.listdir(tmp_path) == ["a.mag"]
+    path.unlink()
+
+
+def test_mode_x_works_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", unable)
+    to_mag(dataset(), tmp_path / "a.mag", mode="x")
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+@pytest.mark.parametrize("chunks", [None, {}, {"x": 1}])
+@pytest.mark.parametrize("way", ["mmap", "read"])
+def test_a_file_can_be_made_of_itself(tmp_path: Path, chunks, way: str) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(2), path)
+    lazy = opened(path, io=way)
+    if chunks is not None:
+        lazy = lazy.chunk(chunks)
+    to_mag((lazy if chunks is None else lazy * np.float32(3)), path)
+    expected = dataset(2 if chunks is None else 6)
+    xr.testing.assert_identical(opened(path).load(), expected)
+    with pytest.raises(SourceChangedError):
+        lazy.load()
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(values):
+        both.wait()
+        return values
+
+    def write(value: int) -> None:
+        array = da.full((4, 256), value, chunks=-1, dtype="f4").map_blocks(meet, dtype="f4")
+        to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
+
+    threads = [threading.Thread(target=write, args=(value,)) for value in (1, 2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(np.unique(opened(path).a)) == 1
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+def test_the_first_bytes_come_after_all_others_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "a")
+    atomic_file = atomic_file_for(path, 100, replace=True).begin()
+    log = []
+    write, sync = os.pwrite, os.fsync
+    monkeypatch.setattr(
+        os, "pwrite", lambda file, data, at: (log.append(at), write(file, data, at))[1]
+    )
+    monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
+    atomic_file.finish([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
+    assert log == [50, 90, "sync", 0, "sync", "sync"]
+    assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
+
+
+def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
+    atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
+    assert not atomic_file.discard()
+    atomic_file.begin().finish([Piece(0, b"head")])
+    assert not atomic_file.discard()
+    assert (tmp_path / "a").read_bytes() == b"head"
+
+
+def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> None:
+    atomic_file = AtomicFile(str(tmp_path / "a"), str(tmp_path / "gone.part"), 4, replace=True)
+    with pytest.raises(FileNotFoundError) as caught:
+        atomic_file.finish([Piece(0, b"head")])
+    assert str(caught.value) == (
+        "[Errno 2] No such file or directory, while writing its 4 bytes; what was there "
+        f"before is unchanged: '{tmp_path / 'a'}'"
+    )
+
+
+def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    task = to_mag(dataset(2, chunks=1), path, compute=False)
+    graph = dict(task.dask)
+    blocks = [key for key in graph if key[0].startswith("write-")]
+    assert len(blocks) == 4
+    # As on a cluster that has lost the first file, and not that a block was written to it.
+    graph["lost"] = (atomic_file_for(str(path), 8192, replace=True).begin,)
+    graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
+    with pytest.raises(OSError, match=r"worker that began it was lost, .* again; what") as caught:
+        dask.get(graph, task.key)
+    assert caught.value.errno == errno.ESTALE
+    assert caught.value.filename == str(path)
+    xr.testing.assert_identical(opened(path).load(), dataset())
+
+
+def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    chunks = da.from_array(np.full((64, 256), 7, "f4"), chunks=(1, 256))
+    task = to_mag(xr.Dataset({"a": (("x", "y"), chunks)}), path, compute=False)
+    task.compute()
+    stop = threading.Event()
+    problems: list[Exception] = []
+    computed = []
+
+    def compute() -> None:
+        while not stop.is_set():
+            try:
+                task.compute(scheduler="synchronous")
+                computed.append(1)
+            except Exception as error:  # noqa: BLE001
+                problems.append(error)
+
+    threads = [threading.Thread(target=compute) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for _ in range(50):
+        assert (np.fromfile(path, "f4")[-64 * 256 :] == 7).all()
+    stop.set()
+    for each in threads:
+        each.join()
+    assert not problems
+    assert len(computed) >= 4
+    assert os.listdir(tmp_path) == ["a.mag"]

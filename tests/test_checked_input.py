@@ -1,0 +1,381 @@
+"""What can be written, what is asked for, and what is said where it makes no sense."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+import xr_tensorfmt
+from xr_tensorfmt import to_file, to_mag
+from xr_tensorfmt.writing.checked_input import check_input
+
+
+def opened(path: Path) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt").load()
+
+
+def dataset(**attrs: Any) -> xr.Dataset:
+    return xr.Dataset({"a": (("x", "y"), np.arange(6, dtype="f4").reshape(2, 3))}, attrs=attrs)
+
+
+def of(values: Any, *dims: str) -> xr.Dataset:
+    return xr.Dataset({"a": (dims, values)})
+
+
+NOT_WRITTEN = {
+    "a number as name": (
+        xr.Dataset({1: ("x", [1])}), TypeError, "the name 1 is not a str; rename it to '1'"
+    ),
+    "a tuple as dim": (
+        of(np.ones(2), ("p", "q")), TypeError, r"\('p', 'q'\) is not a str; rename it to"
+    ),
+    "half a pair": (xr.Dataset({"a\ud800": 1}), ValueError, r"'a\\ud800' cannot be encoded as UTF"),
+    "several levels": (
+        dataset().assign_coords(x=[1, 2], y=[1, 2, 3]).stack(z=("x", "y")),
+        ValueError,
+        r"'z' belongs to an index of several levels, .* call reset_index\('z'\) first",
+    ),
+    "labels alone": (
+        xr.Dataset(coords={"x": [1, 2]}).x, ValueError, "'x' has the name of one of its dimensions"
+    ),
+    "a dimension's name": (
+        xr.DataArray(np.ones((2, 3)), dims=("x", "y"), name="y"),
+        ValueError,
+        "'y' has the name of one of its dimensions but is not a .*; rename it, or call set_coords",
+    ),
+    "an array": (np.ones(3), TypeError, "a ndarray cannot be written; pass an xarray Dataset"),
+    "a variable": (xr.Variable("x", [1]), TypeError, "a Variable cannot be written"),
+    "objects": (of(np.array([None, 1]), "x"), ValueError, "'a' is object, and MAG holds only flo"),
+    "texts": (of(["a", "b"], "x"), ValueError, r"'a' is str32, .*; convert it, as by ds\['a'\]"),
+    "bytes": (of([b"a", b"b"], "x"), ValueError, "'a' is bytes8, and MAG holds only float32"),
+    "times": (of(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., and MAG holds"),
+    "durations": (of(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., and MAG"),
+    "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "complex64, .* make its real"),
+    "doubles": (of(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose one by encoding="),
+    "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, and MAG holds only"),
+    "no elements": (of(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without a single element"),
+    "nothing": (xr.Dataset(), ValueError, "without a single element; add a variable that has som"),
+    "17 dimensions": (
+        of(np.ones((1,) * 17, "i1"), *map(str, range(17))),
+        ValueError,
+        "'a' has 17 dimensions, and magnetron loads at most 16; stack some of them",
+    ),
+    "a name that is taken": (
+        dataset(xr_tensorfmt=1), ValueError, "'xr_tensorfmt' of the Dataset has the name of the me"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_WRITTEN)
+def test_what_cannot_be_written_is_named(tmp_path: Path, case: str) -> None:
+    data, error, match = NOT_WRITTEN[case]
+    with pytest.raises(error, match=match):
+        to_mag(data, tmp_path / "a.mag")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lengths_that_dask_does_not_know_are_an_error(tmp_path: Path) -> None:
+    array = da.from_array(np.arange(10, dtype="f4"), chunks=5)
+    unknown = of(array[array > 3], "x")
+    with pytest.raises(ValueError, match=r"does not know how long 'a' is; call compute_chunk_siz"):
+        to_mag(unknown, tmp_path / "a.mag")
+    known = of(array[array > 3].compute_chunk_sizes(), "x")
+    to_mag(known, tmp_path / "a.mag")
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, np.arange(4, 10))
+
+
+def test_unnamed_arrays_have_a_name_in_the_file(tmp_path: Path) -> None:
+    to_mag(xr.DataArray(np.ones(3, "f4")), tmp_path / "a.mag")
+    assert list(opened(tmp_path / "a.mag")) == ["tensor"]
+
+
+def test_arrays_keep_their_name_attributes_and_coordinates(tmp_path: Path) -> None:
+    array = dataset().a.assign_coords(x=["p", "q"]).assign_attrs(unit="m")
+    to_mag(array, tmp_path / "a.mag")
+    xr.testing.assert_identical(xr.load_dataarray(tmp_path / "a.mag", engine="tensorfmt"), array)
+
+
+def test_coordinates_themselves_are_written(tmp_path: Path) -> None:
+    whole = dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
+    to_mag(whole.level, tmp_path / "a.mag")
+    expected = xr.Dataset({"level": ("x", np.arange(2, dtype="i4"))}, {"x": [10, 20]})
+    xr.testing.assert_identical(opened(tmp_path / "a.mag"), expected)
+    to_mag(whole[["x"]], tmp_path / "a.mag")
+    xr.testing.assert_identical(opened(tmp_path / "a.mag"), whole[["x"]])
+
+
+WRONG = {
+    "unknown variable": ({"encoding": {"b": {}}}, ValueError, "names 'b', which is not one of the"),
+    "unknown key": (
+        {"encoding": {"a": {"dtype": "f4", "zlib": True}}}, ValueError,
+        "has 'zlib'; only 'dtype' can be given",
+    ),
+    "no mapping": (
+        {"encoding": "f2"}, TypeError, r"must have the form {name: \{'dtype': ...\}\}, not 'f2'"
+    ),
+    "no mapping of mappings": ({"encoding": {"a": "f4"}}, TypeError, "must have the form {name"),
+    "None for one": ({"encoding": {"a": None}}, TypeError, "must have the form {name"),
+    "unknown dtype": ({"encoding": {"a": {"dtype": "f4000"}}}, ValueError, "'a' is f4000, and MAG"),
+    "no dtype": ({"encoding": {"a": {"dtype": 3}}}, ValueError, "'a' is 3, and MAG holds only"),
+    "float64": ({"encoding": {"a": {"dtype": "f8"}}}, ValueError, "'a' is float64, and MAG holds"),
+    "a text to drop": ({"drop": "attributes"}, ValueError, "is not a list of some of"),
+    "unknown to drop": ({"drop": ["attributes"]}, ValueError, "'name', 'dims', 'coords', 'attrs'"),
+    "no text to drop": ({"drop": [[]]}, ValueError, "is not a list of some of"),
+    "mode": ({"mode": "a"}, ValueError, r"mode='a' is neither 'w' \(replace\) nor 'x'"),
+    "version": ({"version": 2}, ValueError, "version=2 is not one of 300, 1"),
+    "unknown keyword": ({"zlib": 1}, TypeError, "unexpected keyword argument 'zlib'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_arguments_that_make_no_sense_are_named(tmp_path: Path, case: str) -> None:
+    options, error, match = WRONG[case]
+    with pytest.raises(error, match=match.replace("{name", r"\{name").replace(r"\\{", r"\{")):
+        to_mag(dataset(), tmp_path / "a.mag", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_kept_can_be_dropped(tmp_path: Path) -> None:
+    data = dataset(bad=object(), good=1).assign_coords(
+        t=("x", np.array([None, 1], dtype=object)), s=5
+    )
+    with pytest.raises(
+        ValueError, match=r"'bad' of the Dataset contains a object.*drop=\['attrs'\]"
+    ):
+        to_mag(data, tmp_path / "a.mag", drop=["coords"])
+    with pytest.raises(ValueError, match=r"'t' has dtype object.*, or pass drop=\['coords'\]"):
+        to_mag(data, tmp_path / "a.mag", drop=["attrs"])
+    to_mag(data, tmp_path / "a.mag", drop=["attrs", "coords"])
+    expected = dataset(good=1).assign_coords(s=5)
+    xr.testing.assert_identical(opened(tmp_path / "a.mag"), expected)
+
+
+def test_only_one_variable_goes_into_a_file_of_one() -> None:
+    two = check_input(xr.Dataset({"a": 1, "b": 2}), "f", "TENS", None, ())
+    with pytest.raises(
+        ValueError,
+        match=r"holds one variable, the Dataset has 2 \('a', 'b'\); .*, or choose a format that",
+    ):
+        two.only  # noqa: B018  # a property that raises
+    none = check_input(xr.Dataset(), "f", "TENS", None, ())
+    with pytest.raises(ValueError, match=r"the Dataset has 0 \(none\); pass one of them"):
+        none.only  # noqa: B018
+    assert check_input(xr.Dataset({"a": 1}), "f", "TENS", None, ()).only[0] == "a"
+
+
+class Duck(NDArrayOperatorsMixin):
+    """An array that is none of numpy's, but becomes one."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    shape = property(lambda self: self.values.shape)
+    dtype = property(lambda self: self.values.dtype)
+    ndim = property(lambda self: self.values.ndim)
+    size = property(lambda self: self.values.size)
+
+    def __getitem__(self, key):
+        return type(self)(self.values[key])
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+    def __array_function__(self, func, types, args, kwargs):
+        return NotImplemented
+
+    def __array_ufunc__(self, *args, **kwargs):
+        return NotImplemented
+
+
+class Reluctant(Duck):
+    """As a sparse one that does not want to be dense."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("call todense() first")
+
+
+def test_ducks_become_numbers_or_say_why_not(tmp_path: Path) -> None:
+    values = np.arange(6, dtype="f4").reshape(2, 3)
+    to_mag(of(Duck(values), "x", "y"), tmp_path / "a.mag")
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
+    with pytest.raises(RuntimeError, match=r"call todense\(\) first"):
+        to_mag(of(Reluctant(values), "x", "y"), tmp_path / "a.mag")
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
+
+
+class Named(np.ndarray):
+    """A kind of ndarray."""
+
+
+def test_kinds_of_ndarray_are_arrays(tmp_path: Path) -> None:
+    values = np.arange(6, dtype="f4").view(Named)
+    to_mag(of(values, "x"), tmp_path / "a.mag")
+    to_mag(of(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
+    for name in ("a.mag", "b.mag"):
+        np.testing.assert_array_equal(opened(tmp_path / name).a, np.arange(6))
+
+
+def test_masks_are_missing_values_as_xarray_has_them(tmp_path: Path) -> None:
+    masked = np.ma.masked_array(np.arange(4, dtype="f4"), [0, 1, 0, 0])
+    to_mag(of(masked, "x"), tmp_path / "a.mag")
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
+    try:
+        to_mag(of(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
+    except TypeError as error:  # older versions of xarray leave the masks of dask to us
+        assert "'a' has masked values; fill them first" in str(error)  # noqa: PT017
+        assert not (tmp_path / "b.mag").exists()
+    else:
+        np.testing.assert_array_equal(opened(tmp_path / "b.mag").a, [0, np.nan, 2, 3])
+
+
+def blocks(make: Any, values: Any = None) -> xr.Dataset:
+    array = da.from_array(np.zeros(2000, "f4") if values is None else values, chunks=1000)
+    return of(array.map_blocks(make, dtype="f4", meta=np.empty(0, "f4")), "x")
+
+
+MADE = {
+    "a list": lambda block: block.tolist(),
+    "another dtype": lambda block: block.astype("f8"),
+    "objects": lambda block: block.astype(object),
+    "a view": lambda block: np.broadcast_to(np.float32(0), block.shape),
+    "read-only": lambda block: block[::-1],
+}
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_chunks_are_what_numpy_makes_of_them(tmp_path: Path, case: str) -> None:
+    to_mag(blocks(MADE[case]), tmp_path / "a.mag")
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, np.zeros(2000))
+
+
+SURPRISES = {
+    "shorter": (lambda block: block[:3], r"has a chunk of shape \(3,\) where dask has announced"),
+    "longer": (lambda block: np.zeros(2000, "f4"), r"of shape \(2000,\) where .* \(1000,\)"),
+    "more axes": (lambda block: block[np.newaxis], r"of shape \(1, 1000\) where .* \(1000,\)"),
+    "nothing": (
+        lambda _: None,
+        r"of shape \(\) where .* \(1000,\); pass the right chunks= to map_blocks",
+    ),
+    "masked": (lambda block: np.ma.masked_equal(block, 0), "'a' has masked values; fill them"),
+    "lost": (lambda block: block.astype("f8") + 0.1, "0.1.*, which float32 has no value for"),
+}
+
+
+@pytest.mark.parametrize("case", SURPRISES)
+def test_chunks_that_dask_has_not_announced_are_errors(tmp_path: Path, case: str) -> None:
+    make, match = SURPRISES[case]
+    with pytest.raises((ValueError, TypeError), match=match):
+        to_mag(blocks(make), tmp_path / "a.mag")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    values = np.array([1, -0.5, np.nan], "f4").astype(dtype)
+    to_mag(of(values, "x"), tmp_path / "a.mag")
+    found = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").a
+    assert found.encoding["dtype"] == name
+    np.testing.assert_array_equal(found, values.astype("f4"))
+    to_mag(dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
+    assert opened(tmp_path / "a.mag").a.encoding["dtype"] == name
+
+
+def test_coordinates_are_stored_as_asked(tmp_path: Path) -> None:
+    data = dataset().assign_coords(x=[0.5, 1.5])
+    to_mag(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
+    found = opened(tmp_path / "a.mag")
+    assert found.x.dtype == np.float32
+    xr.testing.assert_equal(found, data)
+
+
+@pytest.mark.parametrize("chunks", [(), (1,), -1])
+def test_no_dimension_at_all(tmp_path: Path, chunks) -> None:
+    array = da.from_array(np.float32(3), chunks=()) if chunks == () else np.float32(3)
+    to_mag(of(array), tmp_path / "a.mag")
+    assert opened(tmp_path / "a.mag").a == 3
+
+
+def test_what_is_given_is_not_changed(tmp_path: Path) -> None:
+    values = np.arange(6, dtype="f4").reshape(2, 3)
+    data = of(values, "x", "y").assign_coords(x=["p", "q"]).assign_attrs(a=[1, {"b": None}])
+    before = data.copy(deep=True)
+    to_mag(data, tmp_path / "a.mag", encoding={"a": {"dtype": "bfloat16"}})
+    xr.testing.assert_identical(data, before)
+    assert data.a.values is values or np.shares_memory(data.a.values, values)
+    assert data.a.chunks is None
+    assert data.a.encoding == {}
+
+
+def test_the_accessor_writes_datasets_and_arrays(tmp_path: Path) -> None:
+    assert dataset().tensorfmt.to_file(tmp_path / "a.mag") is None
+    dataset().a.tensorfmt.to_file(tmp_path / "b.data", format="mag", mode="x")
+    for name in ("a.mag", "b.data"):
+        xr.testing.assert_identical(opened(tmp_path / name), dataset())
+    task = dataset().tensorfmt.to_file(tmp_path / "c.MAG", compute=False)
+    task.compute()
+    xr.testing.assert_identical(opened(tmp_path / "c.MAG"), dataset())
+    with pytest.raises(TypeError, match="'zlib' is not a keyword for MAG files"):
+        dataset().tensorfmt.to_file(tmp_path / "a.mag", zlib=1)
+
+
+def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
+    for name in ("a", "a.nc", "mag", ".mag"):
+        with pytest.raises(ValueError, match=re.escape(f"{name}: the suffix names no format; ")):
+            to_file(dataset(), tmp_path / name)
+    with pytest.raises(ValueError, match="format='nc' is not one of 'tens', 'mag', 'pycauset', 'v"):
+        to_file(dataset(), tmp_path / "a.mag", format="nc")
+    with pytest.raises(TypeError, match="neither a path nor a URL"):
+        to_file(dataset(), b"a.mag")
+
+
+def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> None:
+    code = (
+        "import sys, xr_tensorfmt; "
+        "assert not any(name.startswith('xr_tensorfmt.writing') for name in sys.modules); "
+        "assert 'dask' not in sys.modules; "
+        "from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa; "
+        "print(to_mag.__module__)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "xr_tensorfmt.formats.mag.write"
+    assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
+        "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa",
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate dimension names:UserWarning")
+def test_dimensions_of_one_name_are_refused(tmp_path: Path) -> None:
+    twice = xr.DataArray(np.eye(3, dtype="f4"), dims=("a", "a"), name="v")
+    with pytest.raises(
+        ValueError, match=r"'v' has two dimensions of the same name in \('a', 'a'\)"
+    ):
+        to_mag(twice, tmp_path / "v.mag")
+
+
+def test_keywords_that_there_are_not(tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"'sprase' is not a keyword for MAG files; they take .* own, version"
+    ):
+        to_file(dataset(), tmp_path / "a.mag", sprase=True)
+    with pytest.raises(
+        TypeError, match=r"region= must have the form \{'x': slice\(0, 10\)\}, not 'auto'"
+    ):
+        to_file(dataset(), tmp_path / "a.mag", region="auto")
+
+
+def test_one_word_is_enough_for_drop(tmp_path: Path) -> None:
+    to_mag(dataset(), tmp_path / "a.mag", version=1, drop="dims", encoding={})
+    assert opened(tmp_path / "a.mag").a.dims == ("a_dim_0", "a_dim_1")
+    with pytest.raises(ValueError, match="drop=True is not a list of some of 'name', 'dims'"):
+        to_mag(dataset(), tmp_path / "a.mag", drop=True)

@@ -1,0 +1,84 @@
+"""The private names of other packages: where they are used, and that they still exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+
+ROOT = Path(xr_tensorfmt.__file__).parent
+PACKAGES = ("xarray", "dask", "distributed", "fsspec", "s3fs", "aiohttp", "obstore")
+
+USES = {
+    "datasets/lazy_array.py": ("xarray.core.indexing",),
+    "datasets/dask_tasks.py": ("dask._task_spec",),
+}
+"""Modules without a stable interface, by the one module that imports from each."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def is_private(module: str) -> bool:
+    package, *parts = module.split(".")
+    return package in PACKAGES and (
+        module.startswith("xarray.core") or any(part.startswith("_") for part in parts)
+    )
+
+
+def test_modules_without_a_stable_interface_are_imported_in_one_place_each() -> None:
+    found = {
+        (name, node.module)
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and is_private(node.module)
+    }
+    assert found == {(name, module) for name, used in USES.items() for module in used}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_the_names_that_are_imported_from_them_exist(name: str) -> None:
+    tree = dict(modules())[name]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in USES[name]:
+            module = importlib.import_module(node.module)
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+
+
+def test_private_attributes_are_used_where_they_are_listed_here() -> None:
+    found = {
+        (name, node.attr)
+        for name, tree in modules()
+        if not name.startswith("formats/")  # which use other packages for numbers alone
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+        and not isinstance(node.value, ast.Call)
+    }
+    assert found == {
+        ("datasets/lazy_array.py", "_data"),
+        ("sources/remote.py", "_strip_protocol"),
+    }
+
+
+def test_xarray_keeps_the_unread_array_of_a_variable_in_data() -> None:
+    lazy = xr.Variable("x", xr.core.indexing.LazilyIndexedArray(np.arange(3)))
+    assert isinstance(lazy._data, xr.core.indexing.ExplicitlyIndexed)
+
+
+def test_fsspec_has_the_private_names_that_are_used() -> None:
+    fs = fsspec.filesystem("memory")
+    assert fs._strip_protocol("memory://bucket/x") == "/bucket/x"
+    assert isinstance(fs._pid, int)

@@ -1,0 +1,143 @@
+"""The format of another package, as the documentation shows it, works in every public way."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
+MODULE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
+ENTRY_POINT = re.findall(r"^grid = .*$", PAGE, flags=re.MULTILINE)[0].replace('"', "")
+
+WAYS = """
+import pickle
+import numpy as np, pytest, xarray as xr
+import xr_tensorfmt
+from distributed import Client, LocalCluster
+from xr_tensorfmt import TensorFormatError, to_file, validate
+
+values = np.arange(3_000_000.0).reshape(3000, 1000)
+ds = xr.Dataset({"tensor": (("y", "x"), values)})
+ds.chunk(y=700).tensorfmt.to_file("a.grid")
+to_file(ds, "b.bytes", "grid")
+assert open("a.grid", "rb").read() == open("b.bytes", "rb").read()
+with pytest.raises(ValueError, match="has no place for the attribute 'unit'"):
+    to_file(ds.assign_attrs(unit="m"), "c.grid")
+
+for opened in (
+    xr.open_dataset("a.grid", engine="tensorfmt"),
+    xr.open_dataset("a.grid"),
+    xr.open_dataset("b.bytes", format="grid", engine="tensorfmt", chunks={}),
+    xr.open_dataset(open("a.grid", "rb").read(), engine="tensorfmt"),
+    pickle.loads(pickle.dumps(xr.open_dataset("a.grid"))),
+):
+    xr.testing.assert_identical(opened.load(), ds)
+assert xr.open_dataset("a.grid", chunks={}).chunks["y"]
+assert xr.open_dataset("a.grid").tensorfmt.explain(y=5).needed == 8000
+renamed = xr.open_dataset("a.grid", name="t", dims=("lat", "lon"))
+assert renamed.t.dims == ("lat", "lon")
+
+to_file(-ds.isel(y=slice(10, 20)), "a.grid", region={"y": slice(10, 20)})
+assert (xr.open_dataset("a.grid").tensor[10:20] == -ds.tensor[10:20]).all()
+
+assert validate("a.grid") == []
+with open("a.grid", "ab") as file:
+    file.write(b"more")
+(finding,) = validate("a.grid")
+assert (finding.offset, finding.field) == (24_000_016, "the end of the rows"), finding
+with open("cut.grid", "wb") as file:
+    file.write(open("b.bytes", "rb").read()[:-1])
+with pytest.raises(TensorFormatError, match="24000015 bytes, expected 24000016 bytes"):
+    xr.open_dataset("cut.grid")
+(finding,) = validate("cut.grid")
+assert finding.severity == "error"
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster):
+            opened = xr.open_dataset("b.bytes", format="grid", engine="tensorfmt", chunks={})
+            assert float(opened.tensor.sum()) == values.sum()
+"""
+
+
+def installed(directory: Path, module: str, entry_point: str) -> None:
+    """Lay a package out as an installer does."""
+    (directory / "xarray_grid.py").write_text(module)
+    information = directory / "xarray_grid-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: xarray-grid\nVersion: 1.0\n"
+    )
+    (information / "entry_points.txt").write_text(f"[xr_tensorfmt.formats]\n{entry_point}\n")
+
+
+def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where the package is installed; warnings are errors."""
+    path = os.pathsep.join([str(directory / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site", MODULE, ENTRY_POINT)
+    return tmp_path
+
+
+def test_the_example_is_about_as_short_as_the_page_says() -> None:
+    lines = [line for line in MODULE.splitlines() if line.strip()]
+    assert len(lines) <= 85
+
+
+def test_a_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
+    (grid / "ways.py").write_text(WAYS)
+    result = run(grid, "ways.py")
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_command_knows_a_format_of_another_package(grid: Path) -> None:
+    make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.grid')"  # noqa: E501
+    assert run(grid, "-c", make).returncode == 0
+    result = run(grid, "-m", "xr_tensorfmt", "info", "a.grid")
+    assert result.returncode == 0, result.stderr
+    assert "grid" in result.stdout
+    assert run(grid, "-m", "xr_tensorfmt", "validate", "a.grid").returncode == 0
+    result = run(grid, "-m", "xr_tensorfmt", "convert", "a.grid", "a.tens")
+    assert result.returncode == 0, result.stderr
+    result = run(grid, "-m", "xr_tensorfmt", "convert", "a.tens", "b.grid")
+    assert result.returncode == 0, result.stderr
+    assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
+
+
+def test_a_format_that_cannot_be_imported_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site", "raise RuntimeError('no such library')\n", ENTRY_POINT)
+    code = (
+        "import warnings, numpy, xarray, xr_tensorfmt\n"
+        "xr_tensorfmt.to_mag(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    assert xarray.open_dataset('a.mag').a.sum() == 3\n"
+        "    assert xr_tensorfmt.formats.by_name('mag').title == 'MAG'\n"
+        "    try: xr_tensorfmt.formats.by_name('grid')\n"
+        "    except ValueError: pass\n"
+        "print(*(each.message for each in caught))\n"
+    )
+    result = run(tmp_path, "-c", code)
+    assert result.returncode == 0, result.stderr
+    assert "the format 'grid' of xarray_grid:GridFormat cannot be loaded" in result.stdout
+    assert "no such library" in result.stdout

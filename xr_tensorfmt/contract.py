@@ -1,0 +1,171 @@
+"""What a format is to the package: the contract for built-in formats and those of other packages.
+
+A package offers a format by an entry point of the group ``xr_tensorfmt.formats`` that names a
+subclass of `Format`. All that reading and checking need is imported from here; a writer takes
+`FilePlan`, `Piece` and `Placed` from `xr_tensorfmt.writing.file_plan`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Transposed, column_major, transposed
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+
+__all__ = [
+    "Container",
+    "Cursor",
+    "Dense",
+    "Element",
+    "Finding",
+    "Format",
+    "Gap",
+    "HeaderReader",
+    "Layout",
+    "OpenOptions",
+    "Plain",
+    "Selection",
+    "Source",
+    "Tensor",
+    "Transposed",
+    "check_gaps",
+    "column_major",
+    "named_dims",
+    "transposed",
+]
+
+
+class Format(ABC):
+    """A file format: how its files are recognised, read, written and checked.
+
+    A subclass states the attributes and overrides `read`; the rest is optional. It has no state,
+    and its module should import what reads, writes or checks a file only when that is called.
+
+    Attributes
+    ----------
+    name : str
+        The word for ``format=``, in lower case.
+    title : str
+        What messages and documents call the format.
+    suffixes : tuple of str
+        Ends of file names, in lower case and with the dot. `to_file` chooses the format by them.
+    magics : tuple of bytes
+        What the files begin with, one of them; none where the first bytes do not tell.
+    open_options : frozenset of str
+        Which of ``fill_value`` the format knows; others are refused.
+    write_options : mapping of str to tuple
+        Keywords of `plan` beside the input, with the values that each allows; an empty tuple
+        where that is for `plan` to say.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    magics: ClassVar[tuple[bytes, ...]] = ()
+    open_options: ClassVar[frozenset[str]] = frozenset()
+    write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
+
+    def recognises(self, head: bytes, size: int, path: str) -> bool:
+        """Whether a file can only be of this format.
+
+        Parameters
+        ----------
+        head : bytes
+            Its first 64 bytes, or all of them if it is shorter.
+        size : int
+            Its size in bytes.
+        path : str
+            Its name; other programs may use the same magic number or suffix.
+
+        Returns
+        -------
+        bool
+            By default whether it begins with one of `magics`.
+        """
+        return head.startswith(self.magics)
+
+    @abstractmethod
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file, and no values.
+
+        Parameters
+        ----------
+        reader : HeaderReader
+            The file.
+        options : OpenOptions
+            What the user asked for.
+
+        Returns
+        -------
+        Container
+
+        Raises
+        ------
+        TensorFormatError
+            The file is damaged or of another format.
+        ValueError
+            An option does not fit the file.
+        """
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the format has a `plan`."""
+        return type(self).plan is not Format.plan
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
+        """Plan a file: its header and the place of every value; nothing is computed.
+
+        Parameters
+        ----------
+        checked : CheckedInput
+            The Dataset to write, with what the user asked for.
+        **options
+            Those of `write_options` that the user gave.
+
+        Returns
+        -------
+        FilePlan or FirstPass
+            The plan, or what must be computed before there is one.
+
+        Raises
+        ------
+        ValueError
+            The format cannot hold the Dataset; the message says what would work.
+        """
+        raise NotImplementedError
+
+    @property
+    def check_options(self) -> OpenOptions:
+        """How `read` opens a file that is checked: as much of it as can be read."""
+        return OpenOptions(verify=False, errors="surrogateescape")
+
+    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+        """Check what reading the header and all values does not: padding, claims, checksums.
+
+        Parameters
+        ----------
+        reader : HeaderReader
+            The file.
+        container : Container
+            What `read` made of it with `check_options`.
+
+        Yields
+        ------
+        Finding
+        """
+        return iter(())

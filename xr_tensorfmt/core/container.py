@@ -1,0 +1,107 @@
+"""The parsed content of a file: its tensors and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One array of a file.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    dims : tuple of str
+        A name for each axis of the layout, all different.
+    layout : Layout
+        Its shape, its dtype and how to read it.
+    attrs : mapping
+        Attributes of the variable.
+    encoding : mapping
+        Encoding of the variable: version, offsets, byte order.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    layout: Layout
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Container:
+    """The parsed header of a file.
+
+    Parameters
+    ----------
+    tensors : tuple of Tensor
+        The variables, in the order of the file.
+    coordinates : tuple of Tensor
+        The variables that are coordinates.
+    attrs : mapping
+        Attributes of the file.
+    encoding : mapping
+        Encoding of the file: version, checksum, time.
+    siblings : tuple of Source
+        Other files from which values are read.
+    findings : tuple of Finding
+        Violations of the format that do not prevent reading; opening warns of them.
+    embedded : mapping or str, optional
+        Embedded metadata as they are in the file, not yet applied: a mapping, or JSON.
+    decoded : bool
+        Whether the attributes describe the decoded values, so that xarray must not decode them.
+    derived : tuple of str
+        What in the file depends on its values, and would be wrong after some of them were changed
+        in place.
+    format : str
+        Name of the format; the registry sets it.
+    """
+
+    tensors: tuple[Tensor, ...]
+    coordinates: tuple[Tensor, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    siblings: tuple[Source, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    embedded: Any = None
+    decoded: bool = False
+    derived: tuple[str, ...] = ()
+    format: str = ""
+
+
+Names = Mapping[str, Sequence[str]] | Sequence[str] | None
+"""Names for dimensions: by variable, or the names alone where a file has one variable."""
+
+
+def named_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Names for the axes of a variable: those that the user asked for, else those of the file."""
+    names = requested.get(variable) if isinstance(requested, Mapping) else requested
+    if names is None:
+        names = default
+    if isinstance(names, str | bytes) or not isinstance(names, Sequence):
+        raise TypeError(
+            f"dims={requested!r} must have a sequence of names for {variable!r}, such as {default}"
+        )
+    if not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"dims={requested!r} must have names that are non-empty str")
+    if len(names) != len(default):
+        raise ValueError(
+            f"dims={requested!r} cannot name the {len(default)} dimensions {default} "
+            f"of {variable!r}; give {len(default)} names"
+        )
+    if len(set(names)) != len(names):
+        raise ValueError(f"dims={requested!r} gives two dimensions of {variable!r} the same name")
+    if variable in names:
+        raise ValueError(
+            f"{variable!r} would be both the variable and one of its dimensions {tuple(names)}, "
+            "which makes it an index; choose another with name= or dims="
+        )
+    return tuple(names)

@@ -1,0 +1,171 @@
+"""The layout of a row-major array without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes, values_of, within
+from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, row_major_strides
+from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
+
+
+@dataclass(frozen=True)
+class Dense(Layout):
+    """A row-major array; a column-major one is a `Transposed` view of it.
+
+    Parameters
+    ----------
+    lengths : tuple of int
+        Lengths of the axes, slowest first.
+    element : Element
+        What an element is.
+    offset : int
+        Byte of the file at which the first element begins.
+    """
+
+    lengths: tuple[int, ...]
+    element: Element
+    offset: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths."""
+        return self.lengths
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.element.dtype
+
+    @property
+    def _item(self) -> int:
+        return self.element.stored.itemsize
+
+    def _extents(self, runs: Runs) -> Extents:
+        return Extents.uniform(self.offset + runs.starts * self._item, runs.length * self._item)
+
+    def _offset_of(self, index: tuple[int, ...]) -> int:
+        return self.offset + sum(i * stride for i, stride in zip(index, self._strides, strict=True))
+
+    @property
+    def _strides(self) -> list[int]:
+        return [self._item * stride for stride in row_major_strides(self.shape)]
+
+    def extents(self, selection: Selection) -> Extents:
+        """One range for each run of consecutive elements."""
+        return self._extents(selection.runs())
+
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """One range for each distinct element."""
+        return self._extents(Runs(np.unique(np.ravel_multi_index(points, self.shape)), 1))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Whole rows along the slowest axis of which a row fits into a chunk."""
+        widest = max(self._item, self.dtype.itemsize)
+        return contiguous_chunk(self.shape, self._item, target * self._item // widest)
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Return a window where the values need no conversion, otherwise a copy."""
+        if not selection.size:
+            return np.empty(selection.shape, dtype=self.dtype)
+        if self.element.is_native and selection.sliced and 2 * selection.size >= selection.span:
+            view = self._view(source, selection)
+            if view is not None and view.flags.aligned:
+                return view
+        return self._copy(source, selection)
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Fetch each distinct point once, in the order of the file."""
+        flat = np.ravel_multi_index(points, self.shape)
+        unique, inverse = np.unique(flat, return_inverse=True)
+        raw = source.read(self._extents(Runs(unique, 1))).view(self.element.stored)
+
+        def offset_of(position: int) -> int:
+            return self.offset + self._item * int(unique[position])
+
+        return values_of(self.element.adopt, raw, source.name, offset_of)[inverse]
+
+    def _view(self, source: Source, selection: Selection) -> Array | None:
+        """Sliced elements as a strided view of one window."""
+        slices = [entry for entry in selection.entries if isinstance(entry, slice)]
+        start = self._offset_of(tuple(entry.start for entry in slices))
+        window = source.window(start, start + selection.span * self._item)
+        if window is None:
+            return None
+        steps = [e.step * stride for e, stride in zip(slices, self._strides, strict=True)]
+        return np.ndarray(selection.shape, self.element.stored, window, strides=steps)
+
+    def _copy(self, source: Source, selection: Selection) -> Array:
+        """Copy in batches, which bound the memory of plans and windows."""
+        # A single range that is read into memory needs no second copy.
+        if selection.run_count == 1 and not source.mapped:
+            return self._adopted(source, selection)
+        # Without windows, gaps between the ranges need no memory.
+        span = LARGEST_WINDOW // self._item if source.mapped else selection.span
+        batches = list(selection.batches(runs=MOST_RUNS, span=span))
+        if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
+            return self._adopted(source, selection)
+        values = np.empty(selection.size, dtype=self.dtype)
+        position = 0
+        for batch in batches:
+            piece = values[position : position + batch.size].reshape(batch.shape)
+            self._copy_batch(piece, source, batch)
+            position += batch.size
+        return values.reshape(selection.shape)
+
+    def _windowed(self, batch: Selection) -> bool:
+        """Whether nearly every page of a window contains needed bytes."""
+        needed = batch.size * self._item + batch.run_count * PAGE
+        return batch.sliced and needed >= batch.span * self._item
+
+    def _copy_batch(self, values: Array, source: Source, batch: Selection) -> None:
+        raw = self._view(source, batch) if self._windowed(batch) else None
+        if raw is None:
+            raw = self._raw(source, batch)
+
+        def decode(raw: Array) -> Array:
+            self.element.decode_into(values, raw)
+            return values
+
+        self._values(source, batch, decode, raw)
+
+    def _raw(self, source: Source, selection: Selection) -> Array:
+        raw = source.read(self.extents(selection)).view(self.element.stored)
+        return raw.reshape(selection.shape)
+
+    def _adopted(self, source: Source, selection: Selection) -> Array:
+        return self._values(source, selection, self.element.adopt, self._raw(source, selection))
+
+    def _values(
+        self, source: Source, selection: Selection, convert: Callable[[Array], Array], raw: Array
+    ) -> Array:
+        def offset_of(position: int) -> int:
+            return self._offset_of(selection.index_of(position))
+
+        return values_of(convert, raw, source.name, offset_of)
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The values themselves where they have the byte order of the file, else in batches."""
+        if not selection.size:
+            return
+        if self.element.is_native and values.flags.c_contiguous:
+            yield self.extents(selection), raw_bytes(values)
+            return
+        elements = max(1, BATCH // self._item)
+        runs = selection.run_count
+        per_batch = max(1, elements * runs // selection.size) if runs > 1 else MOST_RUNS
+        span = elements if runs == 1 else selection.span
+        for batch in selection.batches(runs=per_batch, span=span):
+            part = values[within(batch, selection)]
+            yield self.extents(batch), raw_bytes(self.element.encode(part))
+
+    def stored_element(self) -> Element:
+        """The element."""
+        return self.element

@@ -1,0 +1,262 @@
+"""Names, dims, attributes and coordinates that a format has no place for, embedded as JSON.
+
+Writers put the JSON where other programs ignore it. A file that has it opens as the Dataset that
+was written. Nothing in it is trusted: where it does not fit the file, it is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from json import dumps, loads
+from typing import Any, Self
+
+from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.views import InMemory
+from xr_tensorfmt.errors import shortened
+
+KEY = "xr_tensorfmt"
+"""Name of the embedded metadata in formats that have metadata under names."""
+
+VERSION = 1
+
+MOST_BYTES = 16 << 20
+"""Limit on the embedded metadata, which are read whenever a file is opened."""
+
+_DEFAULT_NAME = OpenOptions.name
+
+
+@dataclass(frozen=True)
+class EmbeddedVariable:
+    """What is embedded of one variable, as JSON; None where the format itself says it."""
+
+    name: str | None = None
+    dims: tuple[str, ...] | None = None
+    attrs: Mapping[str, Any] | None = None
+    values: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Check the types; several errors where it is not what `to_dict` makes."""
+        _check_members(data, {each.name for each in fields(cls)})
+        members = dict(data)
+        if "name" in data:
+            members["name"] = _string(data["name"])
+        if "dims" in data:
+            members["dims"] = _strings(data["dims"])
+        return cls(**members)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The members of the JSON object."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class EmbeddedMetadata:
+    """What is embedded of a Dataset; attributes are as `to_json` encodes them."""
+
+    # The tensors of the file, by the names that its format gives them.
+    tensors: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
+    # Which of them are coordinates.
+    stored_coordinates: tuple[str, ...] = ()
+    # Coordinates whose values are embedded.
+    coordinates: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
+    # Whether the attributes that the format stores have to be decoded by `from_json`.
+    tagged_attrs: bool = False
+    # Attributes that the format stores without their dtypes.
+    numpy_attrs: Mapping[str, Any] = field(default_factory=dict)
+    # All attributes, where the format stores none.
+    attrs: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Check the version and the types; several errors where it is not what `to_dict` makes."""
+        if data["version"] != VERSION:
+            raise ValueError(f"version {data['version']!r}, expected {VERSION}")
+        _check_members(data, {"version", *(each.name for each in fields(cls))})
+        members = {name: value for name, value in data.items() if name != "version"}
+        for name in {"tensors", "coordinates"} & set(data):
+            variables = data[name].items()
+            members[name] = {key: EmbeddedVariable.from_dict(value) for key, value in variables}
+        members["stored_coordinates"] = _strings(data.get("stored_coordinates", ()))
+        return cls(**members)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, without options that are not used."""
+        members = {
+            "tensors": {name: each.to_dict() for name, each in self.tensors.items()},
+            "stored_coordinates": self.stored_coordinates,
+            "coordinates": {name: each.to_dict() for name, each in self.coordinates.items()},
+            "tagged_attrs": self.tagged_attrs,
+            "numpy_attrs": self.numpy_attrs,
+        }
+        always = ("tensors", "coordinates")
+        used = {name: value for name, value in members.items() if value or name in always}
+        data = {"version": VERSION} | used
+        return data if self.attrs is None else data | {"attrs": self.attrs}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the format says everything itself."""
+        return self == EmbeddedMetadata()
+
+
+def with_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
+    """Apply the embedded metadata of a container to what its format says."""
+    try:
+        embedded = EmbeddedMetadata.from_dict(_decoded(container.embedded))
+        applied = _applied(container, embedded, options)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        message = (
+            "what xr_tensorfmt has embedded of names, dims, attributes and coordinates does not "
+            f"fit the file and is not used ({shortened(f'{type(error).__name__}: {error}')})"
+        )
+        finding = Finding(path, None, "the embedded metadata", message, "warning")
+        return replace(container, embedded=None, findings=(*container.findings, finding))
+    return applied if options.dims is None else _renamed(applied, options.dims)
+
+
+def _decoded(embedded: Any) -> Any:
+    """The JSON object, which some formats keep as a string."""
+    if not isinstance(embedded, str):
+        return embedded
+    if len(embedded) > MOST_BYTES:
+        raise ValueError(f"they have {len(embedded)} characters, more than {MOST_BYTES}")
+    return loads(embedded)
+
+
+def _check_members(data: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse what was never written: a damaged name would lose what it stands for in silence."""
+    for name, value in data.items():
+        if name not in known or value is None:
+            raise ValueError(f"the key {name!r} with {shortened(repr(value))} is unknown")
+
+
+def _strings(values: Sequence[Any]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f"{values!r} is not a list of str")
+    return tuple(map(_string, values))
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"the name {value!r} is not a str")
+    value.encode()  # raises where no name that was written could be the same
+    return value
+
+
+def _applied(container: Container, embedded: EmbeddedMetadata, options: OpenOptions) -> Container:
+    tensors: list[Tensor] = []
+    coordinates: list[Tensor] = []
+    for tensor in container.tensors:
+        # The one tensor of a file is embedded under the name that it has without a request.
+        key = _DEFAULT_NAME if tensor.name == options.name else tensor.name
+        variable = _described(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
+        is_coordinate = tensor.name in embedded.stored_coordinates
+        (coordinates if is_coordinate else tensors).append(variable)
+    coordinates += [_coordinate(name, each) for name, each in embedded.coordinates.items()]
+    _check_variables(container, tensors, embedded, options)
+    _check_dims([*tensors, *coordinates])
+    return replace(
+        container,
+        tensors=tuple(tensors),
+        coordinates=(*container.coordinates, *coordinates),
+        attrs=_attrs(container.attrs, embedded),
+        decoded=True,
+    )
+
+
+def _attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str, Any]:
+    """The attributes of the Dataset, from those that the format stores."""
+    attrs = dict(from_json(stored) if embedded.tagged_attrs else stored)
+    for name, value in embedded.numpy_attrs.items():
+        # The dtype is that of a number which another program may have changed since.
+        if name in stored and dumps(without_dtypes(value)) == dumps(stored[name]):
+            attrs[name] = from_json(value)
+    return attrs if embedded.attrs is None else dict(from_json(embedded.attrs))
+
+
+def _described(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:
+    name, dims = tensor.name, tensor.dims
+    if variable.name is not None and options.name == _DEFAULT_NAME:
+        name = variable.name
+    if variable.dims is not None:
+        dims = variable.dims
+    if len(dims) != len(tensor.layout.shape):
+        raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
+    attrs = dict(tensor.attrs)
+    encoding = dict(tensor.encoding)
+    if variable.attrs is not None:
+        # What the format says of the tensor is not an attribute of the Dataset that was written.
+        encoding["tensorfmt"] = attrs | dict(encoding.get("tensorfmt", {}))
+        attrs = dict(from_json(variable.attrs))
+    return Tensor(name, dims, tensor.layout, attrs, encoding)
+
+
+def _coordinate(name: str, variable: EmbeddedVariable) -> Tensor:
+    if variable.dims is None or variable.attrs is None or variable.values is None:
+        raise ValueError(f"{name!r} has no dims, no attributes or no values")
+    values = array_from_json(variable.values)
+    if len(variable.dims) != values.ndim:
+        raise ValueError(f"{name!r} has {values.ndim} dimensions")
+    return Tensor(name, variable.dims, InMemory(values), dict(from_json(variable.attrs)))
+
+
+def _renamed(container: Container, requested: Names) -> Container:
+    """Rename the dimensions that the user names for one variable in all variables."""
+    names: dict[str, str] = {}
+    own = {}
+    for each in container.tensors:
+        if not isinstance(requested, Mapping) or each.name in requested:
+            own[each.name] = named_dims(requested, each.name, each.dims)
+            names |= dict(zip(each.dims, own[each.name], strict=True))
+
+    def renamed(each: Tensor, name: str) -> Tensor:
+        dims = tuple(names.get(dim, dim) for dim in each.dims)
+        return replace(each, name=name, dims=own.get(name, dims))
+
+    tensors = tuple(renamed(each, each.name) for each in container.tensors)
+    # A coordinate that labels a dimension has the name of the dimension.
+    coordinates = tuple(
+        renamed(each, names.get(each.name, each.name)) for each in container.coordinates
+    )
+    try:
+        _check_dims([*tensors, *coordinates])
+    except ValueError as error:
+        raise ValueError(f"dims={shortened(requested)} does not fit: {error}") from None
+    return replace(container, tensors=tensors, coordinates=coordinates)
+
+
+def _check_variables(
+    container: Container,
+    variables: Sequence[Tensor],
+    embedded: EmbeddedMetadata,
+    options: OpenOptions,
+) -> None:
+    if any(each.dims == (each.name,) for each in variables):
+        raise ValueError("a variable labels a dimension and is not a coordinate")
+    # Only files with any number of tensors have facts of the file as a whole.
+    is_only = [each.name for each in container.tensors] == [options.name] and not container.encoding
+    if is_only and not variables:
+        raise ValueError("the only tensor of the file is a coordinate")
+    if is_only and set(embedded.tensors) - {_DEFAULT_NAME}:
+        raise ValueError(f"the only tensor of the file is not {min(embedded.tensors)!r}")
+
+
+def _check_dims(tensors: Sequence[Tensor]) -> None:
+    lengths: dict[str, int] = {}
+    for each in tensors:
+        if len(set(each.dims)) != len(each.dims):
+            raise ValueError(f"two dims of {each.name!r} have one name in {each.dims}")
+        for dim, length in zip(each.dims, each.layout.shape, strict=True):
+            if lengths.setdefault(dim, length) != length:
+                raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
+    for each in tensors:
+        if each.name in lengths and not each.dims:
+            raise ValueError(f"{each.name!r} is a scalar and a dimension")
+    names = [each.name for each in tensors]
+    if len(set(names)) != len(names):
+        raise ValueError("two variables have one name")

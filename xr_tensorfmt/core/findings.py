@@ -1,0 +1,175 @@
+"""Findings: what is wrong with a file, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError, shortened
+
+Severity = Literal["error", "warning"]
+
+
+_PIECE = 4 << 20
+_BATCH = 16 << 20
+_MOST_GAPS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a file.
+
+    `xr_tensorfmt.validate` returns findings, and opening a file warns of those that do not keep
+    it from being read. ``str(finding)`` is one line without the path.
+
+    Parameters
+    ----------
+    path : str
+        The file. Values of some files are in several, so that it may be another one than was
+        opened.
+    offset : int or None
+        Position in bytes from the start of the file; None where the fault has no single position.
+    field : str
+        The part of the file that is wrong, in the terms of its format; empty if it is all of it.
+    message : str
+        What the file contains, what was expected, and what to do.
+    severity : {"error", "warning"}
+        A warning is about something that breaks a rule of the format, but leaves no doubt about
+        the values.
+
+    See Also
+    --------
+    validate : Check a file.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import Finding
+    >>> print(Finding("a.mag", 28, "the data offset", "4095, expected a multiple of 4096"))
+    error at byte 28: the data offset: 4095, expected a multiple of 4096
+    """
+
+    path: str
+    offset: int | None
+    field: str
+    message: str
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        """One line, without the path."""
+        place = "" if self.offset is None else f" at byte {self.offset}"
+        field = f"{shortened(self.field)}: " if self.field else ""
+        return f"{self.severity}{place}: {field}{self.message}"
+
+    @property
+    def sentence(self) -> str:
+        """What a warning says: the path, the field, its offset and the message."""
+        place = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.path}: {shortened(self.field)}{place}: {self.message}"
+
+
+def finding_of(error: TensorFormatError, within: str = "") -> Finding:
+    """The finding about what a reader refuses, in a part of the file if it is known."""
+    field = f"{error.field} of {within}" if within else error.field
+    message = f"{shortened(error.found)}, expected {shortened(error.expected)}; {error.hint}"
+    return Finding(error.path, error.offset, field, message)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A range of a file that contains nothing but filler bytes.
+
+    Parameters
+    ----------
+    start, stop : int
+        The range, in bytes.
+    what : str
+        The field of a finding about it.
+    fillers : tuple of int
+        Values of the bytes that it may be filled with.
+    severity : {"error", "warning"}
+        Severity of a finding about it.
+    """
+
+    start: int
+    stop: int
+    what: str
+    fillers: tuple[int, ...] = (0,)
+    severity: Severity = "error"
+
+
+def check_gaps(source: Source, gaps: Iterable[Gap]) -> Iterator[Finding]:
+    """Look for bytes in gaps that are not filler.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    gaps : iterable of Gap
+        In any order and without overlaps; they may be empty.
+
+    Yields
+    ------
+    Finding
+        For each gap, or for each 4 MiB of a longer one, at most one: at its first wrong byte.
+    """
+    batch: list[Gap] = []
+    size = 0
+    for gap in _pieces(gaps):
+        if size + gap.stop - gap.start > _BATCH or len(batch) == _MOST_GAPS:
+            yield from _check_batch(source, batch)
+            batch, size = [], 0
+        batch.append(gap)
+        size += gap.stop - gap.start
+    yield from _check_batch(source, batch)
+
+
+def _pieces(gaps: Iterable[Gap]) -> Iterator[Gap]:
+    for gap in sorted(gaps, key=lambda gap: gap.start):
+        for start in range(gap.start, gap.stop, _PIECE):
+            yield replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
+
+
+def _check_batch(source: Source, batch: list[Gap]) -> Iterator[Finding]:
+    if not batch:
+        return
+    starts = np.array([gap.start for gap in batch], dtype=np.int64)
+    lengths = np.array([gap.stop for gap in batch], dtype=np.int64) - starts
+    raw = source.read(Extents(starts, lengths))
+    position = 0
+    for gap, length in zip(batch, lengths.tolist(), strict=True):
+        yield from _check(source.name, gap, raw[position : position + length])
+        position += length
+
+
+def _check(path: str, gap: Gap, raw: Bytes) -> Iterator[Finding]:
+    wrong = np.logical_and.reduce([raw != filler for filler in gap.fillers])
+    count = int(np.count_nonzero(wrong))
+    if count:
+        first = int(np.argmax(wrong))
+        expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
+        yield Finding(
+            path,
+            gap.start + first,
+            gap.what,
+            f"{count} of the {raw.size} bytes from byte {gap.start} on are not {expected}, the "
+            f"first is {int(raw[first]):#04x}; no reader uses them, so the file may be damaged, "
+            "or something was written there: compare it with its origin",
+            gap.severity,
+        )
+
+
+def trailing(source: Source, stop: int, after: str, severity: Severity = "error") -> list[Finding]:
+    """The finding about bytes after the end of a file's contents, if there are any."""
+    more = source.size - stop
+    if more <= 0:
+        return []
+    message = (
+        f"{more} more bytes, expected the end of the file; something was appended, or the header "
+        "is damaged: compare the size of the file with that at its origin"
+    )
+    return [Finding(source.name, stop, f"the end of {after}", message, severity)]

@@ -1,0 +1,241 @@
+"""The protocol of a layout: where the values of a tensor are in a file, and how they are coded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.elements import Array, Element, ElementError
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError
+
+Read = tuple[Source, Extents]
+"""Byte ranges of a source that are read at once."""
+
+Encoded = tuple[Extents, Bytes]
+"""Byte ranges of a file and the bytes that belong there: the ranges one after the other."""
+
+BATCH = 1 << 20
+"""Bytes that are encoded at a time, which fit into the cache of a processor."""
+
+WHOLE = 0
+"""The write unit of an axis that can only be written as a whole."""
+
+
+class Layout(ABC):
+    """How the values of a tensor lie in the bytes of a Source.
+
+    Layouts are immutable and picklable. The Source is an argument of each read.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values, in native byte order."""
+
+    @abstractmethod
+    def extents(self, selection: Selection) -> Extents:
+        """Bytes that hold a selection (which must not be empty); nothing is read."""
+
+    def reads(self, source: Source, selection: Selection) -> list[Read]:
+        """What `read` would fetch at most, for each read of a source; nothing is read.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        selection : Selection
+            The elements.
+
+        Returns
+        -------
+        list of (Source, Extents)
+            Only non-empty ranges.
+        """
+        extents = self.extents(selection) if selection.size else None
+        return [(source, extents)] if extents is not None and len(extents) else []
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+        """What `read_points` would fetch at most, as for `reads`."""
+        extents = self.point_extents(points)
+        return [(source, extents)] if len(extents) else []
+
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Bytes that hold single elements (at least one), given as for `read_points`."""
+        unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
+        entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
+        return Extents.union([self.extents(Selection(self.shape, each)) for each in entries])
+
+    @abstractmethod
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read a selection.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        selection : Selection
+            The elements; `extent` must be the shape of this layout.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            Writable, of the selection's shape, in memory or a private window that belongs to the
+            caller.
+
+        Raises
+        ------
+        TensorFormatError
+            The bytes violate the format.
+        """
+
+    @abstractmethod
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read single elements.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        points : tuple of ndarray
+            For each axis the indices of the elements, all one-dimensional and equally long, in
+            any order and with repetitions.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            One-dimensional, one element for each point.
+        """
+
+    @property
+    def prefers_points(self) -> bool:
+        """Whether one read of many points is cheaper than many reads of small selections."""
+        return False
+
+    @abstractmethod
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Shape of efficient chunks: one range of bytes each, of at most `target` bytes."""
+
+    @property
+    def stored(self) -> Layout | None:
+        """The layout from whose bytes the values come; None where no byte is stored."""
+        return self
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Turn values into the bytes that are stored for them, a batch at a time.
+
+        Parameters
+        ----------
+        selection : Selection
+            The elements: slices of step 1 whose ends are multiples of `write_units`.
+        values : ndarray of `dtype`
+            The values, of the selection's shape.
+
+        Yields
+        ------
+        tuple of (Extents, ndarray of uint8)
+            Byte ranges and their bytes, which together are those of the selection.
+
+        Raises
+        ------
+        TypeError
+            Tensors of this layout can only be read.
+        ValueError
+            A value cannot be stored.
+        """
+        raise self._only_read()
+
+    def stored_element(self) -> Element:
+        """What one element is in the file; TypeError where the layout can only be read."""
+        raise self._only_read()
+
+    def _only_read(self) -> TypeError:
+        return TypeError(f"values in the layout {type(self).__name__} can only be read")
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """For each axis the number of elements that fill whole bytes, or `WHOLE`.
+
+        A part that is written begins and ends at multiples of these, or at an end of the axis.
+        """
+        return (1,) * len(self.shape)
+
+    @property
+    def bytes_per_element(self) -> float:
+        """Bytes that are stored per element; less than one for bits."""
+        return self.extents(Selection.everything(self.shape)).nbytes / prod(self.shape)
+
+    def checked_places(self, source: Source) -> Layout:
+        """The layout after its places in a file are verified, before bytes are overwritten.
+
+        Parameters
+        ----------
+        source : Source
+            The file.
+
+        Returns
+        -------
+        Layout
+
+        Raises
+        ------
+        TensorFormatError
+            The bytes are not where the layout says.
+        """
+        return self
+
+    @property
+    def is_checked_by_format(self) -> bool:
+        """Whether the check of the format reads all values, so that no other pass is needed."""
+        return False
+
+    @property
+    def is_compared_after_writing(self) -> bool:
+        """Whether `compare` must be called with all values after they were written."""
+        return False
+
+    def compare(self, source: Source, selection: Selection, values: Array) -> None:
+        """Compare values with those read from a written file; ValueError where they differ."""
+        raise NotImplementedError
+
+
+def within(part: Selection, whole: Selection) -> tuple[slice, ...]:
+    """Where a part of a selection is in the values of the whole; both are slices of step 1."""
+    return tuple(
+        slice(inner.start - outer.start, inner.stop - outer.start)
+        for inner, outer in zip(part.entries, whole.entries, strict=True)
+        if isinstance(inner, slice) and isinstance(outer, slice)
+    )
+
+
+def raw_bytes(stored: Array) -> Bytes:
+    """Look at contiguous elements as bytes."""
+    return stored.reshape(-1).view(np.uint8)
+
+
+def values_of(
+    convert: Callable[[Array], Array], raw: Array, path: str, offset_of: Callable[[int], int]
+) -> Array:
+    """Convert stored elements to values; an error gives the offset of the element."""
+    try:
+        return convert(raw)
+    except ElementError as error:
+        raise TensorFormatError(
+            path,
+            "the element",
+            error.found,
+            error.expected,
+            error.hint,
+            offset=offset_of(error.position),
+        ) from error

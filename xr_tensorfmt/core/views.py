@@ -1,0 +1,227 @@
+"""Layouts that are views of another layout, and values in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.layout import Encoded, Layout, Read
+from xr_tensorfmt.core.selection import Selection, entry_indices
+from xr_tensorfmt.core.source import Source
+
+
+@dataclass(frozen=True)
+class Transposed(Layout):
+    """Axes in another order than in the file; nothing is moved.
+
+    Parameters
+    ----------
+    inner : Layout
+        The layout in file order.
+    axes : tuple of int
+        For each axis of this layout the one of `inner` that it is.
+    """
+
+    inner: Layout
+    axes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes, reordered."""
+        return tuple(self.inner.shape[axis] for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the inner layout."""
+        return self.inner.dtype
+
+    def _inward(self, selection: Selection) -> Selection:
+        return selection.permuted(self._inverse)
+
+    @property
+    def _inverse(self) -> list[int]:
+        return [self.axes.index(axis) for axis in range(len(self.axes))]
+
+    def extents(self, selection: Selection) -> Extents:
+        """Bytes of the inner selection."""
+        return self.inner.extents(self._inward(selection))
+
+    def reads(self, source: Source, selection: Selection) -> list[Read]:
+        """Those of the inner selection."""
+        return self.inner.reads(source, self._inward(selection))
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+        """Those of the inner layout's points."""
+        return self.inner.point_reads(source, tuple(points[axis] for axis in self._inverse))
+
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Bytes of the inner layout's points."""
+        return self.inner.point_extents(tuple(points[axis] for axis in self._inverse))
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read in file order and hand out a transposed view."""
+        return self.inner.read(source, self._inward(selection)).transpose(self.axes)
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read the inner layout's points."""
+        return self.inner.read_points(source, tuple(points[axis] for axis in self._inverse))
+
+    @property
+    def prefers_points(self) -> bool:
+        """As the inner layout does."""
+        return self.inner.prefers_points
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Chunks of the inner layout, reordered."""
+        inner = self.inner.chunk_shape(target)
+        return tuple(inner[axis] for axis in self.axes)
+
+    @property
+    def stored(self) -> Layout | None:
+        """That of the inner layout."""
+        return self.inner.stored
+
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Those of the inner layout, reordered."""
+        units = self.inner.write_units
+        return tuple(units[axis] for axis in self.axes)
+
+
+@dataclass(frozen=True)
+class OnlyRow(Layout):
+    """The only row of a matrix, as a vector."""
+
+    inner: Layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The columns."""
+        return self.inner.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the inner layout."""
+        return self.inner.dtype
+
+    def _inward(self, selection: Selection) -> Selection:
+        return Selection(self.inner.shape, (slice(0, 1, 1), *selection.entries))
+
+    def extents(self, selection: Selection) -> Extents:
+        """Bytes of the inner selection."""
+        return self.inner.extents(self._inward(selection))
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read the row."""
+        row: Array = self.inner.read(source, self._inward(selection))[0]
+        return row
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read points of the row."""
+        return self.inner.read_points(source, (np.zeros_like(points[0]), *points))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Chunks of the inner layout."""
+        return self.inner.chunk_shape(target)[1:]
+
+    @property
+    def stored(self) -> Layout | None:
+        """That of the inner layout."""
+        return self.inner.stored
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Encode the row."""
+        return self.inner.encode(self._inward(selection), values[np.newaxis])
+
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Those of the columns."""
+        return self.inner.write_units[1:]
+
+
+def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
+    """Reorder axes; a view of a view becomes one view, and one without effect is left out.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout.
+    axes : sequence of int
+        For each axis of the result the one of `layout` that it is.
+
+    Returns
+    -------
+    Layout
+    """
+    if isinstance(layout, Transposed):
+        return transposed(layout.inner, [layout.axes[axis] for axis in axes])
+    order = tuple(axes)
+    return layout if order == tuple(range(len(order))) else Transposed(layout, order)
+
+
+def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
+    """View a layout whose axes are stored last one slowest in the order of their names.
+
+    Parameters
+    ----------
+    inner : Layout
+        The layout in file order.
+    trailing : int
+        How many of the fastest axes keep their place at the end.
+
+    Returns
+    -------
+    Layout
+    """
+    rank = len(inner.shape)
+    turned = rank - trailing
+    return transposed(inner, (*reversed(range(turned)), *range(turned, rank)))
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory(Layout):
+    """Values that were computed when the file was opened, or that its format implies."""
+
+    values: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.values.dtype
+
+    def extents(self, selection: Selection) -> Extents:
+        """None at all."""
+        return Extents.none()
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """As if the values were in the file."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Copy what is selected."""
+        part = self.values[np.ix_(*map(entry_indices, selection.entries))]
+        return np.array(part, dtype=self.dtype)  # numpy would narrow a single str
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Copy single values."""
+        picked: Array = self.values[points]
+        return picked

@@ -1,0 +1,159 @@
+"""Groups: names of variables with a separator, such as a dot, as paths in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.errors import shortened
+
+EMPTY = "%"
+"""Replaces an empty part of a name, which cannot be the name of a group."""
+
+LEAF_AND_PREFIX = "%"
+"""Appended to the name of a variable that is also the name of a group beside it."""
+
+MOST_LEVELS = 64
+"""Limit on the depth of groups, as the paths of a branch have a quadratic total length."""
+
+
+def branch(container: Container, group: str | None, separator: str) -> Container:
+    """The tensors of a group, with the prefix of the group removed from their names."""
+    start = prefix(group, separator)
+    if not start:
+        return container
+    tensors = tuple(
+        _renamed(each, each.name[len(start) :])
+        for each in container.tensors
+        if each.name.startswith(start)
+    )
+    if not tensors:
+        raise _no_such_group(container, group, start, separator)
+    return _node(tensors, container, start, is_root=False)
+
+
+def prefix(group: str | None, separator: str) -> str:
+    """The prefix of the names in a group; empty for the root."""
+    if group is None or not group.strip("/"):
+        return ""
+    if group.startswith("/"):
+        parts = [unquoted(part) for part in group.strip("/").split("/")]
+        return separator.join(parts) + separator
+    return group + separator
+
+
+def _no_such_group(
+    container: Container, group: str | None, start: str, separator: str
+) -> ValueError:
+    """An error with the names below the longest prefix of the group that exists."""
+    names = [each.name for each in container.tensors]
+    known = start
+    while known and not any(name.startswith(known) for name in names):
+        known = known[: known.rstrip(separator).rfind(separator) + 1]
+    below = [name[len(known) :].partition(separator)[0] for name in names if name.startswith(known)]
+    return ValueError(
+        f"group={shortened(repr(group))} is not in the file: no name begins with "
+        f"{shortened(repr(start))}; after {shortened(repr(known))}, names continue with "
+        f"{shortened(', '.join(map(repr, dict.fromkeys(below)))) or 'nothing'}"
+    )
+
+
+def _renamed(tensor: Tensor, name: str, suffix: str = "") -> Tensor:
+    """A renamed tensor; dimensions that contain its name are renamed too."""
+    dims = tuple(
+        name + dim[len(tensor.name) :] + suffix if dim.startswith(f"{tensor.name}_dim_") else dim
+        for dim in tensor.dims
+    )
+    return replace(tensor, name=name, dims=dims)
+
+
+def split(container: Container, separator: str) -> dict[str, Container]:
+    """The groups of a tree, by path."""
+    for each in container.tensors:
+        if each.name.count(separator) >= MOST_LEVELS:
+            raise ValueError(
+                f"the name {shortened(repr(each.name))} has more than {MOST_LEVELS} parts between "
+                f"{separator!r}; choose another separator=, or open the file as a Dataset"
+            )
+    nodes: dict[str, Container] = {}
+    dims: dict[str, set[str]] = {}
+    for path, members in _members(container, separator).items():
+        above = [dims[each] for each in _ancestors(path)]
+        tensors = tuple(_without_shared_dims(tensor, name, above) for tensor, name in members)
+        dims[path] = {dim for each in tensors for dim in each.dims}
+        nodes[path] = _node(tensors, container, path, is_root=path == "/")
+    return nodes
+
+
+def _members(container: Container, separator: str) -> dict[str, list[tuple[Tensor, str]]]:
+    """The tensors of each group with their names in it; parents come before children."""
+    members: dict[str, list[tuple[Tensor, str]]] = {"/": []}
+    prefixes = _prefixes((each.name for each in container.tensors), separator)
+    for tensor in container.tensors:
+        *groups, leaf = tensor.name.split(separator)
+        path = ""
+        for part in groups:
+            path = f"{path}/{quoted(part)}"
+            members.setdefault(path, [])
+        name = quoted(leaf) + (LEAF_AND_PREFIX if tensor.name in prefixes else "")
+        members[path or "/"].append((tensor, name))
+    return members
+
+
+def _ancestors(path: str) -> list[str]:
+    """The parents of a group, from the root on."""
+    parts = path.split("/")
+    return [] if path == "/" else ["/", *("/".join(parts[:i]) for i in range(2, len(parts)))]
+
+
+def _without_shared_dims(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
+    """A renamed tensor whose own dimensions differ from those of the groups above it."""
+    renamed, suffix = _renamed(tensor, name), ""
+    while renamed.dims != tensor.dims and not all(map(set(renamed.dims).isdisjoint, above)):
+        suffix += "_"
+        renamed = _renamed(tensor, name, suffix)
+    return renamed
+
+
+def quoted(part: str) -> str:
+    """A part of a name, escaped for a path."""
+    if part in (".", ".."):
+        return part.replace(".", "%2E")
+    return part.replace("%", "%25").replace("/", "%2F") or EMPTY
+
+
+def unquoted(part: str) -> str:
+    """The inverse of `quoted`."""
+    if part == EMPTY:
+        return ""
+    return part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
+
+
+def _prefixes(names: Iterable[str], separator: str) -> set[str]:
+    """All prefixes of the names that end before a separator."""
+    prefixes: set[str] = set()
+    for name in names:
+        shorter = name
+        while separator in shorter:
+            shorter = shorter[: shorter.rindex(separator)]
+            if shorter in prefixes:
+                break
+            prefixes.add(shorter)
+    return prefixes
+
+
+def _node(
+    tensors: tuple[Tensor, ...], container: Container, path: str, *, is_root: bool
+) -> Container:
+    dims = {name for each in tensors for name in each.dims}
+    clash = next((each.name for each in tensors if each.name in dims), None)
+    if clash is not None:
+        raise ValueError(
+            f"{clash!r} would be both a variable and a dimension of the group {path!r}; "
+            "open the file without groups, choose another separator=, or name dimensions with dims="
+        )
+    coordinates = tuple(each for each in container.coordinates if dims.issuperset(each.dims))
+    if is_root:
+        return replace(container, tensors=tensors, coordinates=coordinates)
+    return Container(tensors, coordinates, decoded=container.decoded)

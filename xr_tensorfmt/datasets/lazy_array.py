@@ -1,0 +1,171 @@
+"""Lazy arrays: the one module that uses private names of xarray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from xarray import Variable
+from xarray.backends import BackendArray
+from xarray.core.indexing import (
+    BasicIndexer,
+    CopyOnWriteArray,
+    ExplicitIndexer,
+    ImplicitToExplicitIndexingAdapter,
+    LazilyIndexedArray,
+    MemoryCachedArray,
+    OuterIndexer,
+    VectorizedIndexer,
+)
+
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.indexing import (
+    ArrangedPlan,
+    OuterPlan,
+    PointPlan,
+    plan_outer,
+    plan_vectorized,
+)
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import transposed
+from xr_tensorfmt.sources.threads import LOADS
+
+
+class TensorArray(BackendArray):
+    """A Layout over a Source, as the lazy array that xarray indexes."""
+
+    __slots__ = ("dtype", "layout", "shape", "source")
+
+    def __init__(self, source: Source, layout: Layout) -> None:
+        self.source = source
+        self.layout = layout
+        self.shape = layout.shape
+        self.dtype: np.dtype[Any] = layout.dtype
+
+    def __getitem__(self, key: ExplicitIndexer) -> Array:
+        """Read exactly what a key selects."""
+        return self.plan(key).read(self.layout, self.source)
+
+    def plan(self, key: ExplicitIndexer) -> OuterPlan | ArrangedPlan | PointPlan:
+        """Plan the read for a key."""
+        if isinstance(key, BasicIndexer | OuterIndexer):
+            return plan_outer(key.tuple, self.shape)
+        assert isinstance(key, VectorizedIndexer), f"unexpected key {key!r}"
+        return plan_vectorized(key.tuple, self.shape)
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Array:
+        """Read in one of 16 threads: ``await ds.load_async()`` loads as many variables at once."""
+        return await asyncio.wrap_future(LOADS.submit(self.__getitem__, key))
+
+
+class LazyTensor(LazilyIndexedArray):
+    """A tensor with a key that is not applied yet."""
+
+    __slots__ = ()
+
+    def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
+        lengths = zip(new_key.tuple, self.shape, strict=True)
+        return super()._updated_key(type(new_key)(tuple(_unambiguous(*each) for each in lengths)))
+
+    def transpose(self, order: Sequence[int]) -> LazyTensor:
+        """Permute the axes that the key keeps, without reading."""
+        integers = [isinstance(entry, int | np.integer) for entry in self.key.tuple]
+        kept = [axis for axis, dropped in enumerate(integers) if not dropped]
+        axes = (
+            *(kept[i] for i in order),
+            *(axis for axis in range(len(integers)) if integers[axis]),
+        )
+        array = TensorArray(self.array.source, transposed(self.array.layout, axes))
+        return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
+
+
+def _unambiguous(entry: Any, length: int) -> Any:
+    """An equivalent entry of a key that xarray interprets as numpy does."""
+    is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
+    return slice(0, 0) if is_empty else entry
+
+
+class DistinctVariable(Variable):
+    """A variable whose dask array gets a name that is unique to its file, layout and encoding."""
+
+    __slots__ = ()
+
+    def chunk(self, *args: Any, **keywords: Any) -> Any:
+        """As `Variable.chunk`."""
+        arguments = keywords.get("from_array_kwargs") or {}
+        lazy = unwrapped(self)
+        if isinstance(arguments.get("name"), str) and lazy is not None:
+            from dask.base import tokenize  # noqa: PLC0415  # not needed before
+
+            token = tokenize(lazy[0].source, lazy[0].layout, self.encoding.get("tensorfmt"))
+            keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
+        chunked = super().chunk(*args, **keywords)
+        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
+
+
+def wrapped_data(variable: Variable) -> Any:
+    """The array of a variable, unread: ``variable.data`` would load it."""
+    return variable._data  # noqa: SLF001
+
+
+def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
+    """The array of this package within xarray's wrappers, and the key applied to it."""
+    data: Any = wrapped_data(lazy) if isinstance(lazy, Variable) else lazy
+    while data is not None:
+        inner = getattr(data, "array", None)
+        if isinstance(inner, TensorArray):
+            return inner, data.key
+        data = inner
+    return None
+
+
+def lazy_array(source: Source, layout: Layout) -> LazyTensor:
+    """Wrap a layout so that indexing it reads nothing until the values are asked for."""
+    return LazyTensor(TensorArray(source, layout), _everything(len(layout.shape)))
+
+
+@cache
+def _everything(rank: int) -> BasicIndexer:
+    return BasicIndexer((slice(None),) * rank)
+
+
+@dataclass(frozen=True, eq=False)
+class Unread:
+    """What a lazy array would read."""
+
+    source: Source
+    layout: Layout
+    plan: OuterPlan
+
+
+def unread(variable: Variable) -> Unread | None:
+    """What a variable would read, if it is a lazy array of this engine and nothing else."""
+    data = _lazy_data(variable)
+    if data is None:
+        return None
+    inner = data.array
+    return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+
+
+def unchunked(variable: Variable) -> Variable:
+    """A variable without the chunks in which it would be read."""
+    data = _lazy_data(variable)
+    if variable.chunks is None or data is None:
+        return variable
+    return Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+
+
+def _lazy_data(variable: Variable) -> LazyTensor | None:
+    data = wrapped_data(variable)
+    if variable.chunks is not None:
+        # dask stores the wrapped array under this key; derived arrays have other names.
+        data = data.dask.get(f"original-{data.name}")
+    wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
+    while isinstance(data, wrappers):
+        data = data.array
+    return data if isinstance(data, LazyTensor) else None

@@ -1,0 +1,147 @@
+"""From a file to a Dataset, a tree or a dict of groups; only the header is read."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import Any
+
+from xarray import Coordinates, Dataset, DataTree, Variable, conventions
+
+from xr_tensorfmt import formats
+from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets import groups
+from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapped_data
+from xr_tensorfmt.datasets.options import Request
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, stacklevel_of_caller
+from xr_tensorfmt.sources import find_source, is_remote, open_source
+
+
+def open_file(file: Any, request: Request) -> Dataset:
+    """Open a file, or one branch of it, as a Dataset."""
+    source, container = _parse(file, request)
+    part = groups.branch(container, request.group, request.separator)
+    return _dataset(part, source, request)
+
+
+def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
+    """Open a file as one Dataset for each group, by path."""
+    source, container = _parse(file, request)
+    part = groups.branch(container, request.group, request.separator)
+    nodes = groups.split(part, request.separator)
+    return {path: _dataset(node, source, request) for path, node in nodes.items()}
+
+
+def open_tree(file: Any, request: Request) -> DataTree:
+    """Open a file as a tree of groups."""
+    return DataTree.from_dict(open_groups(file, request))
+
+
+def recognised(file: Any) -> bool:
+    """Whether a file can only be of one of the formats, by its content."""
+    if is_remote(file):
+        return False
+    if isinstance(file, str | os.PathLike):
+        return _recognised_at(file)
+    if isinstance(file, bytes | bytearray | memoryview):
+        return formats.recognised(open_source(file))
+    position = file.tell()
+    try:
+        return formats.recognised(open_source(file))
+    finally:
+        file.seek(position)
+
+
+def _recognised_at(path: str | os.PathLike[str]) -> bool:
+    """Look a second time where a writer has replaced the file in the meantime."""
+    with suppress(SourceChangedError):
+        return formats.recognised(open_source(path, "read"))
+    return formats.recognised(open_source(path, "read"))
+
+
+def _parse(file: Any, request: Request) -> tuple[Source, Container]:
+    source, head = find_source(file, request.io, request.storage_options, request.fs)
+    reader = HeaderReader(source, head)
+    container = formats.read(reader, formats.choose(reader, request.format), request.options)
+    for each in container.findings:
+        warnings.warn(each.sentence, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+    return source, container
+
+
+def _dataset(container: Container, source: Source, request: Request) -> Dataset:
+    variables = _variables(container, source, request)
+    names: set[Hashable] = {each.name for each in container.coordinates}
+    # Decoding depends on attributes alone, and is slow for variables that have none.
+    described = {name: each for name, each in variables.items() if each.attrs}
+    if described and not container.decoded:
+        decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
+        names |= more
+        for name, each in decoded.items():
+            variables[name] = DistinctVariable(
+                each.dims, wrapped_data(each), each.attrs, each.encoding, fastpath=True
+            )
+    coords = {name: variable for name, variable in variables.items() if name in names}
+    data = {name: variable for name, variable in variables.items() if name not in names}
+    # No indexes are made, so that the coordinates of a sparse tensor stay lazy.
+    dataset = Dataset(data, Coordinates(coords, indexes={}), dict(container.attrs))
+    dataset.encoding = dict(container.encoding)
+    dataset.set_close(_nothing_to_close)
+    return dataset
+
+
+def _nothing_to_close() -> None:
+    """Do nothing: no file stays open, but `xarray.open_mfdataset` calls the closer of each file."""
+
+
+def _variables(container: Container, source: Source, request: Request) -> dict[Any, Variable]:
+    target, dropped = _chunk_target(request.chunk_bytes), request.dropped
+    return {
+        each.name: _variable(each, source, target)
+        for each in (*container.tensors, *container.coordinates)
+        if each.name not in dropped
+    }
+
+
+def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
+    layout = tensor.layout
+    chunk = dict(zip(tensor.dims, layout.chunk_shape(target), strict=True))
+    encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
+    data = lazy_array(source, layout)
+    return DistinctVariable(tensor.dims, data, tensor.attrs or None, encoding, fastpath=True)
+
+
+def _chunk_target(chunk_bytes: int | str) -> int:
+    """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
+    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
+        raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
+    if chunk_bytes == TARGET and not _dask_is_configured():
+        return TARGET  # below dask's own default
+    from dask import config  # noqa: PLC0415  # takes longer than to open a file
+    from dask.utils import parse_bytes  # noqa: PLC0415
+
+    try:
+        wanted = parse_bytes(chunk_bytes)
+    except (ValueError, OverflowError):
+        wanted = 0
+    if wanted < 1:
+        raise ValueError(
+            f"chunk_bytes={chunk_bytes!r} must be a positive number of bytes such as '32MiB'"
+        )
+    return min(wanted, int(parse_bytes(config.get("array.chunk-size", "128MiB"))))
+
+
+# Where dask looks for its files of settings; DASK_CONFIG names another one.
+_DASK_DIRECTORIES = ("/etc/dask", os.path.join(sys.prefix, "etc", "dask"), "~/.config/dask")
+
+
+def _dask_is_configured() -> bool:
+    """Whether dask's settings may differ from its defaults: by code, environment or files."""
+    if "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+        return True
+    return any(os.path.isdir(os.path.expanduser(each)) for each in _DASK_DIRECTORIES)

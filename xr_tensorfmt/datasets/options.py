@@ -1,0 +1,82 @@
+"""The keywords of the engine, checked once for all ways to open a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.container import Names
+from xr_tensorfmt.core.options import OpenOptions, Sparse, TextErrors
+from xr_tensorfmt.datasets.groups import prefix
+from xr_tensorfmt.sources import InputOutput
+
+
+@dataclass(frozen=True)
+class Request:
+    """The keywords of `TensorFormatBackend.open_dataset`, where they are documented."""
+
+    mask_and_scale: bool | Mapping[str, bool] = True
+    decode_times: Any = True
+    concat_characters: bool | Mapping[str, bool] = True
+    decode_coords: bool | Literal["coordinates", "all"] = True
+    drop_variables: str | Iterable[str] | None = None
+    use_cftime: bool | Mapping[str, bool] | None = None
+    decode_timedelta: Any = None
+    format: str | None = None
+    name: str = "tensor"
+    dims: Names = None
+    sparse: Sparse = "auto"
+    verify: bool = True
+    group: str | None = None
+    separator: str = "."
+    storage_options: Mapping[str, Any] | None = None
+    fs: Any = None
+    io: InputOutput = "auto"
+    chunk_bytes: int | str = TARGET
+    fill_value: float | None = None
+    errors: TextErrors = "strict"
+
+    def __post_init__(self) -> None:
+        """Refuse values of types that would be misinterpreted."""
+        if not isinstance(self.verify, bool):
+            raise TypeError(f"verify={self.verify!r} must be True or False")
+        names = self.drop_variables
+        if isinstance(names, bytes) or not isinstance(names, str | Iterable | None):
+            raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
+        if self.group is not None and not isinstance(self.group, str):
+            raise TypeError(f"group={self.group!r} must be a str such as 'layers.0'")
+        if not isinstance(self.separator, str) or not self.separator:
+            raise TypeError(f"separator={self.separator!r} must be a non-empty str such as '.'")
+        if not isinstance(self.storage_options, Mapping | None):
+            raise TypeError(
+                "storage_options= must be a mapping such as {'anon': True}, not a "
+                f"{type(self.storage_options).__name__}"
+            )
+
+    @property
+    def options(self) -> OpenOptions:
+        """The options for the formats, in which variables have their full names."""
+        start, dims = prefix(self.group, self.separator), self.dims
+        if start and isinstance(dims, Mapping):
+            dims = {f"{start}{name}": names for name, names in dims.items()}
+        return OpenOptions(self.name, dims, self.sparse, self.verify, self.fill_value, self.errors)
+
+    @property
+    def decoders(self) -> dict[str, Any]:
+        """The keywords of `xarray.conventions.decode_cf_variables`."""
+        return {
+            "mask_and_scale": self.mask_and_scale,
+            "decode_times": self.decode_times,
+            "concat_characters": self.concat_characters,
+            "decode_coords": self.decode_coords,
+            "use_cftime": self.use_cftime,
+            "decode_timedelta": self.decode_timedelta,
+        }
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Names of the variables to leave out."""
+        names = self.drop_variables
+        return frozenset([names] if isinstance(names, str) else names or ())

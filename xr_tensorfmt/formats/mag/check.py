@@ -1,0 +1,41 @@
+"""What can be wrong with a MAG file that its reader accepts: padding, and bytes at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import cast
+
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.formats.mag.archive import ALIGNMENT, FILLER
+from xr_tensorfmt.formats.mag.placement import round_up
+from xr_tensorfmt.formats.mag.read import MagContainer
+from xr_tensorfmt.formats.mag.spec import Contents
+
+
+def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    """Check a file whose header can be read."""
+    contents = cast("MagContainer", container).contents
+    yield from trailing(reader.source, contents.data_stop, "the data")
+    yield from check_gaps(reader.source, _gaps(contents))
+
+
+def _gaps(contents: Contents) -> Iterator[Gap]:
+    """All padding of a file."""
+    yield from contents.gaps
+    is_archive = contents.container == "archive"
+    # magnetron fills the padding of an archive, but not the reserve behind it.
+    fillers = (*FILLER, 0) if is_archive else (0,)
+    stop = contents.data_start
+    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
+        if tensor.nbytes:
+            field = f"the padding before the data of {tensor.key!r}"
+            yield Gap(stop, tensor.offset, field, fillers)
+            stop = tensor.stop
+    padded = contents.data_stop
+    if is_archive:
+        padded = min(round_up(stop, ALIGNMENT) if contents.tensors else stop, padded)
+    yield Gap(stop, padded, "the padding after the last tensor", fillers)
+    yield Gap(padded, contents.data_stop, "the reserve at the end of the file")

@@ -1,0 +1,308 @@
+"""Writing of MAG files: archives of version 1, and snapshots of version 300."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from json import dumps
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from dask.delayed import Delayed
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.json_values import TAG, without_dtypes
+from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
+from xr_tensorfmt.formats.mag.archive import MetadataRecord, TensorRecord
+from xr_tensorfmt.formats.mag.placement import round_up
+from xr_tensorfmt.formats.mag.spec import ARCHIVE_1_DTYPES, StoredTensor, default_dims, elements
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import attributes, described, encoded, labels
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.to_file import Mode, write
+
+_ARCHIVE_ELEMENTS = elements(ARCHIVE_1_DTYPES)
+_SNAPSHOT_ELEMENTS = elements(document.DTYPES)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor that will be written."""
+
+    key: str
+    variable: Variable
+    conversion: Conversion
+
+    def stored(self, offset: int) -> StoredTensor:
+        """The tensor at an offset."""
+        shape, element = self.variable.shape, self.conversion.element
+        nbytes = prod(shape) * element.stored.itemsize
+        return StoredTensor(self.key, shape, element, offset, nbytes)
+
+    def placed(self, offset: int) -> Placed:
+        """The values at an offset of the file."""
+        layout = Dense(self.variable.shape, self.conversion.element, offset)
+        return Placed(self.variable, layout, self.conversion)
+
+
+def plan_archive(checked: CheckedInput) -> FilePlan:
+    """Plan an archive of version 1."""
+    checked = replace(checked, format="a MAG archive of version 1")
+    for name in checked.coordinates:
+        checked.dropping("coords", f"the coordinate {name!r}", "write version=300")
+    keys = set(checked.variables)
+    entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
+    metadata = [each.pack() for each in _metadata_records(checked)]
+    header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
+    records_bytes = sum(len(_record(each, 0)) for each in entries)
+    header_stop = header.struct.size + sum(map(len, metadata)) + records_bytes
+    position = start = round_up(header_stop, archive.ALIGNMENT)
+    records, placed, pieces = metadata.copy(), [], []
+    for each in entries:
+        stop = each.stored(position).stop
+        records.append(_record(each, position))
+        placed.append(each.placed(position))
+        position = round_up(stop, archive.ALIGNMENT)
+        pieces.append(Piece(stop, archive.FILLER * (position - stop)))
+    content = b"".join(records)
+    first = header.with_checksum(content).pack() + content
+    if entries:
+        first = first.ljust(start, archive.FILLER)
+    return FilePlan(_archive_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
+
+
+def _record(entry: Entry, offset: int) -> bytes:
+    shape = entry.variable.shape
+    dtype = ARCHIVE_1_DTYPES.index(entry.conversion.element.name)
+    return TensorRecord(entry.key, shape, dtype, prod(shape), offset).pack()
+
+
+def _archive_size(entries: Sequence[Entry], metadata: Sequence[bytes]) -> int:
+    """The size that magnetron reserves for a file by its own estimate, which is too large."""
+    size = archive.Header.struct.size + sum(len(record) + 8 for record in metadata)
+    for each in entries:
+        size = round_up(size + len(_record(each, 0)), archive.ALIGNMENT)
+        size += round_up(each.stored(0).nbytes, archive.ALIGNMENT)
+    return size
+
+
+def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
+    records = []
+    for name, value in checked.attrs.items():
+        plain = value.item() if isinstance(value, np.integer | np.floating) else value
+        is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
+        if not (is_int64 or type(plain) is float):
+            found = f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
+            checked.dropping("attrs", found, "write version=300")
+            continue
+        _check_key(checked, name)
+        records.append(MetadataRecord(name, plain))
+    return records
+
+
+def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> Entry:
+    _check_key(checked, key)
+    if not 1 <= variable.ndim <= archive.MOST_RANK_OF_VERSION_1 or not variable.size:
+        raise ValueError(
+            f"{checked.path}: {key!r} has shape {variable.shape}, and {checked.format} holds "
+            f"tensors of 1 to {archive.MOST_RANK_OF_VERSION_1} dimensions that are not empty; "
+            "reshape it, or write version=300"
+        )
+    if variable.dims != default_dims(key, variable.ndim, keys):
+        names = f"the names {variable.dims} of the dimensions of {key!r}"
+        checked.dropping("dims", names, "write version=300")
+    if variable.attrs:
+        attrs = f"attributes of variables such as those of {key!r}"
+        checked.dropping("attrs", attrs, "write version=300")
+    conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)
+    return Entry(key, variable, conversion)
+
+
+def _check_key(checked: CheckedInput, key: Any) -> None:
+    most = archive.MOST_KEY_BYTES
+    if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= most:
+        raise ValueError(
+            f"{checked.path}: {key!r} cannot be a key of {checked.format}, which is a str of 1 to "
+            f"{most} bytes without NUL; rename it, or write version=300"
+        )
+
+
+MOST_SNAPSHOT_DIMENSIONS = 16
+"""Limit of magnetron on the dimensions of a tensor that it loads."""
+
+
+def plan_snapshot(checked: CheckedInput) -> FilePlan:
+    """Plan a snapshot of version 300."""
+    embedded = _embedded_coordinates(checked)
+    stored = {name: each for name, each in checked.coordinates.items() if name not in embedded}
+    entries = _entries(checked, {**checked.variables, **stored})
+    tensors = _consecutive(entries)
+    data_bytes = max((each.stop for each in tensors), default=0)
+    if not data_bytes:
+        raise ValueError(
+            f"{checked.path}: magnetron cannot load a snapshot without a single element; "
+            "add a variable that has some, or write another format"
+        )
+    metadata = _snapshot_metadata(checked, entries, embedded)
+    content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
+    if len(content) > document.MOST_DOCUMENT_BYTES:
+        raise ValueError(
+            f"{checked.path}: attributes and names take {len(content)} bytes, and readers accept "
+            f"at most {document.MOST_DOCUMENT_BYTES}; shorten them"
+        )
+    begin = document.Header.struct.size
+    start = round_up(begin + len(content), document.ALIGNMENT)
+    header = document.Header(0, begin, len(content), start, data_bytes)
+    placed = tuple(
+        each.placed(start + tensor.offset) for each, tensor in zip(entries, tensors, strict=True)
+    )
+    return FilePlan(header.data_stop, (Piece(0, header.pack() + content),), placed)
+
+
+def _embedded_coordinates(checked: CheckedInput) -> dict[str, Variable]:
+    """Coordinates that are embedded, since MAG has no such dtype or they are empty."""
+    return {
+        name: each
+        for name, each in checked.coordinates.items()
+        if not each.size
+        or (each.dtype.name not in _SNAPSHOT_ELEMENTS and name not in checked.encoding)
+    }
+
+
+def _entries(checked: CheckedInput, variables: Mapping[str, Variable]) -> list[Entry]:
+    entries = []
+    for key, variable in variables.items():
+        if variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
+            raise ValueError(
+                f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
+                f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
+            )
+        conversion = checked.conversion(key, variable, _SNAPSHOT_ELEMENTS)
+        entries.append(Entry(key, variable, conversion))
+    return entries
+
+
+def _consecutive(entries: Sequence[Entry]) -> list[StoredTensor]:
+    """The tensors one after the other; their offsets count from the first of all data."""
+    tensors, stop = [], 0
+    for each in entries:
+        start = round_up(stop, document.ALIGNMENT) if each.variable.size else stop
+        tensors.append(each.stored(start))
+        stop = tensors[-1].stop
+    return tensors
+
+
+def _snapshot_metadata(
+    checked: CheckedInput, entries: Sequence[Entry], coordinates: Mapping[str, Variable]
+) -> dict[str, Any]:
+    """The attributes of the Dataset, and what is embedded."""
+    attrs = attributes(checked, checked.attrs, "the Dataset")
+    metadata: dict[str, Any] = without_dtypes(attrs)
+    if EMBEDDED_KEY in metadata:
+        raise ValueError(
+            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
+            "metadata entry for dims and coordinates; rename it"
+        )
+    embedded = EmbeddedMetadata(
+        tensors=_described(checked, entries),
+        stored_coordinates=tuple(name for name in checked.coordinates if name not in coordinates),
+        coordinates=labels(checked, coordinates),
+        tagged_attrs=f'"{TAG}"' in dumps(metadata),
+        numpy_attrs={name: value for name, value in attrs.items() if _has_dtypes(value)},
+    )
+    if not embedded.is_empty:
+        encoded(checked, embedded)  # for its limit
+        metadata[EMBEDDED_KEY] = embedded.to_dict()
+    return metadata
+
+
+def _described(checked: CheckedInput, entries: Sequence[Entry]) -> dict[str, EmbeddedVariable]:
+    """Variables with attributes, or with dims that the file would not open with."""
+    keys = {each.key for each in entries}
+    embedded = {}
+    for each in entries:
+        variable = described(checked, each.key, each.variable)
+        if variable.attrs or variable.dims != default_dims(each.key, each.variable.ndim, keys):
+            embedded[each.key] = variable
+    return embedded
+
+
+def _has_dtypes(value: Any) -> bool:
+    """Whether the metadata contain an attribute without the dtype of a number in it."""
+    return dumps(without_dtypes(value)) != dumps(value)
+
+
+_PLANS: dict[int, Callable[[CheckedInput], FilePlan]] = {300: plan_snapshot, 1: plan_archive}
+
+
+def plan(checked: CheckedInput, version: int = 300) -> FilePlan:
+    """Plan a MAG file of a version."""
+    return _PLANS[version](checked)
+
+
+def to_mag(
+    data: Dataset | DataArray,
+    path: Any,
+    *,
+    version: Literal[300, 1] | None = None,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+) -> Delayed | None:
+    """Write a MAG file: every variable a tensor under its name.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What to write. Attributes of the Dataset become the file's metadata.
+    path : str or PathLike
+        The file, or its URL.
+    version : {300, 1}
+        A snapshot that magnetron 0.2 loads, or an archive as magnetron 0.1.2 wrote it, which has
+        no place for dims, coordinates and attributes of variables.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
+
+    Returns
+    -------
+    Delayed or None
+        What writes the file when it is computed, where ``compute=False``.
+
+    Raises
+    ------
+    ValueError
+        The format cannot hold something; the message says what, and what would work.
+    OSError
+        The system refuses; what was there before is unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
+    >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    """
+    return write(
+        data,
+        path,
+        MagFormat(),
+        {"version": version},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )

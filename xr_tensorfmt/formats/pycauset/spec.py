@@ -1,0 +1,106 @@
+"""What a file of any PyCauset version describes: a matrix of some type with some data type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+HEADER_BYTES = 4096
+"""Bytes of the header of versions 1, 2 and R1, after which the values begin."""
+
+LEAST_PAYLOAD = 8
+"""Bytes that PyCauset writes of a triangle even where it has no element."""
+
+BIT = "BIT"
+COMPLEX_FLOAT16 = "COMPLEX_FLOAT16"
+
+DTYPES = {
+    "INT8": "<i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "UINT8": "<u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "FLOAT16": "<f2",
+    "FLOAT32": "<f4",
+    "FLOAT64": "<f8",
+    "COMPLEX_FLOAT32": "<c8",
+    "COMPLEX_FLOAT64": "<c16",
+}
+"""numpy's dtypes of the data types that numpy has."""
+
+_INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
+_REALS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64"})
+_ALL = frozenset({BIT, COMPLEX_FLOAT16, *DTYPES})
+_DOUBLE = frozenset({"FLOAT64"})
+
+DATA_TYPES: Mapping[str, frozenset[str]] = {
+    "CAUSAL": frozenset({BIT}),
+    "TRIANGULAR_INTEGER": _INTEGERS,
+    "TRIANGULAR_FLOAT": _REALS,
+    "DENSE_FLOAT": _ALL,
+    "INTEGER": _INTEGERS,
+    "VECTOR": _ALL,
+    "UNIT_VECTOR": _DOUBLE,
+    "IDENTITY": _DOUBLE,
+    "DIAGONAL": _DOUBLE,
+    "SYMMETRIC": _DOUBLE,
+    "ANTISYMMETRIC": _DOUBLE,
+}
+"""Matrix types, and the data types that each can have."""
+
+BLOCK = "BLOCK"
+"""The matrix type of a file whose values are in other files."""
+
+VECTORS = ("VECTOR", "UNIT_VECTOR")
+
+NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
+"""Triangles of numbers, with or without a diagonal; a triangle of bits never has one."""
+
+MIRROR_SIGNS = {"SYMMETRIC": 1, "ANTISYMMETRIC": -1}
+"""Matrix types of which the upper triangle is stored, and the factor of the lower one."""
+
+TRIANGLES = ("CAUSAL", *NUMBER_TRIANGLES, *MIRROR_SIGNS)
+"""Matrix types that are stored as an upper triangle."""
+
+WORD_BYTES = 8
+"""Rows of a triangle and, before R1, of bits are padded to a multiple of these bytes."""
+
+R1_BIT_ROW_BYTES = 64
+"""Rows of a dense matrix of bits in R1, since 2026-01-05, are padded to a multiple of these."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What the header of a file says: a matrix, or a vector of one column.
+
+    `offset` and `limit` bound the values in the file; `stated_at` is where type and shape are.
+    """
+
+    version: str
+    matrix_type: str
+    data_type: str
+    rows: int
+    columns: int
+    offset: int
+    limit: int
+    stated_at: int
+    seed: int = 0
+    scalar: complex = 1.0
+    is_transposed: bool = False
+    is_conjugated: bool = False
+    bit_row_bytes: int = WORD_BYTES
+    triangle_row_bytes: int = WORD_BYTES
+    has_diagonal: bool = False
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    embedded: Any = None
+    derived: tuple[str, ...] = ()
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it has one axis, or would have if it were not transposed."""
+        return self.matrix_type in VECTORS

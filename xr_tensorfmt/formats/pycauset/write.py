@@ -1,0 +1,303 @@
+"""Writing one matrix or vector."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.delayed import Delayed
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
+from xr_tensorfmt.core.header import MOST_BYTES
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.datasets.lazy_array import wrapped_data
+from xr_tensorfmt.formats.pycauset import PycausetFormat
+from xr_tensorfmt.formats.pycauset.container import (
+    METADATA_ALIGNMENT,
+    Slot,
+    pack_header,
+    pack_metadata,
+)
+from xr_tensorfmt.formats.pycauset.header import header_of, least_payload
+from xr_tensorfmt.formats.pycauset.layouts import sized_layout
+from xr_tensorfmt.formats.pycauset.matrix_types import (
+    DATA_TYPE_OF,
+    ELEMENTS,
+    WRITTEN,
+    MatrixType,
+    Version,
+    dense_type,
+    holds,
+    misfit,
+    program,
+)
+from xr_tensorfmt.formats.pycauset.metadata import metadata_of
+from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs
+from xr_tensorfmt.formats.pycauset.spec import (
+    HEADER_BYTES,
+    R1_BIT_ROW_BYTES,
+    VECTORS,
+    WORD_BYTES,
+    Matrix,
+)
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.to_file import Mode, write
+
+MOST_SEED = 2**64 - 1
+
+
+def to_pycauset(
+    data: Dataset | DataArray,
+    path: Any,
+    *,
+    version: Version | None = None,
+    matrix_type: MatrixType | None = None,
+    seed: int | None = None,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+) -> Delayed | None:
+    """Write a PyCauset file: one matrix or vector.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What to write: one variable of one or two dimensions.
+    path : str or PathLike
+        The file, or its URL.
+    version : {"r1", "v2"}
+        The container that PyCauset 0.5 and later load, or the format of 0.2, which holds only
+        some types of square matrices and no names, coordinates or attributes.
+    matrix_type : str, optional
+        How to store it: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
+        ``"DENSE_FLOAT"``, ``"INTEGER"``, ``"SYMMETRIC"``, ``"ANTISYMMETRIC"``, ``"DIAGONAL"``,
+        ``"IDENTITY"``, ``"VECTOR"`` or ``"UNIT_VECTOR"``. The values must be those of such a
+        matrix. By default the type in the file that the variable was opened from; ``"CAUSAL"``
+        for a strict upper triangle of bools in memory; else every element is stored.
+    seed : int, optional
+        Of the random numbers that the values come from; by default the attribute ``seed``.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
+
+    Returns
+    -------
+    Delayed or None
+        What writes the file when it is computed, where ``compute=False``.
+
+    Raises
+    ------
+    ValueError
+        The format cannot hold something, or the values are not those of the matrix type;
+        the message says what, and what would work.
+    OSError
+        The system refuses; what was there before is unchanged.
+
+    Notes
+    -----
+    Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
+    mirror image, every chunk is computed a second time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
+    >>> to_pycauset(causal, "order.pycauset")
+    """
+    return write(
+        data,
+        path,
+        PycausetFormat(),
+        {"version": version, "matrix_type": matrix_type, "seed": seed},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
+
+
+def plan(
+    checked: CheckedInput,
+    *,
+    version: Version = "r1",
+    matrix_type: MatrixType | None = None,
+    seed: int | None = None,
+) -> FilePlan:
+    """Arrange a Dataset as a PyCauset file."""
+    if seed is not None and not _is_seed(seed):
+        raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
+    _, variable = checked.only
+    types, conversion = _matrix_types(checked, version, matrix_type)
+    data_type = DATA_TYPE_OF[conversion.element.name]
+    matrices = [_matrix(variable, version, each, data_type, seed) for each in types]
+    matrix = next((each for each in matrices if _may_hold(checked, each)), matrices[-1])
+    layout, payload_bytes = sized_layout(matrix, checked.path)
+    if version == "v2":
+        _check_dropped(checked, matrix)
+        size, pieces = _version_2(matrix, payload_bytes)
+    else:
+        embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
+        metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
+        size, pieces = _container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+    return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
+
+
+def _matrix_types(
+    checked: CheckedInput, version: Version, requested: str | None
+) -> tuple[tuple[str, ...], Conversion]:
+    """The types that a variable can have by its shape and dtype, the one to prefer first."""
+    name, variable = checked.only
+    fitting = _by_shape(checked.path, name, variable, version, requested)
+    written = WRITTEN[version]
+    dtypes = {dtype for matrix_type in fitting for dtype in written[matrix_type]}
+    holder = program(version) + (f"'s {requested}" if requested else "")
+    conversion: Conversion = replace(checked, format=holder).conversion(
+        name, variable, {dtype: each for dtype, each in ELEMENTS.items() if dtype in dtypes}
+    )
+    if requested is not None:
+        return (requested,), conversion
+    dtype = conversion.element.name
+    plain = "VECTOR" if variable.ndim == 1 else dense_type(dtype)
+    special = _special(variable)
+    if special in fitting and dtype in written[special] and dtype == variable.dtype.name:
+        return (special, plain), conversion
+    return (plain,), conversion
+
+
+def _by_shape(
+    path: str, name: str, variable: Variable, version: Version, requested: str | None
+) -> list[str]:
+    """The types that fit the shape of a variable; only the one that was asked for, if any."""
+    _check_rank(path, name, variable)
+    written = WRITTEN[version]
+    if requested is not None and requested not in written:
+        raise ValueError(
+            f"matrix_type={requested!r} is not one of those that {program(version)} loads as they "
+            f"are: {', '.join(written)}"
+        )
+    candidates = list(written) if requested is None else [requested]
+    faults = {each: misfit(each, variable.shape, version) for each in candidates}
+    fitting = [matrix_type for matrix_type, fault in faults.items() if not fault]
+    if not fitting:
+        fault = faults[requested or "DENSE_FLOAT"]
+        raise ValueError(f"{path}: {name!r} has shape {variable.shape}, and {fault}")
+    return fitting
+
+
+def _special(variable: Variable) -> str:
+    """The type that it had in the file that it was opened from, or that its values may be of."""
+    facts = variable.encoding.get("tensorfmt", {})
+    if facts.get("format") == PycausetFormat.name:
+        as_seen = (facts.get("scalar"), facts.get("is_transposed"), facts.get("is_conjugated"))
+        whole = tuple(facts["shape"])[: variable.ndim] == variable.shape
+        # PyCauset loads all triangles of numbers as if they had no diagonal.
+        if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
+            return str(facts["matrix_type"])
+    return "CAUSAL" if isinstance(wrapped_data(variable), np.ndarray) else ""
+
+
+def _check_rank(path: str, name: str, variable: Variable) -> None:
+    if variable.ndim == 0:
+        raise ValueError(
+            f"{path}: {name!r} has no dimension, and PyCauset holds vectors and matrices; call "
+            "expand_dims('index') first, or write MAG"
+        )
+    if variable.ndim > 2:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, and PyCauset holds vectors and "
+            f"matrices; call stack(row={variable.dims[:-1]!r}, create_index=False) first, or "
+            "write MAG"
+        )
+
+
+def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
+    """Whether values in memory are those of a matrix; others are looked at when written."""
+    values = wrapped_data(checked.only[1])
+    in_memory = isinstance(values, np.ndarray)
+    return not in_memory or holds(sized_layout(matrix, checked.path)[0], values)
+
+
+def _matrix(
+    variable: Variable, version: Version, matrix_type: str, data_type: str, seed: int | None
+) -> Matrix:
+    """The matrix that a reader will find."""
+    if matrix_type == "UNIT_VECTOR":
+        if seed is not None:
+            raise ValueError(
+                f"seed={seed!r} has no place in a UNIT_VECTOR, which has its active index there; "
+                "leave it out, or pass matrix_type='VECTOR'"
+            )
+        # That all other elements are zero is checked when they are written.
+        seed = int(np.asarray(variable.data.argmax()))
+    elif seed is None and _is_seed(variable.attrs.get("seed")):
+        seed = int(variable.attrs["seed"])
+    is_vector = matrix_type in VECTORS
+    return Matrix(
+        version=version,
+        matrix_type=matrix_type,
+        data_type=data_type,
+        rows=variable.shape[0],
+        columns=1 if is_vector else variable.shape[1],
+        offset=HEADER_BYTES,
+        limit=MOST_BYTES,  # there is no file yet that could be too short
+        stated_at=0,
+        seed=seed or 0,
+        bit_row_bytes=R1_BIT_ROW_BYTES if version == "r1" and not is_vector else WORD_BYTES,
+        attrs={"is_temporary": 0},
+    )
+
+
+def _is_seed(value: Any) -> bool:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer and 0 <= value <= MOST_SEED
+
+
+def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tuple[Piece, ...]]:
+    """A container of R1 without its values."""
+    block = pack_metadata(metadata)
+    payload_stop = HEADER_BYTES + payload_bytes
+    start = payload_stop + -payload_stop % METADATA_ALIGNMENT
+    # Both slots point to the same, as PyCauset writes them.
+    slots = [
+        Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
+        for name, generation in (("A", 1), ("B", 0))
+    ]
+    return start + len(block), (Piece(0, pack_header(slots)), Piece(start, block))
+
+
+def _version_2(matrix: Matrix, payload_bytes: int) -> tuple[int, tuple[Piece, ...]]:
+    """A file of version 2 without its values."""
+    size = HEADER_BYTES + max(payload_bytes, least_payload(matrix))
+    return size, (Piece(0, header_of(matrix).pack()),)
+
+
+def _check_dropped(checked: CheckedInput, matrix: Matrix) -> None:
+    """Refuse to lose what version 2 has no place for, unless `drop` allows it."""
+    checked = replace(checked, format=program("v2"))
+    name, variable = checked.only
+    known, dims = shown_attrs(matrix), default_dims(variable.ndim)
+    newer = "leave out version="
+    if name != OpenOptions.name:
+        checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+    if variable.dims != dims:
+        checked.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
+    for coordinate in checked.coordinates:
+        checked.dropping("coords", f"the coordinate {coordinate!r}", newer)
+    for attribute, value in {**checked.attrs, **variable.attrs}.items():
+        if attribute not in known or not np.array_equal(known[attribute], value):
+            checked.dropping("attrs", f"the attribute {attribute!r}", newer)

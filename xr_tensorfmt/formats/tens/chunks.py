@@ -1,0 +1,191 @@
+"""The chunks of a file of version 1.0, which stand between the header and the values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from json import loads
+from struct import Struct
+from typing import Any
+
+from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.errors import shortened
+
+DENSE_DATA = b"DENSDATA"
+SYMMETRY = b"SYMMETRY"
+EMBEDDED = b"XRTENSOR"
+"""Magic of the chunk for embedded metadata, which is our own."""
+
+KNOWN = (DENSE_DATA, SYMMETRY, EMBEDDED)
+
+# Magic, and size of the whole chunk with this header.
+_HEADER = Struct("<8sQ")
+HEADER_BYTES = _HEADER.size
+
+UNIT = 8
+"""Bytes that the size of every chunk is a multiple of."""
+
+PAGE = 4096
+"""The values of a file that is written begin at a multiple of this."""
+
+MOST_CHUNKS = 4096
+"""Limit on the chunks before the data, so that a hostile file cannot keep a reader busy."""
+
+TENSOR = "tensor"
+"""The name that the embedded metadata use for the one tensor of a file."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The header of one chunk, and where it is."""
+
+    magic: bytes
+    size: int
+    offset: int
+
+    @classmethod
+    def at(cls, reader: HeaderReader, offset: int) -> Chunk | None:
+        """Read the header of a chunk; None where the bytes are not one."""
+        if reader.source.size - offset < HEADER_BYTES:
+            return None
+        raw = reader.bytes_at(offset, HEADER_BYTES, "a chunk's header")
+        magic, size = _HEADER.unpack(raw)
+        return cls(magic, size, offset) if all(0x20 <= byte <= 0x7E for byte in magic) else None
+
+    @property
+    def size_at(self) -> int:
+        """Byte at which its size is."""
+        return self.offset + len(self.magic)
+
+    @property
+    def body(self) -> int:
+        """Byte at which its content begins."""
+        return self.offset + HEADER_BYTES
+
+    @property
+    def stop(self) -> int:
+        """The byte after it."""
+        return self.offset + self.size
+
+    def has_valid_size(self, reader: HeaderReader) -> bool:
+        """Whether its size is allowed and the file is as long."""
+        fits = HEADER_BYTES <= self.size <= reader.source.size - self.offset
+        return fits and self.size % UNIT == 0
+
+
+def packed_chunk(magic: bytes, content: bytes) -> bytes:
+    """A whole chunk as it is in a file."""
+    return packed_header(magic, len(content)) + content + bytes(-len(content) % UNIT)
+
+
+def packed_header(magic: bytes, content_bytes: int) -> bytes:
+    """The header of a chunk, whose content is filled up to the next multiple of 8."""
+    return _HEADER.pack(magic, padded_size(content_bytes))
+
+
+def padded_size(content_bytes: int) -> int:
+    """Size of a chunk with a content of so many bytes."""
+    return HEADER_BYTES + content_bytes + -content_bytes % UNIT
+
+
+def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
+    """Walk through the chunks from a byte on, up to the data."""
+    offset = start
+    for _ in range(MOST_CHUNKS):
+        chunk = Chunk.at(reader, offset)
+        if chunk is None:
+            return
+        if chunk.magic == DENSE_DATA:
+            yield chunk
+            return
+        _check_size(reader, chunk)
+        yield chunk
+        offset = chunk.stop
+    raise reader.error(
+        "the number of chunks before the data",
+        f"more than {MOST_CHUNKS}",
+        "far fewer",
+        "the file is damaged or made to keep readers busy",
+        start,
+    )
+
+
+def first_chunk(reader: HeaderReader, offset: int) -> Chunk | None:
+    """The chunk that begins at a byte; None where the bytes there cannot be one."""
+    chunk = Chunk.at(reader, offset)
+    if chunk is None or chunk.magic == DENSE_DATA or chunk.has_valid_size(reader):
+        return chunk
+    return None
+
+
+def has_known_magic(reader: HeaderReader, offset: int) -> bool:
+    """Whether a chunk of a known kind begins at a byte, even where the file ends within it."""
+    found = reader.bytes_at(offset, min(8, reader.source.size - offset), "a chunk's magic")
+    return bool(found) and any(magic.startswith(found) for magic in KNOWN)
+
+
+def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
+    if not chunk.has_valid_size(reader):
+        raise reader.error(
+            f"the size of chunk {chunk.magic.decode()!r}",
+            chunk.size,
+            f"a multiple of 8 from 16 to the {reader.source.size - chunk.offset} bytes that remain",
+            "the file is damaged or cut off",
+            chunk.size_at,
+        )
+
+
+def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> tuple[Any, tuple[Finding, ...]]:
+    """Read the embedded metadata, and what is wrong with them."""
+    length = chunk.size - HEADER_BYTES
+    if length > MOST_BYTES + PAGE:
+        return None, (_unusable(reader, chunk, f"{length} bytes, more than {MOST_BYTES}"),)
+    content = reader.bytes_at(chunk.body, length, "the embedded metadata").rstrip(b"\0")
+    try:
+        return loads(content), ()
+    except (ValueError, RecursionError) as error:
+        return None, (_unusable(reader, chunk, f"{type(error).__name__}: {error}"),)
+
+
+def _unusable(reader: HeaderReader, chunk: Chunk, problem: str) -> Finding:
+    message = (
+        "it does not hold names, dims, attributes and coordinates as JSON and is not used "
+        f"({shortened(problem)})"
+    )
+    field = f"the chunk {EMBEDDED.decode()!r}"
+    return Finding(reader.source.name, chunk.offset, field, message, "warning")
+
+
+def embedded_dims(embedded: Any, rank: int) -> tuple[str, ...] | None:
+    """The names of the dimensions of the tensor, that of components included."""
+    try:
+        dims = embedded["tensors"][TENSOR]["dims"]
+        fits = len(set(dims)) == len(dims) == rank and all(isinstance(dim, str) for dim in dims)
+    except (KeyError, TypeError):
+        return None
+    return tuple(dims) if fits else None
+
+
+def embedded_name(embedded: Any) -> str | None:
+    """What the variable is called; None where the embedded metadata do not say."""
+    try:
+        name = embedded["tensors"][TENSOR]["name"]
+    except (KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def embedded_for_pairs(embedded: Any, dims: Collection[str]) -> Any:
+    """The embedded metadata for the pairs alone, without what labels the dimensions."""
+    try:
+        tensor = {key: each for key, each in embedded["tensors"][TENSOR].items() if key != "dims"}
+        coordinates = {
+            name: each
+            for name, each in embedded["coordinates"].items()
+            if not {name, *each["dims"]} & set(dims)
+        }
+    except (KeyError, TypeError, AttributeError):
+        return embedded
+    return {**embedded, "tensors": {TENSOR: tensor}, "coordinates": coordinates}

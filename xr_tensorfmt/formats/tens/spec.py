@@ -1,0 +1,293 @@
+"""The fixed part of a TENS file: 32 bytes, then 8 for each dimension.
+
+Source: cc4s, ``reference/binary_tensor_file_format.txt``, and the files that cc4s and sisi4s write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from math import prod
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.tens import MAGIC
+from xr_tensorfmt.formats.tens.wide import Binary128, Integer128
+
+VERSION_0_9 = 0x9000
+VERSION_1_0 = 0x10000
+NUMBER_TYPES = (b"uint", b"UINT", b"sint", b"SINT", b"IEEE")
+NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
+INDEX_VALUE_FLAG = 1
+SPARSE_FLAG = 1
+
+# Magic, version, number type, bytes per number, numbers per element, order, flags, zero.
+_FIXED = Struct("<4sI4sIIIII")
+FIXED_BYTES = _FIXED.size
+
+# Length, index name, flags, zero.
+_DIMENSION = Struct("<IBBH")
+DIMENSION_BYTES = _DIMENSION.size
+DIMENSION_FLAGS_AT = 5
+"""Where the flags are in a dimension header."""
+
+MOST_LENGTH = (1 << 32) - 1
+"""The longest dimension that a header can state."""
+
+
+class Offset(IntEnum):
+    """Where the fields of the fixed part are, for messages."""
+
+    MAGIC = 0
+    VERSION = 4
+    NUMBER_TYPE = 8
+    BYTES_PER_NUMBER = 12
+    NUMBERS = 16
+    ORDER = 20
+    FLAGS = 24
+    RESERVED = 28
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension header."""
+
+    length: int
+    index: int
+    flags: int = 0
+    reserved: int = 0
+
+    def pack(self) -> bytes:
+        """The header as it is in a file."""
+        return _DIMENSION.pack(self.length, self.index, self.flags, self.reserved)
+
+    @classmethod
+    def unpack_all(cls, raw: bytes) -> tuple[Dimension, ...]:
+        """All dimension headers of a file."""
+        return tuple(cls(*fields) for fields in _DIMENSION.iter_unpack(raw))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the writer called this dimension sparse, which changes nothing in the data."""
+        return bool(self.flags & SPARSE_FLAG)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header fields of a TENS file, as they are."""
+
+    version: int
+    number_type: bytes
+    bytes_per_number: int
+    numbers: int
+    flags: int
+    dimensions: tuple[Dimension, ...]
+
+    def pack(self) -> bytes:
+        """The header and the dimension headers as they are in a file."""
+        fixed = _FIXED.pack(
+            MAGIC,
+            self.version,
+            self.number_type,
+            self.bytes_per_number,
+            self.numbers,
+            len(self.dimensions),
+            self.flags,
+            0,
+        )
+        return fixed + b"".join(each.pack() for each in self.dimensions)
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Header:
+        """Read and check the header of a file."""
+        path = reader.source.name
+        fixed = reader.bytes_at(0, FIXED_BYTES, "the TENS header")
+        magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
+        _check_magic(path, magic)
+        _check_version(path, version)
+        _check_number(path, number_type, numbers)
+        _check_flags(path, version, flags)
+        check_rank(path, "the tensor", order, offset=Offset.ORDER)
+        raw = reader.bytes_at(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
+        return cls(version, number_type, size, numbers, flags, Dimension.unpack_all(raw))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths of the dimensions."""
+        return tuple(each.length for each in self.dimensions)
+
+    @property
+    def total(self) -> int:
+        """Number of elements of the tensor, in Python's unbounded integers."""
+        return prod(self.lengths)
+
+    @property
+    def stop(self) -> int:
+        """The byte after the dimension headers."""
+        return FIXED_BYTES + DIMENSION_BYTES * len(self.dimensions)
+
+    @property
+    def is_before_1_0(self) -> bool:
+        """Whether the file has no chunks and uninitialised bytes in its dimension headers."""
+        return self.version < VERSION_1_0
+
+    @property
+    def is_big_endian(self) -> bool:
+        """Whether the numbers are: the case of integer types says so, IEEE is little-endian."""
+        return self.number_type in (b"UINT", b"SINT")
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether the numbers cannot be negative."""
+        return self.number_type in (b"uint", b"UINT")
+
+    @property
+    def is_index_value(self) -> bool:
+        """Whether the tensor is stored as pairs of index and value."""
+        return bool(self.flags & INDEX_VALUE_FLAG)
+
+    @property
+    def index_names(self) -> str:
+        """The index names as they are, a character each."""
+        return "".join(chr(each.index) for each in self.dimensions)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Dimension names: the index names if they are printable and different, else dim_0..."""
+        names = tuple(self.index_names)
+        if len(set(names)) == len(names) and all(is_index_name(name) for name in names):
+            return names
+        return tuple(f"dim_{number}" for number in range(len(names)))
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a string is one printable ASCII character and not a space."""
+    return len(name) == 1 and "!" <= name <= "~"
+
+
+def recognises(head: bytes, size: int) -> bool:
+    """Whether a file can only be TENS; four other formats are known that begin with its magic."""
+    if min(size, len(head)) < FIXED_BYTES:
+        return False
+    magic, version, number_type, _, numbers, order, _, _ = _FIXED.unpack_from(head)
+    return (
+        magic == MAGIC
+        and version in (VERSION_0_9, VERSION_1_0)
+        and number_type in NUMBER_TYPES
+        and numbers in NUMBERS_PER_ELEMENT
+        and FIXED_BYTES + DIMENSION_BYTES * order <= size
+    )
+
+
+def _check_magic(path: str, magic: bytes) -> None:
+    if magic != MAGIC:
+        raise TensorFormatError(
+            path,
+            "the magic number",
+            repr(magic),
+            repr(MAGIC),
+            "it is not a TENS file",
+            offset=Offset.MAGIC,
+        )
+
+
+def _check_version(path: str, version: int) -> None:
+    swapped = int.from_bytes(version.to_bytes(4, "big"), "little")
+    is_swapped = swapped in (VERSION_0_9, VERSION_1_0)
+    if version > VERSION_1_0 or is_swapped:
+        raise unknown_version(
+            path,
+            version,
+            "the integers of the header are big-endian, which TENS does not allow"
+            if is_swapped
+            else "it is of a newer version; write it as one of these",
+        )
+
+
+def unknown_version(path: str, version: int, hint: str) -> TensorFormatError:
+    """The error for a version that cannot be read."""
+    expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
+    return TensorFormatError(
+        path, "the version", f"0x{version:08x}", expected, hint, offset=Offset.VERSION
+    )
+
+
+def _check_number(path: str, number_type: bytes, numbers: int) -> None:
+    if number_type not in NUMBER_TYPES:
+        raise TensorFormatError(
+            path,
+            "the number type",
+            repr(number_type),
+            "one of " + ", ".join(map(repr, NUMBER_TYPES)),
+            "the header is damaged, or the file is of another format",
+            offset=Offset.NUMBER_TYPE,
+        )
+    if numbers not in NUMBERS_PER_ELEMENT:
+        raise TensorFormatError(
+            path,
+            "the count of numbers per element",
+            numbers,
+            "1, 2, 4 or 8",
+            "the header is damaged, or the file is of another format",
+            offset=Offset.NUMBERS,
+        )
+
+
+def _check_flags(path: str, version: int, flags: int) -> None:
+    allowed = INDEX_VALUE_FLAG if version >= VERSION_1_0 else 0
+    if flags & ~allowed:
+        raise TensorFormatError(
+            path,
+            "the tensor flags",
+            f"0x{flags:08x}",
+            "0" + (" or 1 (index-value storage)" if allowed else " in a version below 1.0"),
+            "a reserved flag may change how the data lie, so that they cannot be read",
+            offset=Offset.FLAGS,
+        )
+
+
+_CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
+_FLOAT_BYTES = (4, 8, 16)
+_INTEGER_BYTES = (1, 2, 4, 8, 16)
+
+DTYPES = (
+    *("float64", "float32", "complex128", "complex64"),
+    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+)
+"""The dtypes that are written; other numbers are only read."""
+
+
+def element_of(header: Header, path: str) -> tuple[Element, int]:
+    """What one number is (a complex one is one), and how many of them an element has."""
+    number_type, size = header.number_type, header.bytes_per_number
+    is_float = number_type == b"IEEE"
+    allowed = _FLOAT_BYTES if is_float else _INTEGER_BYTES
+    if size not in allowed:
+        raise TensorFormatError(
+            path,
+            "the count of bytes per number",
+            size,
+            f"one of {', '.join(map(str, allowed))} for numbers of type {number_type.decode()}",
+            "the header is damaged, or the file is of another format",
+            offset=Offset.BYTES_PER_NUMBER,
+        )
+    is_complex = is_float and header.numbers == 2
+    components = 1 if is_complex else header.numbers
+    if size == 16:
+        if is_float:
+            return Binary128(is_complex), components
+        return Integer128(not header.is_unsigned, header.is_big_endian), components
+    dtype = f"<c{2 * size}" if is_complex else f"{_CODES[number_type]}{size}"
+    return Plain(np.dtype(dtype)), components
+
+
+def number_fields(dtype: np.dtype[Any], components: int) -> tuple[bytes, int, int]:
+    """The inverse of `element_of`: number type, bytes per number and numbers per element."""
+    if dtype.kind == "c":
+        return b"IEEE", dtype.itemsize // 2, 2
+    return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, components

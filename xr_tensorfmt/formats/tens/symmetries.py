@@ -1,0 +1,209 @@
+"""Symmetries of a tensor: the content of a chunk SYMMETRY, and what it means for the elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.formats.tens.chunks import Chunk
+from xr_tensorfmt.formats.tens.spec import Header
+
+# Flags, and length of the operation code; the code and the index map follow.
+_FIELDS = Struct("<BB")
+_PACKED_FLAG = 1
+SIGNS = {"x": 1, "-x": -1}
+"""The operation codes whose meaning the format defines."""
+
+_SEPARATOR = ", "
+
+MOST_OPERATIONS = 5040
+"""Limit on the size of a group: all permutations of 7 axes."""
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """``T[a, b, ...] = s(T[index_map])``, where the code stands for the operation s."""
+
+    code: str
+    index_map: str
+    packed: bool = False
+    offset: int = 0
+
+    def __str__(self) -> str:
+        """As it is in the file, operation code first."""
+        return f"{self.code} {self.index_map}"
+
+    @classmethod
+    def parse(cls, string: str) -> Symmetry:
+        """The inverse of `str`."""
+        code, _, index_map = string.rpartition(" ")
+        return cls(code, index_map)
+
+    def pack(self) -> bytes:
+        """The content of its chunk, without padding."""
+        code, index_map = self.code.encode("latin-1"), self.index_map.encode("latin-1")
+        return _FIELDS.pack(self.packed, len(code)) + code + index_map
+
+    @classmethod
+    def read(cls, reader: HeaderReader, header: Header, chunk: Chunk) -> Symmetry:
+        """Read and check the content of its chunk."""
+        fields = reader.bytes_at(chunk.body, _FIELDS.size, "the symmetry flags")
+        flags, length = _FIELDS.unpack(fields)
+        start, order = chunk.body + _FIELDS.size, len(header.dimensions)
+        needed = start + length + order
+        if needed > chunk.stop:
+            raise reader.error(
+                "the size of chunk 'SYMMETRY'",
+                chunk.size,
+                f"at least {needed - chunk.offset} for {length} characters of code and "
+                f"{order} indices",
+                "the file is damaged",
+                chunk.size_at,
+            )
+        content = reader.bytes_at(start, length + order, "the symmetry").decode("latin-1")
+        code, index_map = content[:length], content[length:]
+        if sorted(index_map) != sorted(header.index_names):
+            raise reader.error(
+                "the index map of a symmetry",
+                repr(index_map),
+                f"a permutation of the index names {header.index_names!r}",
+                "the file is damaged",
+                start + length,
+            )
+        return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset)
+
+    def obstacle(self, header: Header) -> Obstacle | None:
+        """Why the symmetry has no meaning for the elements of a tensor, if it has none."""
+        names = header.index_names
+        if self.code not in SIGNS:
+            return Obstacle(f"the operation {self.code!r}", "'x' or '-x'")
+        if len(set(names)) != len(names):
+            return Obstacle(f"the index names {names!r}", "index names that are all different")
+        if not self.exchanges_equal_lengths(header):
+            return Obstacle(f"the lengths {header.lengths}", "indices of equal lengths")
+        if header.is_unsigned and self.code == "-x":
+            return Obstacle("unsigned numbers", "numbers that can be negative")
+        return None
+
+    def exchanges_equal_lengths(self, header: Header) -> bool:
+        """Whether indices that change places have equal lengths."""
+        lengths = dict(zip(header.index_names, header.lengths, strict=True))
+        pairs = zip(header.index_names, self.index_map, strict=True)
+        return all(lengths[one] == lengths[other] for one, other in pairs)
+
+    def operation(self, header: Header) -> Operation:
+        """A symmetry without obstacle as an operation on the axes in file order."""
+        names = header.index_names
+        source = [names.index(name) for name in self.index_map]
+        axes = tuple(len(names) - 1 - axis for axis in reversed(source))
+        return Operation(axes, SIGNS[self.code])
+
+
+def joined(symmetries: Iterable[Symmetry]) -> str:
+    """Symmetries in one string, as they are in attributes."""
+    return _SEPARATOR.join(map(str, symmetries))
+
+
+def split(string: str) -> list[str]:
+    """The inverse of `joined`: a string for each symmetry."""
+    return string.split(_SEPARATOR) if string else []
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a symmetry has no meaning."""
+
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``."""
+
+    axes: tuple[int, ...]
+    sign: int
+
+    @property
+    def inverse(self) -> tuple[int, ...]:
+        """The axes by which ``T.transpose`` has at ``i`` what T has at ``j``."""
+        return tuple(self.axes.index(axis) for axis in range(len(self.axes)))
+
+    def after(self, other: Operation) -> Operation:
+        """The operation that applies `other` and then this one."""
+        return Operation(tuple(other.axes[axis] for axis in self.axes), self.sign * other.sign)
+
+    def images(self, flat: Integers, shape: Sequence[int]) -> Integers:
+        """Flat indices ``i`` of the elements that stored elements at flat ``j`` determine."""
+        if self.axes == tuple(range(len(shape))):
+            return flat
+        stored = np.unravel_index(flat, tuple(shape))
+        image = tuple(stored[axis] for axis in self.inverse)
+        return np.ravel_multi_index(image, tuple(shape)).astype(np.int64)
+
+
+def group_of_packed(
+    reader: HeaderReader, header: Header, symmetries: Iterable[Symmetry]
+) -> tuple[Operation, ...]:
+    """The group of the packed symmetries, the identity first."""
+    packed = [each for each in symmetries if each.packed]
+    for each in packed:
+        obstacle = each.obstacle(header)
+        if obstacle is not None:
+            raise reader.error(
+                f"the symmetry {str(each)!r}",
+                f"packed with {obstacle.found}",
+                obstacle.expected,
+                "the format does not say which elements such a file stands for; open it with "
+                "sparse='stored'",
+                each.offset,
+            )
+    group = generated((each.operation(header) for each in packed), len(header.dimensions))
+    if group is None:
+        raise reader.error(
+            "the group of the packed symmetries",
+            f"larger than {MOST_OPERATIONS} operations",
+            "fewer",
+            "open it with sparse='stored'",
+            header.stop,
+        )
+    return group
+
+
+def generated(operations: Iterable[Operation], rank: int) -> tuple[Operation, ...] | None:
+    """All products of operations, the identity first; None where they are too many."""
+    group = {Operation(tuple(range(rank)), 1): None}
+    generators: list[Operation] = []
+    for operation in operations:
+        # One that the others generate adds nothing; any other at least doubles the group.
+        if operation in group:
+            continue
+        generators.append(operation)
+        fresh = list(group)
+        while fresh:
+            made, fresh = fresh, []
+            for product in (each.after(other) for each in made for other in generators):
+                if product not in group:
+                    group[product] = None
+                    fresh.append(product)
+                    if len(group) > MOST_OPERATIONS:
+                        return None
+    return tuple(group)
+
+
+def agree(values: Array, others: Array) -> NDArray[np.bool_]:
+    """Which values are equal, up to rounding where they are floats; NaN is equal to NaN."""
+    with np.errstate(all="ignore"):
+        same = (values == others) | ((values != values) & (others != others))
+        if values.dtype.kind in "fc":
+            # Programs compute both halves, and round them differently.
+            largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+            same |= np.abs(values - others) <= largest * np.finfo(values.dtype).eps ** 0.5
+    return np.asarray(same)

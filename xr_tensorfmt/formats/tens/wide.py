@@ -1,0 +1,147 @@
+"""Elements of 16 bytes, which numpy has no portable type for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xr_tensorfmt.core.elements import Array, Element, ElementError
+
+Words = NDArray[np.uint64]
+
+# Elements decoded at a time, so that the temporaries stay in the cache.
+_BLOCK = 1 << 16
+# The exponents of binary128 and binary64 count from 16383 and 1023.
+_REBIAS = 16383 - 1023
+
+
+@dataclass(frozen=True)
+class Binary128(Element):
+    """IEEE quadruple precision, little-endian; values are rounded to double precision."""
+
+    is_complex: bool = False
+
+    @property
+    def name(self) -> str:
+        """The format's name in IEEE 754."""
+        return "complex binary128" if self.is_complex else "binary128"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Opaque bytes."""
+        return np.dtype("V32" if self.is_complex else "V16")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Double precision."""
+        return np.dtype(np.complex128 if self.is_complex else np.float64)
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Round to double precision."""
+
+        def convert(words: Words, _: int) -> Array:
+            return to_float64(words[:, 1], words[:, 0])
+
+        numbers = values.reshape(-1).view(np.float64)
+        _by_blocks(numbers, raw, np.dtype("<u8"), convert)
+
+
+@dataclass(frozen=True)
+class Integer128(Element):
+    """Integers of 16 bytes whose values all fit 64 bits."""
+
+    signed: bool
+    big_endian: bool
+
+    @property
+    def name(self) -> str:
+        """As numpy would call it."""
+        return "int128" if self.signed else "uint128"
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Opaque bytes."""
+        return np.dtype("V16")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The widest integer that numpy has."""
+        return np.dtype(np.int64 if self.signed else np.uint64)
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Take the low halves, if the high ones say nothing more."""
+
+        def convert(words: Words, first: int) -> Array:
+            high, low = (words.T if self.big_endian else words.T[::-1]).astype(np.uint64)
+            negative = (low >> np.uint64(63)) * np.uint64(self.signed)
+            misfit = high != np.uint64(0) - negative
+            if misfit.any():
+                self._refuse(high, low, int(np.argmax(misfit)), first)
+            halves: Array = low.view(self.dtype)
+            return halves
+
+        words = np.dtype(">u8" if self.big_endian else "<u8")
+        _by_blocks(values.reshape(-1), raw, words, convert)
+
+    def _refuse(self, high: Words, low: Words, position: int, first: int) -> None:
+        value = (int(high[position]) << 64) + int(low[position])
+        if self.signed and value >> 127:
+            value -= 1 << 128
+        raise ElementError(
+            first + position,
+            f"the 16-byte integer {value}",
+            f"a value that fits {self.dtype}",
+            "numpy has no wider integer, so such a tensor cannot be opened",
+        )
+
+
+def _by_blocks(
+    values: Array, raw: Array, words: np.dtype[Any], convert: Callable[[Words, int], Array]
+) -> None:
+    """Convert 16-byte numbers, seen as two words each, a block at a time."""
+    flat = np.ascontiguousarray(raw).reshape(-1).view("V16")
+    for first in range(0, values.size, _BLOCK):
+        block = flat[first : first + _BLOCK].view(words).reshape(-1, 2)
+        values[first : first + _BLOCK] = convert(block, first)
+
+
+def to_float64(high: Words, low: Words) -> NDArray[np.float64]:
+    """Round binary128 numbers to binary64, to nearest with ties to even."""
+    sign = high & np.uint64(1 << 63)
+    exponent = ((high >> np.uint64(48)) & np.uint64(0x7FFF)).astype(np.int64)
+    fraction = high & np.uint64((1 << 48) - 1)
+    # The significand's first 63 bits: a leading one, 52 bits to keep, 10 to round by. The last of
+    # them says too whether any lower bit is set, which is all that rounding asks of those.
+    significand = (
+        np.uint64(1 << 62)
+        | (fraction << np.uint64(14))
+        | (low >> np.uint64(50))
+        | ((low & np.uint64((1 << 50) - 1)) != 0).astype(np.uint64)
+    )
+    rebiased = exponent - _REBIAS
+    bits = _rounded(significand, rebiased)
+    infinite = np.uint64(0x7FF << 52)
+    bits = np.where(rebiased >= 0x7FF, infinite, bits)
+    is_nan = (exponent == 0x7FFF) & ((fraction | low) != 0)
+    bits = np.where(is_nan, infinite | np.uint64(1 << 51), bits)
+    return (sign | bits).view(np.float64)
+
+
+def _rounded(significand: Words, exponent: NDArray[np.int64]) -> Words:
+    """Round to 53 bits, fewer where the result is subnormal, and set the exponent."""
+    shift = np.clip(1 - exponent, 0, 63).astype(np.uint64)
+    lost = significand & ((np.uint64(1) << shift) - np.uint64(1))
+    shifted = (significand >> shift) | (lost != 0).astype(np.uint64)
+    kept = shifted >> np.uint64(10)
+    rest = shifted & np.uint64(1023)
+    odd = kept & np.uint64(1)
+    kept = kept + ((rest > 512) | ((rest == 512) & (odd == 1))).astype(np.uint64)
+    # Adding lets a carry of the rounding move on into the exponent, up to infinity. The leading
+    # one of a normal number adds one to the exponent by itself.
+    exponent_bits = np.clip(exponent - 1, 0, 0x7FE).astype(np.uint64) << np.uint64(52)
+    rounded: Words = kept + exponent_bits
+    return rounded

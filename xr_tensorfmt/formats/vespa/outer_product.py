@@ -1,0 +1,195 @@
+"""Blocks spread over the outer product of their labels, and a fill value where none is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.header import check_size
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.selection import Entry, Selection, entry_indices
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import InMemory
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.vespa.blocks import Blocks
+from xr_tensorfmt.formats.vespa.labels import Labels, labels_field
+from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.strings import Strings
+
+MOST_FILLED_CELLS = 1 << 32
+"""Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
+
+
+@dataclass(frozen=True, eq=False)
+class OuterProduct(Layout):
+    """Blocks at places of a grid, and a fill value elsewhere.
+
+    `places` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
+    """
+
+    blocks: Blocks
+    grid: tuple[int, ...]
+    places: Integers
+    numbers: Integers
+    fill_value: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The grid, and the axes of a block."""
+        return (*self.grid, *self.blocks.lengths)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.blocks.dtype
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Equal parts along the slowest axis of which one index fits."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    def extents(self, selection: Selection) -> Extents:
+        """The cells of the selected blocks."""
+        numbers = np.sort(self._stored(selection)[0])
+        if not numbers.size:
+            return Extents.none()
+        return self.blocks.extents(self._of_blocks(numbers, selection))
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Fill a selection, and copy the cells of its blocks to their places."""
+        values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
+        numbers, positions = self._stored(selection)
+        if not numbers.size or not values.size:
+            return values
+        order = np.argsort(numbers)
+        stored = self.blocks.read(source, self._of_blocks(numbers[order], selection))
+        rank = len(self.grid)
+        flat = values.reshape(prod(selection.shape[:rank]), *selection.shape[rank:])
+        flat[positions[order]] = stored
+        return values
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Look up the block of each point."""
+        rank = len(self.grid)
+        values = np.full(points[0].shape, self.fill_value, dtype=self.dtype)
+        if not self.places.size:
+            return values
+        wanted = np.ravel_multi_index(points[:rank], self.grid)
+        nearest = np.minimum(np.searchsorted(self.places, wanted), self.places.size - 1)
+        found = self.places[nearest] == wanted
+        if found.any():
+            cells = (axis[found] for axis in points[rank:])
+            number = self.numbers[nearest[found]]
+            values[found] = self.blocks.read_points(source, (number, *cells))
+        return values
+
+    @property
+    def prefers_points(self) -> bool:
+        """True, as each read searches for its blocks."""
+        return True
+
+    def _of_blocks(self, numbers: Integers, selection: Selection) -> Selection:
+        return Selection(self.blocks.shape, (numbers, *selection.entries[len(self.grid) :]))
+
+    def _stored(self, selection: Selection) -> tuple[Integers, Integers]:
+        """The blocks of a selection, and their flat indices in the selected part of the grid."""
+        rank = len(self.grid)
+        entries = selection.entries[:rank]
+        if not all(selection.shape[:rank]):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        # Places are sorted, so that those along the first axis are one range.
+        row = prod(self.grid[1:])
+        along = entry_indices(entries[0])
+        bounds = np.array([along[0] * row, (along[-1] + 1) * row])
+        first, last = np.searchsorted(self.places, bounds).tolist()
+        numbers = self.numbers[first:last]
+        indices = np.unravel_index(self.places[first:last], self.grid)
+        position = np.zeros(numbers.shape, dtype=np.int64)
+        inside = np.ones(numbers.shape, dtype=np.bool_)
+        for entry, index, length in zip(entries, indices, selection.shape[:rank], strict=True):
+            within, is_in = _position(entry, index)
+            inside &= is_in
+            position = position * length + within
+        return numbers[inside], position[inside]
+
+
+def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Where indices are among those of an entry, and whether they are among them."""
+    if isinstance(entry, slice):
+        position, rest = np.divmod(index - entry.start, entry.step)
+        return position, (rest == 0) & (position >= 0) & (index < entry.stop)
+    nearest = np.minimum(np.searchsorted(entry, index), entry.size - 1)
+    return nearest, entry[nearest] == index
+
+
+def outer_product(
+    source: Source,
+    blocks: Blocks,
+    labels: tuple[Labels, ...],
+    header: Header,
+    options: OpenOptions,
+) -> tuple[Layout, tuple[Layout, ...]]:
+    """Spread the blocks over the outer product of their labels, and return the distinct labels."""
+    everything = slice(0, header.blocks, 1)
+    numbered = [_numbered(column.strings(source, everything)) for column in labels]
+    grid = tuple(distinct.size for distinct, _ in numbered)
+    fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
+    cells = prod(grid) * header.cells
+    if cells > MOST_FILLED_CELLS and options.fill_value is None:
+        raise ValueError(
+            f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells; open it "
+            f"with sparse='stored', or pass fill_value={fill_value} as well to have all of them"
+        )
+    check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
+    places = np.empty(0, np.int64)
+    if header.blocks:
+        places = np.ravel_multi_index(tuple(numbers for _, numbers in numbered), grid)
+    order = np.argsort(places, kind="stable")
+    _check_unique(source, blocks, places[order], order)
+    coordinates = tuple(InMemory(distinct) for distinct, _ in numbered)
+    return OuterProduct(blocks, grid, places[order], order, fill_value), coordinates
+
+
+def _numbered(labels: Strings) -> tuple[Strings, Integers]:
+    """The distinct labels in the order of their first blocks, and the number of each label."""
+    strings = labels.tolist()
+    number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
+    distinct = np.empty(len(number_of), dtype=labels.dtype)
+    distinct[:] = list(number_of)
+    return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
+
+
+def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:
+    dtype, value = header.element.dtype, options.fill_value
+    if dtype.kind == "f":
+        return float("nan") if value is None else float(value)
+    if value is None and not has_holes:
+        return 0
+    limits = np.iinfo(dtype)
+    if value is None or value != value // 1 or not limits.min <= value <= limits.max:
+        raise ValueError(
+            f"fill_value={value!r} is not a value that cells of {source.name} can have, as they "
+            f"are {header.cell_type.name}; pass an integer from {limits.min} to {limits.max}"
+        )
+    return int(value)
+
+
+def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Integers) -> None:
+    repeated = np.flatnonzero(places[1:] == places[:-1])
+    if repeated.size:
+        first, second = numbers[repeated[0] : repeated[0] + 2].tolist()
+        raise TensorFormatError(
+            source.name,
+            labels_field(second),
+            f"those of block {first} as well",
+            "labels that occur once",
+            "no dense tensor holds both blocks; open the file with sparse='stored'",
+            offset=blocks.table.start_of(second),
+        )

@@ -1,0 +1,263 @@
+"""Finding where blocks begin, although each says only by its labels where the next one begins.
+
+A window of the file is cut into segments. Where the first block of a segment begins is guessed,
+from what lengths of labels look like; then numpy scans all segments in parallel. A segment whose
+scan ends where the next one began confirms that guess, so that the result is exact: segments whose
+guess was wrong are scanned again, one block at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack, packed_size, unpack, unpack_at
+from xr_tensorfmt.formats.vespa.spec import BlockForm
+
+WINDOW = 32 << 20
+"""Bytes of the file that are scanned together."""
+
+LARGE_BLOCK = 64 << 10
+"""Bytes of cells that are worth a read of their own, so that no read spans several blocks."""
+
+# Bytes that are read at once where only the labels of a block are.
+_LABELS_AT_ONCE = 4 << 10
+# Blocks scanned one by one, to learn how long labels are and how far apart blocks begin.
+_SAMPLE = 128
+_MOST_SAMPLES = 8
+# More segments make the parallel scan cheaper, and the guesses dearer.
+_BLOCKS_PER_SEGMENT = 128
+_MOST_SEGMENTS = 4096
+# With fewer segments the parallel scan costs more than a sequential one.
+_FEWEST_SEGMENTS = 16
+# Blocks that must plausibly follow each other from a guess on.
+_PLAUSIBLE_BLOCKS = 12
+# A segment that has so many times more blocks than expected began at a wrong guess.
+_MOST_EXCESS = 4
+
+
+def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
+    """Where each of `count` blocks begins, and where the last one ends."""
+    offsets = np.empty(count + 1, dtype=np.int64)
+    offsets[0], known = offset, 0
+    # One request after the other costs more than the cells between, unless those are very large.
+    large = WINDOW // 4 if source.distant else LARGE_BLOCK
+    ahead = _LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
+    while known < count:
+        start, wanted = int(offsets[known]), count - known
+        if start >= source.size:
+            raise _cut_off(source, start, known, "its labels")
+        window = source.read(Extents.single(start, min(start + ahead, source.size)))
+        found, stop = block_starts(window, form, wanted)
+        if not found.size:
+            # The labels are longer than the window, or the file is shorter.
+            found, stop = np.zeros(1, np.int64), _block_stop(source, form, start, known) - start
+        stops = np.append(found[1:], stop)[:wanted] + start
+        offsets[known + 1 : known + 1 + stops.size] = stops
+        known += stops.size
+        if stops[-1] > source.size:
+            raise _cut_off(source, int(offsets[known - 1]), known - 1, "its cells")
+    return offsets
+
+
+def _block_stop(source: Source, form: BlockForm, start: int, block: int) -> int:
+    for label in range(form.labels):
+        _, start = read_label_length(source, start, block, label)
+    return start + form.cell_bytes
+
+
+def read_label_length(source: Source, start: int, block: int, label: int) -> tuple[bytes, int]:
+    """The stored length of the label that begins at a position, and where the label ends."""
+    stop = min(start + packed_size(LONG_BIT), source.size)
+    head = source.read(Extents.single(start, stop)).tobytes() if start < stop else b""
+    size = packed_size(head[0]) if head else 1
+    end = start + size + unpack(head[:size])
+    if len(head) < size or end > source.size:
+        raise _cut_off(source, start, block, f"its label {label}")
+    return head[:size], end
+
+
+def _cut_off(source: Source, start: int, block: int, part: str) -> TensorFormatError:
+    return TensorFormatError(
+        source.name,
+        f"block {block}",
+        f"cut off by the end of the file at byte {source.size}",
+        f"{part} within the file",
+        "the file is incomplete, or the length of a label damaged; fetch it again",
+        offset=start,
+    )
+
+
+def block_starts(window: Bytes, form: BlockForm, most: int) -> tuple[Integers, int]:
+    """Where at most `most` blocks begin in a window that begins with one, and where they end."""
+    parts: list[Integers] = []
+    stop, wanted = 0, most
+    # Where the lengths of labels change, another sample is needed.
+    for _ in range(_MOST_SAMPLES):
+        sample, stop = scan_sequentially(window, stop, window.size, form, min(wanted, _SAMPLE))
+        parts.append(sample)
+        wanted -= sample.size
+        if sample.size < _SAMPLE or not wanted:
+            break
+        expected = _Expected.of(window, sample, stop, form)
+        # Nothing is scanned far beyond the last block that is wanted.
+        size = min(window.size, int(stop + 2 * expected.stride * wanted))
+        segments = _guess_segments(window[:size], stop, form, expected)
+        if segments.size < _FEWEST_SEGMENTS:
+            break
+        more, stop = _scan_segments(window[:size], segments, form, expected)
+        parts += more
+        wanted -= sum(map(len, more))
+        if wanted <= 0 or stop >= window.size:
+            break
+    if wanted > 0:
+        rest, stop = scan_sequentially(window, stop, window.size, form, wanted)
+        parts.append(rest)
+    return np.concatenate(parts), stop
+
+
+def scan_sequentially(
+    window: Bytes, start: int, end: int, form: BlockForm, most: int
+) -> tuple[Integers, int]:
+    """Blocks that begin before `end`, and where the last of them ends; a step for each label."""
+    view, size = window.data, window.size
+    labels, cell_bytes, long_size = range(form.labels), form.cell_bytes, packed_size(LONG_BIT)
+    starts: list[int] = []
+    while start < end and len(starts) < most:
+        position = start
+        for _ in labels:
+            if position >= size:
+                return np.array(starts, dtype=np.int64), start
+            length = view[position]
+            if length < LONG_BIT:
+                position += 1 + length
+                continue
+            if position + long_size > size:
+                return np.array(starts, dtype=np.int64), start
+            position += long_size + unpack(view[position : position + long_size])
+        starts.append(start)
+        start = position + cell_bytes
+    return np.array(starts, dtype=np.int64), start
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """Probable lengths of labels, a lowest and a highest for each label, and bytes of a block."""
+
+    lengths: tuple[tuple[int, int], ...]
+    stride: float
+
+    @classmethod
+    def of(cls, window: Bytes, starts: Integers, stop: int, form: BlockForm) -> _Expected:
+        """What a sample of consecutive blocks shows."""
+        stride = (stop - int(starts[0])) / starts.size
+        bounds = []
+        for _ in range(form.labels):
+            lengths, begins = unpack_at(window, starts)
+            # A little more on both sides: numbers get more digits as they grow.
+            bounds.append((max(0, int(lengths.min()) - 2), int(lengths.max()) + 4))
+            starts = begins + lengths
+        return cls(tuple(bounds), stride)
+
+    @property
+    def most_label_bytes(self) -> int:
+        """Most bytes of the labels of a block, their lengths included."""
+        return sum(high + len(pack(high)) for _, high in self.lengths)
+
+    def plausible(self, first_bytes: Bytes) -> NDArray[np.bool_]:
+        """Whether a block may begin with these bytes."""
+        low, high = self.lengths[0]
+        if high >= LONG_BIT:
+            return (first_bytes >= low) | (first_bytes >= LONG_BIT)
+        return first_bytes - np.uint8(low) <= np.uint8(high - low)
+
+
+def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expected) -> Integers:
+    """Where the first block of each segment begins: `start`, then guesses."""
+    longest = expected.most_label_bytes + form.cell_bytes
+    room = window.size - start - (_PLAUSIBLE_BLOCKS + 2) * longest
+    # What is searched is a small part of the window, however long labels are.
+    most = min(_MOST_SEGMENTS, room // (8 * longest))
+    count = min(most, int(room / (expected.stride * _BLOCKS_PER_SEGMENT)))
+    if count < _FEWEST_SEGMENTS:
+        return np.array([start])
+    spacing = room // count
+    # At least one block begins in each of these ranges, one a row.
+    searched: Bytes = np.ndarray(
+        (count - 1, longest), np.uint8, window.data, start + spacing, (spacing, 1)
+    )
+    segment, offset = np.nonzero(expected.plausible(searched))
+    position = start + (segment + 1) * spacing + offset
+    for _ in range(_PLAUSIBLE_BLOCKS):
+        position, plausible = _next_plausible(window, position, form, expected)
+        segment, position = segment[plausible], position[plausible]
+    # All guesses from which the scan comes to a true block are at the same place by now.
+    is_first = np.diff(segment, prepend=-1) > 0
+    starts = np.concatenate(([start], position[is_first]))
+    rising = np.diff(np.maximum.accumulate(starts), prepend=-1) > 0
+    return starts[rising & (starts < window.size)]
+
+
+def _next_plausible(
+    window: Bytes, position: Integers, form: BlockForm, expected: _Expected
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Where the next block begins from many positions, and whether that is plausible."""
+    plausible = position < window.size
+    for low, high in expected.lengths:
+        lengths, begins = unpack_at(window, position)
+        plausible &= (lengths >= low) & (lengths <= high)
+        position = begins + lengths
+    return position + form.cell_bytes, plausible & (position < window.size)
+
+
+def _scan_segments(
+    window: Bytes, segments: Integers, form: BlockForm, expected: _Expected
+) -> tuple[list[Integers], int]:
+    """Blocks segment by segment, and the byte after the last; sequentially after wrong guesses."""
+    table, counts, stops = _scan_in_parallel(window, segments, form, expected)
+    parts: list[Integers] = []
+    wrong = np.flatnonzero(stops[:-1] != segments[1:])
+    first = 0
+    for segment in [*wrong.tolist(), segments.size - 1]:
+        if segment < first:
+            continue
+        parts.append(_columns(table, counts, first, segment + 1))
+        stop, first = int(stops[segment]), segment + 1
+        # The next segment began at a wrong guess: go on until one began at a right one.
+        while first < segments.size and stop != segments[first]:
+            first += 1
+            end = int(segments[first]) if first < segments.size else window.size
+            more, stop = scan_sequentially(window, stop, end, form, window.size)
+            parts.append(more)
+    return parts, stop
+
+
+def _columns(table: Integers, counts: Integers, first: int, last: int) -> Integers:
+    part, steps = table[:, first:last].T, np.arange(len(table))
+    return part[steps < counts[first:last, np.newaxis]]
+
+
+def _scan_in_parallel(
+    window: Bytes, segments: Integers, form: BlockForm, expected: _Expected
+) -> tuple[Integers, Integers, Integers]:
+    """A row for each step with a block of each segment, how many of these count, and the ends."""
+    ends = np.append(segments[1:], window.size)
+    position, counts = segments, np.zeros(segments.shape, dtype=np.int64)
+    rows: list[Integers] = []
+    # By the mean, so that all rows together have a few numbers for each block of the window.
+    mean_blocks = (window.size - segments[0]) / segments.size / expected.stride
+    most_rows = _MOST_EXCESS * int(mean_blocks + 1)
+    active = position < ends
+    while active.any() and len(rows) < most_rows:
+        following, within = form.skip(window, position)
+        active &= within
+        rows.append(position)
+        counts += active
+        position = np.where(active, following, position)
+        active &= position < ends
+    return np.array(rows), counts, position

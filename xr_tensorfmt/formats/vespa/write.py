@@ -1,0 +1,358 @@
+"""Writing of Vespa's typed binary tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dask.delayed import Delayed
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.formats.vespa import VespaFormat
+from xr_tensorfmt.formats.vespa.integers import LARGEST
+from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
+from xr_tensorfmt.formats.vespa.labels import repeated_block
+from xr_tensorfmt.formats.vespa.spec import (
+    BLOCK,
+    CELL_TYPES,
+    MOST_NAME_BYTES,
+    PORTABLE_NAME,
+    TYPE,
+    CellType,
+    Header,
+    names_in_type,
+)
+from xr_tensorfmt.formats.vespa.strings import (
+    ByteStrings,
+    NotEncodableError,
+    Strings,
+    encode_strings,
+)
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.to_file import Mode, write
+
+SMALL_BLOCK = 64 << 10
+"""Bytes of cells up to which a block is written at once, whatever the chunks of its values."""
+
+_CELL_TYPES = {each.element.name: each for each in CELL_TYPES}
+
+
+def to_vespa(
+    data: Dataset | DataArray,
+    path: Any,
+    *,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+) -> Delayed | None:
+    """Write a typed binary tensor of Vespa.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What to write: one variable, ``"tensor"``, of float64, float32, bfloat16 or int8. A
+        dimension whose coordinate holds strings is mapped, and so is each coordinate of strings
+        along the dimension ``block``; dimensions without a coordinate are indexed.
+    path : str or PathLike
+        The file, or its URL.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`.
+
+    Returns
+    -------
+    Delayed or None
+        With ``compute=False`` an object that writes the file when it is computed.
+
+    Raises
+    ------
+    ValueError
+        The format cannot hold something; the message says what, and what would work.
+    OSError
+        The file cannot be written; what was there before is unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> users = xr.DataArray(
+    ...     np.ones((2, 3), "float32"), {"user": ["ada", "bob"]}, dims=("user", "x")
+    ... )
+    >>> to_vespa(users, "users.tbf")
+    """
+    return write(
+        data,
+        path,
+        VespaFormat(),
+        {},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
+
+
+def plan(checked: CheckedInput) -> FilePlan:
+    """Arrange a Dataset as a typed binary tensor."""
+    name, variable = checked.only
+    if name != OpenOptions.name:
+        way_out = f"rename it to {OpenOptions.name!r}"
+        checked.dropping("name", f"the name {name!r} of the variable", way_out)
+    for other in checked.encoding:
+        if other != name:
+            raise ValueError(
+                f"{checked.path}: encoding= names {other!r}, but labels are always written "
+                f"as strings; give a dtype for {name!r} alone"
+            )
+    dimensions = _dimensions(checked, variable)
+    _check_lengths(checked, variable, dimensions)
+    conversion = _conversion(checked, name, variable)
+    header = _header(_CELL_TYPES[conversion.element.name], variable, dimensions)
+    _check_attrs(checked, name, variable, dimensions, header)
+    along = () if dimensions.along is None else (dimensions.along,)
+    variable = variable.transpose(*along, *dimensions.indexed)
+    piece = Piece(0, header.pack())
+    if not dimensions.labels:
+        layout = Dense(header.lengths, header.element, header.stop)
+        size = header.stop + header.block_bytes
+        return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
+    labels = _encoded_labels(checked, dimensions.labels)
+    blocks = LabelledBlocks.of(header.stop, header.lengths, header.element, labels)
+    placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
+    return FilePlan(blocks.table.stop, (piece,), (placed,))
+
+
+@dataclass(frozen=True, eq=False)
+class _Dimensions:
+    """The dimension along the blocks, if any, labels by mapped dimension, and indexed dimensions.
+
+    Dimensions are in the order of their names in the file.
+    """
+
+    along: str | None
+    labels: Mapping[str, Strings]
+    indexed: tuple[str, ...]
+    name_in_file: Mapping[str, str]
+
+
+def _dimensions(checked: CheckedInput, variable: Variable) -> _Dimensions:
+    """Find the mapped dimensions by their labels, which are coordinates of strings."""
+    dims = tuple(map(str, variable.dims))
+    own = _labels_along(checked, {dim: dim for dim in dims})
+    if len(own) > 1:
+        raise _outer_product(checked, tuple(own))
+    along, labels = next(iter(own), None), own
+    if along is None and BLOCK in dims:
+        labels = _labels_along(checked, dict.fromkeys(checked.coordinates, BLOCK))
+        along = BLOCK if labels else None
+    for name in checked.coordinates:
+        if name not in labels:
+            _check_dropped(checked, name, dims, along)
+    indexed = [dim for dim in dims if dim != along]
+    names = _names_in_file(checked, (*labels, *indexed), variable.attrs.get(TYPE))
+    order = sorted(names, key=lambda dim: names[dim].encode())
+    labels = {dim: labels[dim] for dim in order if dim in labels}
+    return _Dimensions(along, labels, tuple(dim for dim in order if dim in indexed), names)
+
+
+def _labels_along(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
+    """The coordinates of strings among those named, each along its own given dimension."""
+    found = {}
+    for name, dim in along.items():
+        coordinate = checked.coordinates.get(name)
+        if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
+            values = np.asarray(coordinate.values, dtype=object)
+            if all(issubclass(type_, str) for type_ in set(map(type, values.tolist()))):
+                found[name] = values
+    return found
+
+
+def _may_be_strings(coordinate: Variable) -> bool:
+    return coordinate.dtype.kind in "UTO"
+
+
+def _outer_product(checked: CheckedInput, names: tuple[str, ...]) -> ValueError:
+    listed = list(names)
+    return ValueError(
+        f"{checked.path}: {' and '.join(map(repr, names))} are dimensions with labels, and Vespa "
+        f"stores blocks that have a label of each; call ds.stack({BLOCK}={listed})."
+        f"reset_index({BLOCK!r}) to make a block of every combination, and then dropna({BLOCK!r}) "
+        "to leave out those that are missing, or drop_vars() the labels of all but one"
+    )
+
+
+def _check_dropped(
+    checked: CheckedInput, name: str, dims: tuple[str, ...], along: str | None
+) -> None:
+    """Refuse a coordinate that cannot be written, unless it may be dropped."""
+    coordinate = checked.coordinates[name]
+    what, way_out = f"the coordinate {name!r}", f"call drop_vars({name!r})"
+    dim = coordinate.dims[0] if coordinate.ndim == 1 else None
+    if dim in dims and dim in (name, BLOCK) and along in (None, dim):
+        what += f", as its labels are {_type_names(coordinate)} and those of Vespa are strings"
+        way_out = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
+    elif dim in dims and along is None and BLOCK not in dims and _may_be_strings(coordinate):
+        what += f", which does not label the dimension {dim!r}"
+        way_out = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of each block"
+    checked.dropping("coords", what, way_out)
+
+
+def _type_names(coordinate: Variable) -> str:
+    if coordinate.dtype.kind != "O":
+        return str(coordinate.dtype)
+    names = sorted({type(each).__name__ for each in coordinate.values.tolist()})
+    return shortened(" and ".join(names))
+
+
+def _header(cell_type: CellType, variable: Variable, dimensions: _Dimensions) -> Header:
+    mapped = tuple(dimensions.name_in_file[dim] for dim in dimensions.labels)
+    indexed = tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed)
+    lengths = tuple(variable.sizes[dim] for dim in dimensions.indexed)
+    blocks = 1 if dimensions.along is None else variable.sizes[dimensions.along]
+    return Header.of(cell_type, mapped, indexed, lengths, blocks)
+
+
+def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
+    """The names of the dimensions, without underscores that opening appended to avoid a clash."""
+    known = names_in_type(type_) if isinstance(type_, str) else set()
+    missing = known.difference(names)
+    in_file = {}
+    for name in names:
+        bare = name.rstrip("_")
+        in_file[name] = bare if name not in known and bare in missing else name
+    _check_names(checked, list(in_file.values()))
+    return in_file
+
+
+def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
+    if len(names) > MOST_DIMENSIONS:
+        raise ValueError(
+            f"{checked.path}: {len(names)} dimensions are more than the {MOST_DIMENSIONS} that can "
+            "be opened again; stack some of them"
+        )
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"{checked.path}: two dimensions would be called {name!r}; rename one of them"
+            )
+        if not PORTABLE_NAME.fullmatch(name) or len(name) > MOST_NAME_BYTES:
+            raise ValueError(
+                f"{checked.path}: Vespa refuses the name {shortened(repr(name))} of a dimension; "
+                f"rename it to at most {MOST_NAME_BYTES} letters from a to z, digits and "
+                "underscores, with no digit first"
+            )
+
+
+def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: _Dimensions) -> None:
+    for dim, length in zip(variable.dims, variable.shape, strict=True):
+        what = "blocks" if dim == dimensions.along else "elements"
+        if length > LARGEST:
+            raise ValueError(
+                f"{checked.path}: {dim!r} has {length} {what}, and Vespa counts up to {LARGEST}; "
+                "write parts of it to several files"
+            )
+        if not length and dim != dimensions.along:
+            raise ValueError(
+                f"{checked.path}: {dim!r} has no elements, and Vespa has no dimension of size 0 "
+                "but mapped ones; leave it out, or give it a coordinate of strings"
+            )
+
+
+def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
+    elements = {element: each.element for element, each in _CELL_TYPES.items()}
+    if not variable.ndim:
+        # Vespa's Java code reads scalars of other types, its C++ code refuses them.
+        checked = replace(checked, format="a scalar of Vespa")
+        elements = {CELL_TYPES[0].element.name: CELL_TYPES[0].element}
+    conversion: Conversion = checked.conversion(name, variable, elements)
+    return conversion
+
+
+def _check_attrs(
+    checked: CheckedInput, name: str, variable: Variable, dimensions: _Dimensions, header: Header
+) -> None:
+    type_ = variable.attrs.get(TYPE)
+    if type_ is not None and str(type_) != header.type:
+        what = f"the attribute {TYPE!r} {shortened(repr(type_))} of a tensor that is {header.type}"
+        checked.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
+    for owner, attribute in _attributes(checked, name, variable, dimensions):
+        way_out = f"delete it, as by {owner}.attrs.pop({attribute!r})"
+        checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
+
+
+def _attributes(
+    checked: CheckedInput, name: str, variable: Variable, dimensions: _Dimensions
+) -> Iterator[tuple[str, Any]]:
+    yield from (("ds", each) for each in checked.attrs)
+    yield from ((f"ds[{name!r}]", each) for each in variable.attrs if each != TYPE)
+    for dim in dimensions.labels:
+        yield from ((f"ds[{dim!r}]", each) for each in checked.coordinates[dim].attrs)
+
+
+def _encoded_labels(checked: CheckedInput, labels: Mapping[str, Strings]) -> list[ByteStrings]:
+    """The labels of all blocks for each mapped dimension, as UTF-8."""
+    columns = list(labels.values())
+    repeated = repeated_block(columns)
+    if repeated is not None:
+        block, earlier = repeated
+        row = shortened(", ".join(repr(column[block]) for column in columns))
+        raise ValueError(
+            f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
+            "which Vespa may refuse; give each block labels of its own"
+        )
+    return [_encode(checked, dim, column) for dim, column in labels.items()]
+
+
+def _encode(checked: CheckedInput, dim: str, labels: Strings) -> ByteStrings:
+    try:
+        encoded = encode_strings(labels)
+    except NotEncodableError as error:
+        raise ValueError(
+            f"{checked.path}: the label {shortened(repr(error.args[0]))} of {dim!r} cannot be "
+            "encoded as UTF-8; change it"
+        ) from error
+    longest = int(encoded.lengths.max(initial=0))
+    if longest > LARGEST:
+        raise ValueError(
+            f"{checked.path}: {dim!r} has a label of {longest} bytes, and Vespa counts up to "
+            f"{LARGEST}; shorten it"
+        )
+    return encoded
+
+
+def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
+    """The variable in chunks of whole blocks, where small ones would be written in tiny pieces."""
+    chunks = variable.chunks
+    if not chunks or layout.table.form.cell_bytes > SMALL_BLOCK or _is_whole(chunks[1:]):
+        return variable
+    most = max(1, TARGET // layout.table.mean_bytes)
+    along, *inner = variable.dims
+    # All bounds along the blocks stay, so that no new chunk needs two old ones for the same blocks.
+    lengths = tuple(part for length in chunks[0] for part in _parts(length, most))
+    return variable.chunk({along: lengths, **dict.fromkeys(inner, -1)})
+
+
+def _parts(length: int, most: int) -> Iterator[int]:
+    """Split a length into the fewest parts of at most `most`, as equal as possible."""
+    count = max(1, -(-length // most))
+    yield from (length * (i + 1) // count - length * i // count for i in range(count))
+
+
+def _is_whole(chunks: Sequence[Sequence[int]]) -> bool:
+    return all(len(lengths) == 1 for lengths in chunks)

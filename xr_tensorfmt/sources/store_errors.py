@@ -1,0 +1,164 @@
+"""Errors of stores, converted to built-in exceptions that pickle and contain no secrets."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from xr_tensorfmt.errors import TensorFormatError
+
+Result = TypeVar("Result")
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+# A password may contain "@" and, unescaped, "/" or "?"; what follows the colon is not a port then.
+_USER = re.compile(r"(?<=://)(?:([^\s/?#]*)@|(?!\[)([^\s/:@]*:(?!:|\d*(?:[/?#]|$))\S*)@)")
+_QUERY = re.compile(r"\?((?:\.\.\.)?\S*?)(?=[:;,.'\")\]]*(?:\s|$))")
+
+# Names of file system options whose values are secret.
+_SECRET = re.compile(
+    "secret|passw|passphrase|token|key|auth|cookie|credential|sas|signature|connection_string"
+    "|headers",
+    re.IGNORECASE,
+)
+_SHORTEST_SECRET = 4
+
+_NUMBERS = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    FileExistsError: errno.EEXIST,
+    IsADirectoryError: errno.EISDIR,
+    TimeoutError: errno.ETIMEDOUT,
+}
+_NUMBERS_BY_STATUS = {
+    401: errno.EACCES,
+    403: errno.EACCES,
+    404: errno.ENOENT,
+    407: errno.EACCES,
+    408: errno.ETIMEDOUT,
+    410: errno.ENOENT,
+    504: errno.ETIMEDOUT,
+}
+
+
+def redacted(text: str) -> str:
+    """Remove user, password and query from the URLs in a str."""
+    return _URL.sub(lambda found: _QUERY.sub("?...", _USER.sub("", found[0])), text)
+
+
+def ask_store(
+    call: Callable[..., Result],
+    *arguments: Any,
+    url: str,
+    path: str,
+    options: object,
+    context: str = "",
+    kept: tuple[type[Exception], ...] = (),
+) -> Result:
+    """Call a file system, and raise its errors as `store_error` converts them."""
+    try:
+        return call(*arguments)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  # each library has its own exceptions
+        failure = store_error(error, url, path, options, context, kept)
+    # Outside of the except clause, so that the original error is not the context of this one.
+    try:
+        raise failure from None
+    finally:
+        del failure
+
+
+def store_error(
+    error: Exception,
+    url: str,
+    path: str,
+    options: object,
+    context: str = "",
+    kept: tuple[type[Exception], ...] = (),
+) -> Exception:
+    """Convert an error of a store to one that pickles and contains no secret."""
+    secrets = sorted({*_secrets(options), *_secrets_of(path)}, key=len, reverse=True)
+
+    def clean(text: str) -> str:
+        text = redacted(text)
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    if isinstance(error, TensorFormatError) or _is_complete(error, url, clean):
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
+    reason = clean(_reason(error, url, path))
+    for kind in kept:
+        if isinstance(error, kind):
+            return kind(f"{url}: {reason}{context}")
+    return OSError(_number(error), f"{reason}{context}", url)
+
+
+def _is_complete(error: Exception, url: str, clean: Callable[[str], str]) -> bool:
+    """Whether an error can be raised as it is: a built-in OSError that names the object."""
+    if not isinstance(error, OSError) or type(error).__module__ != "builtins":
+        return False
+    names_it = error.filename == url or (url in str(error) and url != str(error))
+    return names_it and clean(repr(error)) == repr(error)
+
+
+def _number(error: Exception) -> int:
+    status = _status(error)
+    if status is not None:
+        return _NUMBERS_BY_STATUS.get(status, errno.EIO)
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        return error.errno
+    if type(error).__name__ == "NoCredentialsError":  # botocore's
+        return errno.EACCES
+    return next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status in an error of aiohttp, or of a library with the same attribute."""
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) else None
+
+
+def _reason(error: Exception, url: str, path: str) -> str:
+    status, text = _status(error), str(error)
+    if status is not None:
+        # Not str(error), which also describes the request.
+        return f"the server answered {status} {getattr(error, 'message', '')}".rstrip()
+    if isinstance(error, FileNotFoundError) and text.strip("/") in ("", path.strip("/"), url):
+        return "there is no such object"
+    if isinstance(error, OSError):
+        return error.strerror or text or type(error).__name__
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _secrets(options: object, *, inside: bool = False) -> Iterator[str]:
+    """Secret values in the options of a file system, and of the file systems that it wraps."""
+    options = getattr(options, "storage_options", options)
+    if isinstance(options, Mapping):
+        for name, value in options.items():
+            yield from _secrets(value, inside=inside or bool(_SECRET.search(str(name))))
+    elif isinstance(options, list | tuple):
+        for value in options:
+            yield from _secrets(value, inside=inside)
+    elif isinstance(options, str) and inside:
+        parts = (options, *options.split())
+        yield from (each for each in parts if len(each) >= _SHORTEST_SECRET)
+
+
+def _secrets_of(path: str) -> Iterator[str]:
+    """Password of a URL, or the user where there is none, and the values of its query."""
+    for found in _USER.finditer(path):
+        user, colon, password = (found[1] or found[2] or "").partition(":")
+        yield from _spellings(password if colon else user)
+    query = path.partition("?")[2]
+    for pair in query.split("&"):
+        yield from _spellings(pair.partition("=")[2])
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """A secret as it is in a URL, and with its percent-escapes decoded."""
+    yield from (each for each in (secret, unquote(secret)) if len(each) >= _SHORTEST_SECRET)

@@ -1,0 +1,104 @@
+"""The check of a file as a whole: its header, what its format prescribes, and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt import formats
+from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import attempt, check_values
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.sources import find_source
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+MOST_FINDINGS = 1000
+"""Limit on the number of findings about one file."""
+
+
+def validate(
+    file: Any,
+    *,
+    format: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
+) -> list[Finding]:
+    """Check a file as thoroughly as its format allows.
+
+    The whole file is read, in pieces of some MiB, so that it may be larger than memory. What is
+    wrong with it is returned, not raised.
+
+    Parameters
+    ----------
+    file : str, PathLike, file object, bytes, bytearray or memoryview
+        The file: a path, a URL, or its content.
+    format : str, optional
+        Name of a registered format. By default the content decides, or else the suffix of the
+        file, for a format whose files begin with no magic number.
+    storage_options : mapping, optional
+        Options of the file system of a URL, such as ``{"anon": True}``.
+    fs : AbstractFileSystem, optional
+        A file system of fsspec, in which `file` is a path.
+
+    Returns
+    -------
+    list of Finding
+        What is wrong: header, checksums, bytes that should be zero, data that overlap or are
+        cut off, values that cannot be read, labels and indices that occur twice, properties
+        that the file states of its values and that do not hold. Empty if nothing is; a thousand
+        findings at most, and a last one which says that there are more.
+
+    Raises
+    ------
+    SourceChangedError
+        The file changes while it is checked.
+    OSError
+        The file cannot be read at all.
+    ValueError, TypeError
+        An argument does not fit the file.
+
+    See Also
+    --------
+    Finding : What is known of each.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import validate
+    >>> for finding in validate("model.mag"):  # doctest: +SKIP
+    ...     print(finding.severity, finding.offset, finding.message)
+    """
+    source, head = find_source(file, "read", storage_options, fs)
+    findings = list(islice(_findings(source, format, head), MOST_FINDINGS + 1))
+    if len(findings) > MOST_FINDINGS:
+        message = f"more than {MOST_FINDINGS} findings, of which these are the first"
+        findings[MOST_FINDINGS:] = [Finding(source.name, None, "", message, "warning")]
+    return findings
+
+
+def _findings(source: Source, format: str | None, head: bytes) -> Iterator[Finding]:
+    reader = HeaderReader(source, head)
+    try:
+        chosen = formats.choose(reader, format)
+        container = formats.read(reader, chosen, chosen.check_options)
+    except SourceChangedError:
+        raise
+    except TensorFormatError as error:
+        yield finding_of(error)
+        return
+    checks = attempt(lambda: chosen.check(reader, container), "")
+    yield from _merged(container.findings, list(islice(checks, MOST_FINDINGS + 1)))
+    yield from check_values(source, (*container.tensors, *container.coordinates))
+
+
+def _merged(by_reader: Iterable[Finding], by_check: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings of both; of two about the same place that of the check, which knows more."""
+    checked = {(each.path, each.field, each.offset) for each in by_check}
+    for finding in by_reader:
+        if (finding.path, finding.field, finding.offset) not in checked:
+            yield finding
+    yield from by_check

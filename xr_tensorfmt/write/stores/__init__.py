@@ -1,1 +1,0 @@
-"""Writing into stores: one ordered upload, complete or not at all."""

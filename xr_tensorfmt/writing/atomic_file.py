@@ -1,0 +1,194 @@
+"""A local file that appears when it is complete, or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM
+
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.writing.file_io import (
+    BINARY,
+    give_size,
+    opened,
+    sync_directory,
+    write_at,
+    write_batches,
+)
+
+
+def check_absent(path: str) -> None:
+    """Refuse to write over a file."""
+    if os.path.exists(path):
+        raise exists_already(path)
+
+
+def exists_already(path: str) -> FileExistsError:
+    """The error about a file that must not be replaced."""
+    return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
+
+
+_SUFFIX = ".part"
+"""Suffix of the name of an unfinished file."""
+
+_LONGEST_NAME = 255
+
+
+def target_of(path: str, *, replace: bool) -> str:
+    """The file that a path leads to; OSError where it cannot be written or replaced."""
+    target = os.path.realpath(path)
+    if os.path.islink(target):
+        raise OSError(ELOOP, "its symbolic links lead to each other", path)
+    directory = os.path.dirname(target)
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"{path} is a directory; give the name of a file")
+    if not os.path.isdir(directory):
+        raise FileNotFoundError(f"{path}: there is no directory {directory}; make it first")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(EINVAL, "it is not a regular file, so that it cannot be replaced", path)
+    if not replace:
+        check_absent(target)
+    return target
+
+
+def unfinished() -> str:
+    """A suffix for the name of an unfinished file, another one with each call."""
+    return f".{uuid.uuid4().hex[:8]}{_SUFFIX}"
+
+
+def beside(target: str) -> str:
+    """A path for an unfinished file in the directory of the one that it will become."""
+    directory, name = os.path.split(target)
+    suffix = unfinished()
+    short = os.fsencode(name)[: _LONGEST_NAME - len(suffix) - 1].decode(errors="ignore")
+    return os.path.join(directory, f".{short}{suffix}")
+
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a file that are known before any value is computed.
+
+    Parameters
+    ----------
+    offset : int
+        Position of the first one in the file.
+    data : bytes
+        The bytes.
+    """
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class AtomicFile:
+    """An unfinished file at `path` that takes the place of `target` when it is complete."""
+
+    target: str
+    path: str
+    size: int
+    replace: bool
+
+    @property
+    def identity(self) -> str:
+        """The path, which no other unfinished file has."""
+        return self.path
+
+    def begin_another(self) -> AtomicFile:
+        """Create a file of another name; as `begin`."""
+        return replace(self, path=beside(self.target)).begin()
+
+    def begin(self) -> AtomicFile:
+        """Create the file with its size; OSError where the disk has less free space than that."""
+        with self._explained():
+            descriptor = os.open(self.path, _NEW, 0o666)
+            try:
+                self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
+                give_size(descriptor, self.size, os.path.dirname(self.path))
+            except OSError:
+                self.discard()
+                raise
+            finally:
+                os.close(descriptor)
+        return self
+
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+        """Write bytes at their offsets; any number of threads and processes may do so at once."""
+        with self._explained():
+            write_batches(self.path, batches)
+
+    def finish(self, pieces: Sequence[Piece]) -> None:
+        """Write the pieces, wait until the disk has all bytes, and rename the file."""
+        with self._explained():
+            try:
+                self._complete(pieces)
+                self._publish()
+            except OSError:
+                self.discard()
+                raise
+            sync_directory(os.path.dirname(self.target))
+
+    def discard(self) -> bool:
+        """Remove the unfinished file; False where there is none, as it has been renamed."""
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return False
+        return True
+
+    def _complete(self, pieces: Sequence[Piece]) -> None:
+        with opened(self.path) as descriptor:
+            # The disk may take bytes in any order, but not across a sync: the header is last.
+            for group in (pieces[1:], pieces[:1]):
+                for piece in group:
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                os.fsync(descriptor)
+            self._keep_mode(descriptor)
+
+    def _publish(self) -> None:
+        if self.replace:
+            os.replace(self.path, self.target)
+            return
+        try:
+            os.link(self.path, self.target)
+        except OSError as error:
+            if error.errno not in (EPERM, ENOTSUP, EOPNOTSUPP):
+                raise
+            # File systems without links leave a moment between asking and renaming.
+            check_absent(self.target)
+            os.rename(self.path, self.target)
+        else:
+            os.unlink(self.path)
+
+    def _keep_mode(self, descriptor: int, more: int = 0) -> None:
+        """Give the file the mode of the one that it replaces, and the bits of `more`."""
+        with suppress(OSError, AttributeError):
+            os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode) | more)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Add to an error of the system which file was written; its type stays."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno is None or error.filename == self.target:
+                raise
+            what = f"its {self.size} bytes" if self.size else "it"
+            reason = f"{error.strerror}, while writing {what}; {_HINT}"
+            raise OSError(error.errno, reason, self.target) from error
+
+
+_HINT = "what was there before is unchanged"
+
+
+def atomic_file_for(path: str, size: int, *, replace: bool) -> AtomicFile:
+    """The unfinished file for a path; nothing is created yet."""
+    target = target_of(path, replace=replace)
+    return AtomicFile(target, beside(target), size, replace)

@@ -1,0 +1,241 @@
+"""Checks of what is to be written that are the same for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.elements import Element, StoredDtype
+from xr_tensorfmt.core.header import WIDEST, is_addressable
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertible, is_numeric
+
+
+def check_name(path: str, name: Hashable) -> None:
+    """Refuse a name that no file can hold."""
+    if not isinstance(name, str):
+        raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{path}: the name {name!a} cannot be encoded as UTF-8; rename it"
+        ) from None
+
+
+def check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
+    """Refuse a variable that no file gives back as it is."""
+    if len(set(variable.dims)) != len(variable.dims):
+        raise ValueError(
+            f"{path}: {name!r} has two dimensions of the same name in {variable.dims}; rename one"
+        )
+    if any(length != length for length in variable.shape):  # NaN
+        raise ValueError(
+            f"{path}: dask does not know how long {name!r} is; "
+            "call compute_chunk_sizes() on its array first"
+        )
+    if not is_addressable(variable.shape, WIDEST):
+        raise ValueError(
+            f"{path}: {name!r} of shape {variable.shape} is larger than any address space; "
+            "write a part of it"
+        )
+    if name in variable.dims and not labels:
+        raise ValueError(
+            f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
+            "would open as one; rename it, or call set_coords"
+        )
+
+
+def check_encoding(variables: Mapping[Any, Variable], encoding: Any) -> None:
+    """Refuse an ``encoding=`` of another form, or for variables that there are not."""
+    is_mapping = isinstance(encoding, Mapping)
+    if not is_mapping or not all(isinstance(value, Mapping) for value in encoding.values()):
+        raise TypeError(
+            f"encoding= must have the form {{name: {{'dtype': ...}}}}, not {encoding!r}"
+        )
+    for name, wanted in encoding.items():
+        if name not in variables:
+            raise ValueError(
+                f"encoding= names {name!r}, which is not one of the variables "
+                f"{shortened(', '.join(map(repr, variables)))}"
+            )
+        unknown = set(wanted) - {"dtype"}
+        if unknown:
+            raise ValueError(
+                f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
+                "only 'dtype' can be given"
+            )
+
+
+Part = Literal["name", "dims", "coords", "attrs"]
+"""What ``drop=`` can name: a part of the input that may be left out."""
+
+Encoding = Mapping[Any, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedInput:
+    """A Dataset that any format can be asked to write, with what the user has asked for.
+
+    Parameters
+    ----------
+    path : str
+        The file that will be written, for errors.
+    format : str
+        Title of its format, for errors.
+    variables : mapping of str to Variable
+        The data variables.
+    coordinates : mapping of str to Variable
+        The coordinates.
+    attrs : mapping
+        The attributes of the Dataset.
+    encoding : mapping
+        ``{name: {"dtype": ...}}``: the dtypes that variables are to be stored with.
+    drop : frozenset of {"name", "dims", "coords", "attrs"}
+        What may be left out where the format has no place for it.
+    """
+
+    path: str
+    format: str
+    variables: Mapping[str, Variable]
+    coordinates: Mapping[str, Variable]
+    attrs: Mapping[Any, Any]
+    encoding: Encoding
+    drop: frozenset[str]
+
+    @property
+    def only(self) -> tuple[str, Variable]:
+        """The one variable of a format that holds one tensor; ValueError where there are more."""
+        if len(self.variables) != 1:
+            names = shortened(", ".join(map(repr, self.variables))) or "none"
+            raise ValueError(
+                f"{self.path}: a {self.format} file holds one variable, the Dataset has "
+                f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
+                "format that holds several"
+            )
+        return next(iter(self.variables.items()))
+
+    def dropping(self, part: Part, what: str, way_out: str) -> None:
+        """Raise an error about what the format has no place for, unless it may be dropped.
+
+        Parameters
+        ----------
+        part : {"name", "dims", "coords", "attrs"}
+            The part of the input that it belongs to.
+        what : str
+            What would be lost, for the message.
+        way_out : str
+            What would work instead, for the message.
+
+        Raises
+        ------
+        ValueError
+            ``drop=`` does not name the part.
+        """
+        if part not in self.drop:
+            raise ValueError(
+                f"{self.path}: {self.format} has no place for {what}; {way_out}, "
+                f"or pass drop=[{part!r}] to leave it out"
+            )
+
+    def conversion(
+        self, name: str, variable: Variable, elements: Mapping[str, Element]
+    ) -> Conversion:
+        """Choose the dtype that a variable is stored with.
+
+        Parameters
+        ----------
+        name : str
+            The variable.
+        variable : Variable
+            Its values.
+        elements : mapping of str to Element
+            The elements of the format, by the names of their dtypes.
+
+        Returns
+        -------
+        Conversion
+            To the dtype of ``encoding=``; else to that of the file it was opened from, where
+            numpy has no such dtype; else to its own.
+
+        Raises
+        ------
+        ValueError
+            The format does not have the dtype.
+        """
+        requested = self.encoding.get(name, {}).get("dtype")
+        inherited = variable.encoding.get("dtype")
+        if requested is not None:
+            wanted, exact = dtype_name(requested), False
+        elif (
+            isinstance(inherited, StoredDtype)
+            and inherited.name in elements
+            and elements[inherited.name].dtype == variable.dtype
+        ):
+            wanted, exact = inherited.name, True
+        else:
+            wanted, exact = variable.dtype.name, True
+        element = elements.get(wanted)
+        if element is None:
+            raise self._dtype_error(name, variable, wanted, elements)
+        if not is_convertible(variable.dtype, element.dtype):
+            raise self._dtype_error(name, variable, variable.dtype.name, elements)
+        return Conversion(name, element, exact)
+
+    def _dtype_error(
+        self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
+    ) -> ValueError:
+        way_out = f"convert it, as by ds[{name!r}].astype(...)"
+        if variable.dtype.kind == "c":
+            way_out = "make its real and its imaginary part variables of their own"
+        if is_numeric(variable.dtype) and variable.dtype.kind != "c":
+            way_out = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
+        return ValueError(
+            f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
+            f"{', '.join(elements)}; {way_out}, or write another format"
+        )
+
+
+def check_input(
+    data: Dataset | DataArray, path: str, format: str, encoding: Encoding | None, drop: Any
+) -> CheckedInput:
+    """Refuse what no format can write, and keep the rest for the one that is asked."""
+    dataset = _dataset(data)
+    for name in (*dataset.variables, *dataset.dims):
+        check_name(path, name)
+    for name, index in dataset.xindexes.items():
+        if len(index.create_variables()) > 1:
+            raise ValueError(
+                f"{path}: {name!r} belongs to an index of several levels, which no format holds; "
+                f"call reset_index({name!r}) first"
+            )
+    for name, variable in dataset.variables.items():
+        check_variable(path, str(name), variable, labels=name in dataset.coords)
+    check_encoding(dataset.variables, encoding or {})
+    plain = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
+    coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
+    return CheckedInput(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
+
+
+def _dataset(data: Dataset | DataArray) -> Dataset:
+    if isinstance(data, DataArray):
+        name = OpenOptions.name if data.name is None else data.name
+        array = data.drop_vars([name]) if name in data.coords else data
+        return array.to_dataset(name=name)
+    if not isinstance(data, Dataset):
+        raise TypeError(
+            f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
+        )
+    return data
+
+
+def _dropped(drop: Any) -> frozenset[str]:
+    known = get_args(Part)
+    drop = [drop] if isinstance(drop, str) else () if drop is None else drop
+    if not isinstance(drop, Collection) or not all(part in known for part in drop):
+        raise ValueError(f"drop={drop!r} is not a list of some of {', '.join(map(repr, known))}")
+    return frozenset(drop)

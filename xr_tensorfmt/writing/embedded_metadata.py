@@ -1,0 +1,102 @@
+"""What of a checked input is embedded, where its format has no place for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from json import dumps
+from typing import Any
+
+import numpy as np
+from xarray import Variable
+
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.embedded_metadata import MOST_BYTES, EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.json_values import array_to_json, to_json
+from xr_tensorfmt.writing.checked_input import CheckedInput, Part
+
+
+def attributes(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+    """Encode attributes; ValueError for one that JSON cannot hold and that may not be dropped."""
+    encodable: dict[str, Any] = {}
+    for name, value in attrs.items():
+        what = f"the attribute {name!r} of {owner}"
+        try:
+            encodable |= to_json({name: value}, what)
+        except TypeError as error:
+            _unless_dropped(checked, "attrs", error)
+    return encodable
+
+
+def described(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
+    """The dims and attributes of a variable; the errors of `attributes`."""
+    dims = tuple(map(str, variable.dims))
+    return EmbeddedVariable(dims=dims, attrs=attributes(checked, variable.attrs, repr(name)))
+
+
+def labels(
+    checked: CheckedInput, coordinates: Mapping[str, Variable]
+) -> dict[str, EmbeddedVariable]:
+    """Coordinates and their values; ValueError for one that does not fit and is not dropped."""
+    embedded = {}
+    for name, variable in coordinates.items():
+        what = f"the coordinate {name!r}"
+        if variable.size * max(1, variable.dtype.itemsize) > MOST_BYTES:
+            large = f"{what} of {variable.size} labels, which are too many for a header"
+            checked.dropping("coords", large, f"call drop_vars({name!r})")
+            continue
+        try:
+            values = array_to_json(_values(variable, what), what)
+        except TypeError as error:
+            _unless_dropped(checked, "coords", error)
+            continue
+        embedded[name] = replace(described(checked, name, variable), values=values)
+    return embedded
+
+
+def _values(variable: Variable, what: str) -> Array:
+    if not isinstance(variable.dtype, np.dtype):
+        raise TypeError(
+            f"{what} has the pandas dtype {variable.dtype}, which JSON cannot hold; "
+            "convert it by astype(...)"
+        )
+    values: Array = variable.values
+    return values
+
+
+def _unless_dropped(checked: CheckedInput, part: Part, error: TypeError) -> None:
+    """Raise what keeps a part from being embedded, unless the part may be dropped."""
+    if part not in checked.drop:
+        raise ValueError(
+            f"{checked.path}: {error}, or pass drop=[{part!r}] to leave it out"
+        ) from None
+
+
+def one_tensor(
+    checked: CheckedInput,
+    stored_name: str,
+    *,
+    dims: Sequence[Any] | None = None,
+    coordinates: Mapping[str, Variable] | None = None,
+) -> EmbeddedMetadata:
+    """What a file of one tensor embeds, by default all dims and coordinates of the input."""
+    name, variable = checked.only
+    tensor = replace(described(checked, name, variable), name=name)
+    if dims is not None:
+        tensor = replace(tensor, dims=tuple(map(str, dims)))
+    return EmbeddedMetadata(
+        tensors={stored_name: tensor},
+        coordinates=labels(checked, checked.coordinates if coordinates is None else coordinates),
+        attrs=attributes(checked, checked.attrs, "the Dataset"),
+    )
+
+
+def encoded(checked: CheckedInput, embedded: EmbeddedMetadata) -> bytes:
+    """The JSON of embedded metadata; ValueError where it is longer than readers accept."""
+    content = dumps(embedded.to_dict(), separators=(",", ":"), ensure_ascii=False).encode()
+    if len(content) > MOST_BYTES:
+        raise ValueError(
+            f"{checked.path}: attributes and coordinates take {len(content)} bytes, and "
+            f"{checked.format} keeps at most {MOST_BYTES} in its header; drop or shorten some"
+        )
+    return content

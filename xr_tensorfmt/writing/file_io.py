@@ -1,0 +1,116 @@
+"""Reading and writing parts of local files by calls of the system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+import numpy as np
+
+from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.extents import Bytes, Extents
+
+BINARY = getattr(os, "O_BINARY", 0)
+"""Flag for opening a file without conversion of line ends, which Windows needs."""
+
+# Pieces below this may share pages with others that are still to come.
+_LARGE = 1 << 20
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """Open an existing file for reading and writing."""
+    descriptor = os.open(path, os.O_RDWR | BINARY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    """Write bytes at their offsets into an existing file."""
+    with opened(path) as descriptor:
+        for extents, data in batches:
+            write_extents(descriptor, extents, data)
+
+
+def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
+    """Let the disk begin to write, so that the sync at the end is short."""
+    if hasattr(os, "posix_fadvise"):
+        # The first and the last page may still be incomplete, and would be written twice.
+        start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
+        # Linux drops only pages that are on the disk, and begins to write the others.
+        os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
+
+
+def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
+    """Write bytes at their offsets into an open file."""
+    buffer = data.data
+    position = 0
+    for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
+        write_at(descriptor, buffer[position : position + length], start)
+        position += length
+        if length >= _LARGE:
+            _start_writing_out(descriptor, start, length)
+
+
+def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """Write all bytes of a buffer at an offset."""
+    while buffer:
+        count = _pwrite(descriptor, buffer, offset)
+        buffer = buffer[count:]
+        offset += count
+
+
+def sync_directory(directory: str) -> None:
+    """Write a new name to the disk, where the system can sync directories."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_BLOCK = 8 << 20
+
+
+def read_blocks(descriptor: int, start: int, stop: int) -> Iterator[Bytes]:
+    """Read a part of an open file, at most 8 MiB at a time; bytes after its end are zero."""
+    while start < stop:
+        wanted = min(_BLOCK, stop - start)
+        data = _pread(descriptor, wanted, start).ljust(wanted, b"\0")
+        yield np.frombuffer(data, dtype=np.uint8)
+        start += wanted
+
+
+# Windows has neither pwrite nor pread, and threads share the position of a descriptor.
+_POSITION = Lock()
+
+
+def _pwrite(descriptor: int, buffer: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, buffer, offset)
+    with _POSITION:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.write(descriptor, buffer)
+
+
+def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, length, offset)
+    with _POSITION:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, length)
+
+
+def give_size(descriptor: int, size: int, directory: str) -> None:
+    """Give a new file its size; OSError where its directory has less space than that."""
+    usage = shutil.disk_usage(directory)
+    if usage.total and usage.free < size:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({usage.free} bytes are free)")
+    os.ftruncate(descriptor, size)

@@ -1,0 +1,288 @@
+"""The plan of a file, and the blocks in which its variables are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import isqrt, prod
+from typing import Any, Protocol
+
+import numpy as np
+from xarray import Variable
+
+from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.layout import WHOLE, Encoded, Layout
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection
+from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.datasets.lazy_array import unchunked, unread
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.conversion import Conversion
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A variable and the layout that it has in the file.
+
+    Parameters
+    ----------
+    variable : Variable
+        The values: in memory, lazy or in chunks of dask.
+    layout : Layout
+        The layout with which they will be read.
+    conversion : Conversion
+        The dtype that they are stored with.
+    origin : tuple of int, optional
+        Index of the first value in the layout, where the variable is only a part of it.
+    """
+
+    variable: Variable
+    layout: Layout
+    conversion: Conversion
+    origin: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FilePlan:
+    """A file before any of its values is computed.
+
+    Parameters
+    ----------
+    size : int
+        Its length in bytes; bytes that neither a piece nor a variable sets are zero.
+    pieces : tuple of Piece
+        The header first, then other bytes that are known, in ascending order.
+    placed : tuple of Placed
+        The variables.
+    """
+
+    size: int
+    pieces: tuple[Piece, ...]
+    placed: tuple[Placed, ...]
+
+    @property
+    def compared(self) -> tuple[Placed, ...]:
+        """The variables that must be compared with the file once it is written."""
+        return tuple(each for each in self.placed if each.layout.is_compared_after_writing)
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPass:
+    """A file that can only be planned after a first pass over its values.
+
+    Parameters
+    ----------
+    look : callable
+        Computes what must be known of the values, without keeping them, and returns the plan.
+    """
+
+    look: Callable[[], FilePlan]
+
+
+Chunks = tuple[tuple[int, ...], ...]
+"""Lengths of the chunks along each axis."""
+
+SHORTEST_RUN = 512
+"""Bytes of a piece below which merging neighbouring chunks costs less than a system call."""
+
+MOST_MERGED = 4 * TARGET
+"""Bytes of memory up to which chunks are merged into longer pieces."""
+
+
+def writable_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
+    """Merge chunks that would share bytes or be written in tiny pieces.
+
+    `stored` and `itemsize` are the bytes of an element in the file and in memory.
+    """
+    merged = [_aligned(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
+    for axis in reversed(range(len(merged))):
+        whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
+        wanted = -(-SHORTEST_RUN // max(1, int(stored * whole)))
+        others = prod(max(each, default=1) for i, each in enumerate(merged) if i != axis)
+        most = MOST_MERGED // max(1, itemsize * others)
+        merged[axis] = _at_least(merged[axis], min(wanted, most), most)
+        if len(merged[axis]) > 1:
+            break
+    return tuple(merged)
+
+
+def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
+    """Merge chunks whose bounds are not multiples of the unit."""
+    if unit == WHOLE:
+        return (sum(lengths),)
+    stops = list(accumulate(lengths))
+    return _between([stop for stop in stops[:-1] if stop % unit == 0], stops)
+
+
+def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ...]:
+    """Merge neighbours until all but the last have as many elements as wanted, but not too many."""
+    stops = list(accumulate(lengths))
+    kept, last = [], 0
+    for stop, following in pairwise(stops):
+        if stop - last >= wanted or following - last > most:
+            kept.append(stop)
+            last = stop
+    return _between(kept, stops)
+
+
+def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
+    """Cut a shape into blocks of one shape, but for the last ones."""
+    return tuple(
+        (step,) * (length // step) + ((length % step,) if length % step else ())
+        for length, step in zip(shape, map(min, block, shape), strict=True)
+    )
+
+
+def tile(shape: tuple[int, ...], fast: int, most: int) -> tuple[int, ...]:
+    """Shape of a block that is long along the fastest axis of both the source and the file."""
+    last = len(shape) - 1
+    side = max(1, isqrt(most))
+    block = [1] * len(shape)
+    block[last] = _rounded(shape[last], max(side, most // max(1, shape[fast])))
+    block[fast] = _rounded(shape[fast], most // block[last])
+    for axis in reversed(range(last)):
+        if axis != fast:
+            block[axis] = min(max(1, shape[axis]), max(1, most // prod(block)))
+    return tuple(block)
+
+
+def _rounded(length: int, most: int) -> int:
+    if most >= length:
+        return max(1, length)
+    return max(1, most - most % 64 if most >= 64 else most)
+
+
+def _between(kept: list[int], stops: list[int]) -> tuple[int, ...]:
+    return tuple(stop - start for start, stop in pairwise([0, *kept, *stops[-1:]]))
+
+
+class Writable(Protocol):
+    """A file whose bytes can be written in any order by several threads."""
+
+    @property
+    def target(self) -> str:
+        """Path or URL of the file that will be written."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Different for each file that is begun, also for the same target."""
+
+    def write(self, batches: Iterator[Encoded]) -> None:
+        """Write bytes at their offsets."""
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """The blocks of a variable, which can be written independently."""
+
+    layout: Layout
+    conversion: Conversion
+    chunks: Chunks
+    origin: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return prod(map(len, self.chunks))
+
+    @cached_property
+    def _stops(self) -> list[list[int]]:
+        return [list(accumulate(lengths)) for lengths in self.chunks]
+
+    def index(self, number: int) -> tuple[int, ...]:
+        """Indices of a block along each axis, from its number in C order."""
+        return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
+
+    def part(self, number: int) -> tuple[slice, ...]:
+        """Which elements of the variable a block is."""
+        return tuple(
+            slice(stops[i] - lengths[i], stops[i], 1)
+            for i, stops, lengths in zip(self.index(number), self._stops, self.chunks, strict=True)
+        )
+
+    def selection(self, number: int) -> Selection:
+        """Which elements of the layout a block is."""
+        part = zip(self.part(number), self.origin, strict=True)
+        entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
+        return Selection(self.layout.shape, entries)
+
+    def bounds(self, number: int) -> tuple[int, int] | None:
+        """First byte that a block writes and the one after its last; None if it writes none."""
+        selection = self.selection(number)
+        parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
+        extents = [self.layout.extents(part) for part in parts]
+        bounds = [each.bounds for each in extents if len(each)]
+        return (min(bounds)[0], max(stop for _, stop in bounds)) if bounds else None
+
+    def write(self, number: int, values: Any, file: Writable) -> None:
+        """Convert, encode and write the values of a block."""
+        selection = self.selection(number)
+        converted = self.conversion.apply(self.plain(values, selection.shape))
+        file.write(self.layout.encode(selection, converted))
+
+    def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """Values as a plain array; TypeError if they are masked, ValueError if of another shape."""
+        name = self.conversion.name
+        if np.ma.isMaskedArray(values):
+            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+        array = np.asarray(values)
+        if array.shape != shape:
+            raise ValueError(
+                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
+                "pass the right chunks= to map_blocks or the like"
+            )
+        return array
+
+
+Cut = tuple[Variable, BlockGrid]
+"""A variable with its axes in the order of the file, and its blocks."""
+
+
+def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list[Cut]:
+    """Cut all variables that have elements; as `cut`."""
+    return [cut(each, kind) for each in placed if each.variable.size]
+
+
+def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
+    """Cut a variable into blocks: its own chunks where it has some, else chunks of the layout."""
+    across = _with_other_fastest_axis(placed)
+    placed = across[0] if across else in_file_order(placed)
+    variable, layout = placed.variable, placed.layout
+    block = across[1] if across else layout.chunk_shape(TARGET)
+    chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
+    item = variable.dtype.itemsize
+    chunks = writable_chunks(chunks, layout.write_units, layout.bytes_per_element, item)
+    if variable.chunks is not None and chunks != variable.chunks:
+        variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
+    origin = placed.origin or (0,) * variable.ndim
+    return variable, kind(layout, placed.conversion, chunks, origin)
+
+
+def _with_other_fastest_axis(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
+    """A lazy variable whose own file has another fastest axis, and the shape of blocks for it."""
+    lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
+    found = unread(lazy.variable) if lazy.variable.chunks is None else None
+    if found is None or not found.source.mapped:
+        return None
+    shape, stored = lazy.variable.shape, found.layout
+    inner = stored.inner if isinstance(stored, Transposed) else stored
+    if not isinstance(inner, Dense) or stored.shape != shape or len(shape) < 2:
+        return None
+    axis = stored.axes.index(len(shape) - 1) if isinstance(stored, Transposed) else len(shape) - 1
+    if axis == len(shape) - 1:
+        return None
+    return lazy, tile(shape, axis, max(1, TARGET // lazy.variable.dtype.itemsize))
+
+
+def in_file_order(placed: Placed) -> Placed:
+    """The variable with its axes in the order of the file, slowest first."""
+    layout = placed.layout
+    if not isinstance(layout, Transposed):
+        return placed
+    order = [layout.axes.index(axis) for axis in range(len(layout.axes))]
+    dims = [placed.variable.dims[axis] for axis in order]
+    origin = placed.origin and tuple(placed.origin[axis] for axis in order)
+    return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)

@@ -1,0 +1,270 @@
+"""Writing into a part of a local file that exists."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dask.delayed import Delayed
+from xarray import Variable
+
+from xr_tensorfmt import formats
+from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets.explanation import sources
+from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.sources.local import LocalFile, detach
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.conversion import dtype_name
+from xr_tensorfmt.writing.file_io import opened, write_batches
+from xr_tensorfmt.writing.file_plan import Placed, cut_all
+from xr_tensorfmt.writing.graph import writing
+
+
+class SharedFile(LocalFile):
+    """A file whose values may change while its header is used."""
+
+    def _check(self, status: os.stat_result) -> None:
+        if status.st_size != self.size:
+            super()._check(status)
+
+
+@dataclass(frozen=True)
+class ExistingFile:
+    """A file that is written into in place; its header stays as it is."""
+
+    target: str
+    identity: tuple[int, ...]
+
+    @classmethod
+    def at(cls, path: str) -> ExistingFile:
+        """The file at a path; values that were loaded from it will not change with it."""
+        detach_file(path)
+        return cls(path, _identity(path))
+
+    def begin(self) -> ExistingFile:
+        """Keep the values that processes of a cluster have loaded, before anything is written."""
+        detach_file(self.target)
+        distributed = sys.modules.get("distributed")
+        if distributed is not None:
+            with suppress(ValueError):  # there is no cluster
+                client = distributed.get_client()
+                if not client.asynchronous:
+                    client.run(detach_file, self.target)
+        return self
+
+    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+        """Write bytes at their offsets; as `AtomicFile.write`."""
+        if _identity(self.target) != self.identity:
+            raise SourceChangedError(
+                self.target,
+                "the file",
+                "another one",
+                "the one whose header was read",
+                "it has been replaced since then; call the writer again",
+            )
+        detach_file(self.target)
+        write_batches(self.target, batches)
+
+    def sync(self) -> None:
+        """Wait until the disk has all of it."""
+        with opened(self.target) as descriptor:
+            os.fsync(descriptor)
+
+
+def detach_file(path: str) -> None:
+    """Copy pages that values loaded in this process share with a file."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return
+    try:
+        detach(status)
+    except OSError as error:
+        reason = (
+            "values that were loaded from it would change with it, as they cannot be copied "
+            f"({error.strerror}); delete them, or write a whole new file"
+        )
+        raise OSError(error.errno, reason, path) from error
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_ino, status.st_size  # the device has another number on another machine
+
+
+Region = Mapping[Any, slice]
+
+
+def write_region(
+    checked: CheckedInput, region: Region, format_name: str | None, *, compute: bool
+) -> Delayed | None:
+    """Write into a part of a file, in place."""
+    source = SharedFile.at(checked.path, mapped=False)
+    target = ExistingFile.at(source.path)
+    reader = HeaderReader(source)
+    container = formats.read(reader, formats.choose(reader, format_name), OpenOptions())
+    if container.derived:
+        raise ValueError(
+            f"{checked.path} has {' and '.join(container.derived)}, which region= would leave "
+            "wrong; write the whole of the file anew"
+        )
+    tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
+    _check_names(checked, tensors, region)
+    _check_coordinates(checked, source, tensors, region)
+    _check_overlap(checked, source.path)
+    placed = [
+        _part(checked, name, variable, _verified(tensors[name], source), region)
+        for name, variable in checked.variables.items()
+    ]
+    tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
+    if not compute:
+        return tasks
+    tasks.compute()  # type: ignore[no-untyped-call]
+    return None
+
+
+def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: Region) -> None:
+    for name in checked.variables:
+        if name not in tensors:
+            raise ValueError(
+                f"{checked.path} has no variable {name!r} but {', '.join(map(repr, tensors))}; "
+                "write the whole file to add one"
+            )
+    dims = {dim for name in checked.variables for dim in tensors[name].dims}
+    for name in region:
+        if name not in dims:
+            raise ValueError(
+                f"region={region!r} names {name!r}, which is not one of the dimensions "
+                f"{', '.join(map(repr, sorted(dims)))} of what is written"
+            )
+
+
+def _check_coordinates(
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], region: Region
+) -> None:
+    """Refuse coordinates that differ from those of the file, since they are not written."""
+    for name, coordinate in checked.coordinates.items():
+        advice = f"call drop_vars({name!r}) first"
+        if any(dim in region for dim in coordinate.dims):
+            raise ValueError(
+                f"the coordinate {name!r} lies along region={region!r}, and coordinates are not "
+                f"written in part; {advice}"
+            )
+        known = tensors.get(name)
+        if known is None or not _same(coordinate, source, known):
+            raise ValueError(
+                f"the coordinate {name!r} is not the same in {checked.path}, and region= does not "
+                f"write coordinates; {advice}"
+            )
+
+
+def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
+    values = known.layout.read(source, Selection.everything(known.layout.shape))
+    same: bool = Variable(known.dims, values).equals(coordinate)  # type: ignore[no-untyped-call]
+    return same
+
+
+def _check_overlap(checked: CheckedInput, path: str) -> None:
+    """Refuse values that are yet to be read from the file that is changed in place."""
+    for name, variable in checked.variables.items():
+        if any(_is_at(each, path) for each in {source.name for source in sources(variable)}):
+            raise ValueError(
+                f"{name!r} is still to be read from {checked.path}, which region= changes in "
+                "place; call load() first, or write the whole of another file"
+            )
+
+
+def _is_at(name: str, path: str) -> bool:
+    """Whether the name of a source is a path of the same file."""
+    with suppress(OSError, ValueError):  # a URL, or a name of something without a path
+        return os.path.samefile(name, path)
+    return False
+
+
+def _verified(tensor: Tensor, source: Source) -> Tensor:
+    """A tensor whose layout is known to be right, so that no other byte is overwritten."""
+    return replace(tensor, layout=tensor.layout.checked_places(source))
+
+
+def _part(
+    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, region: Region
+) -> Placed:
+    """A variable with the layout of the whole tensor, and the index where it begins in it."""
+    if set(variable.dims) != set(tensor.dims):
+        raise ValueError(
+            f"{name!r} has dims {variable.dims}, and {checked.path} has {tensor.dims} there; "
+            "rename or transpose it"
+        )
+    variable = variable.transpose(*tensor.dims)
+    sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
+    origin = tuple(_begin(*each, region) for each in sizes)
+    try:
+        element = tensor.layout.stored_element()
+    except TypeError as error:
+        raise ValueError(
+            f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"
+        ) from None
+    _check_units(name, variable, tensor, origin)
+    _check_dtype(checked, name, element)
+    # The file decides the dtype; values are rounded to it only where encoding= names it.
+    wanted = {name: {"dtype": element.name}}
+    conversion = replace(checked, encoding=wanted).conversion(
+        name, variable, {element.name: element}
+    )
+    conversion = replace(conversion, exact=name not in checked.encoding)
+    return Placed(variable, tensor.layout, conversion, origin)
+
+
+def _check_dtype(checked: CheckedInput, name: str, element: Element) -> None:
+    requested = checked.encoding.get(name, {}).get("dtype")
+    if requested is not None and dtype_name(requested) != element.name:
+        raise ValueError(
+            f"encoding= wants {name!r} as {dtype_name(requested)}, and {checked.path} has it as "
+            f"{element.name}; region= cannot change that, but the whole file can be written anew"
+        )
+
+
+def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[int, ...]) -> None:
+    """Refuse a part that begins or ends within a byte."""
+    lengths = tensor.layout.shape
+    for axis, unit in enumerate(tensor.layout.write_units):
+        begin, end = origin[axis], origin[axis] + variable.shape[axis]
+        whole = end == lengths[axis]
+        if unit == WHOLE and (begin or not whole):
+            raise ValueError(
+                f"{name!r} is stored in rows whose parts share bytes; write all of the dimension "
+                f"{tensor.dims[axis]!r} at once"
+            )
+        if unit != WHOLE and (begin % unit or (end % unit and not whole)):
+            raise ValueError(
+                f"{name!r} has {unit} elements of {tensor.dims[axis]!r} in a byte; begin and end "
+                f"at a multiple of {unit}, not at {begin} and {end}"
+            )
+
+
+def _begin(dim: Hashable, length: int, whole: int, region: Region) -> int:
+    """Index along a dimension where a region begins; ValueError where it has another length."""
+    wanted = region.get(dim, slice(None))
+    try:
+        start, stop, step = wanted.indices(whole)
+    except (AttributeError, TypeError):
+        step = 0
+    if step != 1:
+        raise ValueError(f"region={region!r} has {wanted!r} for {dim!r}; give a slice of step 1")
+    if stop - start != length:
+        raise ValueError(
+            f"region={region!r} is {max(0, stop - start)} along {dim!r}, which has {whole} in the "
+            f"file, but what is written has {length}; give the slice that it belongs to"
+        )
+    return start

@@ -1,0 +1,204 @@
+"""Writing a Dataset to a file of any format: `to_file`, and `write`, which all functions share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, get_args
+
+from dask.delayed import Delayed
+from fsspec.core import OpenFile
+from xarray import DataArray, Dataset
+
+from xr_tensorfmt.contract import Format
+from xr_tensorfmt.formats import by_name, by_suffix
+from xr_tensorfmt.sources import is_remote
+from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
+from xr_tensorfmt.writing.region import write_region
+from xr_tensorfmt.writing.saving import save
+from xr_tensorfmt.writing.sending import send
+
+
+def name_of(path: Any) -> str:
+    """The path or URL that a user gave."""
+    name = path.full_name if isinstance(path, OpenFile) else path
+    name = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(name, str):
+        raise TypeError(f"{path!r} is neither a path nor a URL; pass a str or a PathLike")
+    return name
+
+
+def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | Place:
+    """A local path, or the place of an object in a store."""
+    name = name_of(path)
+    if fs is None and not is_remote(path):
+        if storage_options:
+            raise ValueError(f"storage_options= is for URLs, which {name} is not; leave it out")
+        return name
+    place = locate(path, storage_options, fs)
+    return place.path if place.is_local else place
+
+
+Mode = Literal["w", "x"]
+
+
+def write(
+    data: Dataset | DataArray,
+    path: Any,
+    format: Format,
+    options: Mapping[str, Any],
+    *,
+    mode: Mode,
+    compute: bool,
+    region: Mapping[Any, slice] | None,
+    encoding: Encoding | None,
+    drop: Collection[Part],
+    storage_options: Mapping[str, Any] | None,
+    fs: Any,
+) -> Delayed | None:
+    """Write a file of a format; options of the format that are None count as not given."""
+    given = {
+        name: _allowed(format, name, value) for name, value in options.items() if value is not None
+    }
+    _check_keywords(given, mode, region)
+    target = destination(path, storage_options, fs)
+    name = target if isinstance(target, str) else target.url
+    checked = check_input(data, name, format.title, encoding, drop)
+    replace = mode == "w"
+    if isinstance(target, str):
+        if region is not None:
+            return write_region(checked, region, format.name, compute=compute)
+        return save(format.plan(checked, **given), target, replace=replace, compute=compute)
+    if region is not None:
+        raise ValueError(
+            f"{name}: no store can change a part of an object; write all of it, without region="
+        )
+    return send(format.plan(checked, **given), target, replace=replace, compute=compute)
+
+
+def _allowed(format: Format, name: str, value: Any) -> Any:
+    """The value of a keyword of a format; the str of a value that is allowed stands for it."""
+    if name not in format.write_options:
+        own = " and ".join(sorted(format.write_options)) or "none"
+        raise TypeError(
+            f"{name!r} is not a keyword for {format.title} files; they take those of to_file and, "
+            f"of their own, {own}"
+        )
+    allowed = format.write_options[name]
+    for choice in allowed:
+        if str(value) == str(choice):
+            return choice
+    if allowed:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def _check_keywords(
+    given: Mapping[str, Any], mode: str, region: Mapping[Any, slice] | None
+) -> None:
+    if not isinstance(region, Mapping | None):
+        raise TypeError(f"region= must have the form {{'x': slice(0, 10)}}, not {region!r}")
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode={mode!r} is neither 'w' (replace) nor 'x' (only if there is none)")
+    if mode == "x" and region is not None:
+        raise ValueError(
+            "mode='x' demands that there is no file, and region= writes into one; leave one out"
+        )
+    if given and region is not None:
+        raise ValueError(
+            f"{', '.join(f'{name}=' for name in given)} is for new files, and region= writes into "
+            "one that exists; leave one of them out"
+        )
+
+
+def to_file(
+    data: Dataset | DataArray,
+    path: Any,
+    format: str | None = None,
+    *,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+    **format_options: Any,
+) -> Delayed | None:
+    """Write a Dataset or DataArray to a tensor file, chunk by chunk and in parallel.
+
+    The file has another name beside `path` until it is complete and on the disk. If anything
+    fails before that, what was there is unchanged.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What to write: in memory, lazy, or in chunks of dask. Values are never gathered. It may
+        have been opened from the very file that is written.
+    path : str, PathLike or OpenFile
+        The file, or a URL of any store that fsspec knows.
+    format : str, optional
+        Name of the format; by default the suffix of `path` decides.
+    mode : {"w", "x"}
+        Replace what is there (the default), or refuse to.
+    compute : bool
+        If False, nothing is written yet: the `dask.delayed.Delayed` that is returned does it.
+    region : mapping of str to slice, optional
+        Write into a part of a local file that exists and has the same variables. The file is
+        changed in place, so that a failure leaves it changed in part.
+    encoding : mapping, optional
+        ``{name: {"dtype": ...}}``: the dtype that a variable is stored with. Numbers are rounded
+        to it; an integer that would become another one is an error. Without it nothing is rounded.
+    drop : list of {"name", "dims", "coords", "attrs"}
+        What may be left out where the format has no place for it, which is an error otherwise.
+    storage_options : mapping, optional
+        Options of the file system of fsspec that the URL names.
+    fs : AbstractFileSystem, optional
+        The file system of fsspec that `path` is in.
+    **format_options
+        Keywords of the format; `to_tens` and the like describe them.
+
+    Returns
+    -------
+    Delayed or None
+        What writes the file when it is computed, where ``compute=False``.
+
+    Raises
+    ------
+    ValueError
+        The format cannot hold something; the message says what, and what would work.
+    TypeError
+        A keyword is not one of the format, or a value has the wrong type.
+    OSError
+        The system refuses: no space, no permission, no such directory.
+
+    See Also
+    --------
+    to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
+    >>> to_file(ds, "identity.tens")
+    >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
+    True
+    """
+    chosen = by_name(format) if format is not None else by_suffix(name_of(path))
+    if not chosen.can_write:
+        raise ValueError(f"{chosen.title} files can only be read; choose another format")
+    return write(
+        data,
+        path,
+        chosen,
+        format_options,
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
