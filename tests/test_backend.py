@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import io
+import os
 import pickle
 import pydoc
 import re
@@ -436,3 +438,32 @@ def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> No
     names = {name for name in inspect.signature(documented).parameters if name != "self"}
     assert names <= described
     assert ">>> " in text
+
+
+class TestTheGarbageCollector:
+    def test_it_is_on_again_after_opening_and_after_errors(self, path: Path) -> None:
+        xr.open_dataset(path, engine="tensorfmt")
+        assert gc.isenabled()
+        with pytest.raises(ValueError, match="format"):
+            xr.open_dataset(path, engine="tensorfmt", format="none")
+        assert gc.isenabled()
+
+    def test_it_stays_off_where_it_was_off(self, path: Path) -> None:
+        gc.disable()
+        try:
+            xr.open_dataset(path, engine="tensorfmt")
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+    def test_it_is_on_in_a_process_that_is_forked_meanwhile(self) -> None:
+        code = (
+            "import gc, os\n"
+            "from xr_tensorfmt.datasets.collector import paused_collector\n"
+            "with paused_collector():\n"
+            "    child = os.fork()\n"
+            "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"
+            "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -102,7 +102,7 @@ class DistinctVariable(Variable):
         if isinstance(arguments.get("name"), str) and lazy is not None:
             from dask.base import tokenize  # noqa: PLC0415  # not needed before
 
-            token = tokenize(lazy[0].source, lazy[0].layout, self.encoding.get("tensorfmt"))
+            token = tokenize(lazy[0].source, lazy[0].layout)
             keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
         chunked = super().chunk(*args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)

@@ -17,6 +17,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
+from xr_tensorfmt.datasets.collector import paused_collector
 from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapped_data
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, stacklevel_of_caller
@@ -25,17 +26,19 @@ from xr_tensorfmt.sources import find_source, is_remote, open_source
 
 def open_file(file: Any, request: Request) -> Dataset:
     """Open a file, or one branch of it, as a Dataset."""
-    source, container = _parse(file, request)
-    part = groups.branch(container, request.group, request.separator)
-    return _dataset(part, source, request)
+    with paused_collector():
+        source, container = _parse(file, request)
+        part = groups.branch(container, request.group, request.separator)
+        return _dataset(part, source, request)
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
-    source, container = _parse(file, request)
-    part = groups.branch(container, request.group, request.separator)
-    nodes = groups.split(part, request.separator)
-    return {path: _dataset(node, source, request) for path, node in nodes.items()}
+    with paused_collector():
+        source, container = _parse(file, request)
+        part = groups.branch(container, request.group, request.separator)
+        nodes = groups.split(part, request.separator)
+        return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
