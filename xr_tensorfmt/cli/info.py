@@ -12,6 +12,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.cli.description import describe
 from xr_tensorfmt.cli.messages import one_line, printable, sentence
 from xr_tensorfmt.cli.options import options_for, source_options, verify_option
+from xr_tensorfmt.core.extents import size_in_words
 from xr_tensorfmt.errors import shortened
 
 _MOST_CHARACTERS = 72
@@ -52,7 +53,7 @@ def _formatted(document: Mapping[str, Any]) -> str:
     words = (title, document["container"], document["version"])
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
-    lines = [f"{document['path']}: {kind}, {_size(document['size'])}{embedded}"]
+    lines = [f"{document['path']}: {kind}, {size_in_words(document['size'])}{embedded}"]
     dims = _dims(document)
     lines += [f"Dimensions: {dims}"] if dims else []
     for heading, content in (
@@ -99,7 +100,7 @@ def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
         shortened(name, _MOST_CHARACTERS),
         f"({', '.join(dims)})",
         facts["dtype"] + (f" ({stored})" if stored != facts["dtype"] else ""),
-        _size(facts["size"]),
+        size_in_words(facts["size"]),
         f"{place}{', on a page' if facts['on_page'] else ''}",
         f"{facts['chunks']} chunks of {chunk}" if facts["chunks"] > 1 else "",
     )
@@ -109,10 +110,3 @@ def _attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in attrs.items():
         line = " ".join(str(value).split())
         yield f"{indent}{shortened(name, 40)}: {shortened(line, _MOST_CHARACTERS)}"
-
-
-def _size(count: int) -> str:
-    """Bytes in the largest binary unit of which there is at least one."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-    power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
-    return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"

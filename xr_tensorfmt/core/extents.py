@@ -176,3 +176,10 @@ def _pieces(window: Bytes, length: int) -> NDArray[Any]:
     return np.ndarray(
         (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)
     )
+
+
+def size_in_words(count: int) -> str:
+    """A number of bytes in the largest binary unit of which there is at least one."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
+    return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"

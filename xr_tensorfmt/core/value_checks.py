@@ -122,7 +122,7 @@ def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[
     for selection in chunks(layout, CHUNK_BYTES // 2):
         values = layout.read(source, selection)
         permuted = layout.read(source, selection.permuted(claim.axes)).transpose(inverse)
-        wrong = ~_nearly_equal(values, claim.change(permuted))
+        wrong = ~nearly_equal(values, claim.change(permuted))
         if wrong.any():
             yield _false_at(source, layout, selection, wrong, claim.name)
             return
@@ -140,7 +140,7 @@ def check_zeros(source: Source, layout: Layout, claim: Zeros) -> Iterator[Findin
             return
 
 
-def _nearly_equal(values: Array, others: Array) -> Booleans:
+def nearly_equal(values: Array, others: Array) -> Booleans:
     """Where values are equal, or differ only by what rounding may have made of them."""
     with np.errstate(all="ignore"):  # of NaN and infinity
         same = (values == others) | ((values != values) & (others != others))

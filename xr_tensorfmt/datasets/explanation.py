@@ -13,7 +13,7 @@ import dask.array
 import dask.base
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.extents import Extents, size_in_words
 from xr_tensorfmt.core.layout import Layout, Read
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import lazy_reads
@@ -173,13 +173,6 @@ def explain_piece(
         by_origin.setdefault(origin.name, []).append(read)
     extents = {name: Extents.union(each) for name, each in by_origin.items()}
     return Piece(variable, tuple(chunk), shape, extents, requests, fetched)
-
-
-def size_in_words(count: int) -> str:
-    """A number of bytes in a binary unit."""
-    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
-    return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"
 
 
 def explanation(data: Dataset | DataArray) -> Explanation:

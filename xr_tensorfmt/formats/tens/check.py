@@ -14,7 +14,7 @@ from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import MOST_OF_ONE, check_symmetry, check_values
+from xr_tensorfmt.core.value_checks import MOST_OF_ONE, check_symmetry, check_values, nearly_equal
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
 from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, INDEX_BYTES, Pairs, Records, equal_rows
@@ -27,7 +27,7 @@ from xr_tensorfmt.formats.tens.spec import (
     Header,
     Offset,
 )
-from xr_tensorfmt.formats.tens.symmetries import SIGNS, Symmetry, agree
+from xr_tensorfmt.formats.tens.symmetries import SIGNS, Symmetry
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
@@ -270,7 +270,7 @@ def _check_of_pairs(
             here = layout.read_points(source, (*points, *extra))
             moved = tuple([*points, *extra][axis] for axis in claim.axes)
             there: Array = claim.change(layout.read_points(source, moved))
-            wrong |= ~agree(here, there)
+            wrong |= ~nearly_equal(here, there)
         if wrong.any():
             number = first + int(np.argmax(wrong))
             yield Finding(

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.tens.chunks import Chunk
@@ -196,14 +194,3 @@ def generated(operations: Iterable[Operation], rank: int) -> tuple[Operation, ..
                     if len(group) > MOST_OPERATIONS:
                         return None
     return tuple(group)
-
-
-def agree(values: Array, others: Array) -> NDArray[np.bool_]:
-    """Which values are equal, up to rounding where they are floats; NaN is equal to NaN."""
-    with np.errstate(all="ignore"):
-        same = (values == others) | ((values != values) & (others != others))
-        if values.dtype.kind in "fc":
-            # Programs compute both halves, and round them differently.
-            largest = np.abs(values[np.isfinite(values)]).max(initial=0)
-            same |= np.abs(values - others) <= largest * np.finfo(values.dtype).eps ** 0.5
-    return np.asarray(same)

@@ -14,8 +14,9 @@ from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.value_checks import nearly_equal
 from xr_tensorfmt.formats.tens.spec import Header
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, agree, split
+from xr_tensorfmt.formats.tens.symmetries import Symmetry, split
 from xr_tensorfmt.formats.tens.write_pairs import in_chunks
 from xr_tensorfmt.writing.conversion import Conversion
 
@@ -119,8 +120,8 @@ def _differ(values: Array, images: Array, sign: int, conversion: Conversion) -> 
     """Which values of a block are not those of the images, or their negatives."""
     values, images = (conversion.apply(np.asarray(each)) for each in (values, images))
     if sign > 0:
-        return ~agree(values, images)
-    wrong = ~agree(values, -images)
+        return ~nearly_equal(values, images)
+    wrong = ~nearly_equal(values, -images)
     if values.dtype.kind == "i":
         wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
     return wrong
