@@ -203,7 +203,7 @@ def test_a_cache_before_a_url(http: HttpStore, way: Way, cache: str, tmp_path: P
 def test_a_file_beside_it_that_is_missing(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("folder/t", tf.version_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
-    with pytest.raises(FileNotFoundError, match="no such object") as caught:
+    with pytest.raises(FileNotFoundError, match="404 Not Found") as caught:
         source.sibling("missing")
     assert_silent(caught.value)
 

@@ -80,24 +80,21 @@ class Format(ABC):
     open_options: ClassVar[frozenset[str]] = frozenset()
     write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
 
-    def recognises(self, head: bytes, size: int, path: str) -> bool:
+    def recognises(self, reader: HeaderReader) -> bool:
         """Whether a file can only be of this format.
 
         Parameters
         ----------
-        head : bytes
-            Its first 64 bytes, or all of them if it is shorter.
-        size : int
-            Its size in bytes.
-        path : str
-            Its name; other programs may use the same magic number or suffix.
+        reader : HeaderReader
+            The file. ``reader.head`` has its first 64 bytes, ``reader.source`` its size and its
+            name; other programs may use the same magic number or suffix.
 
         Returns
         -------
         bool
             By default whether it begins with one of `magics`.
         """
-        return head.startswith(self.magics)
+        return reader.head.startswith(self.magics)
 
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

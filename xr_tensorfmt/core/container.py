@@ -27,6 +27,8 @@ class Tensor:
         Attributes of the variable.
     encoding : mapping
         Encoding of the variable: version, offsets, byte order.
+    source : Source, optional
+        The file that its values are in, where that is another one than was opened.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Tensor:
     layout: Layout
     attrs: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
 
 
 @dataclass(frozen=True)

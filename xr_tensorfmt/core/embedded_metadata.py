@@ -152,8 +152,9 @@ def _applied(container: Container, embedded: EmbeddedMetadata, options: OpenOpti
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
     for tensor in container.tensors:
-        # The one tensor of a file is embedded under the name that it has without a request.
-        key = _DEFAULT_NAME if tensor.name == options.name else tensor.name
+        # The only tensor of a file is embedded under one name, whatever the file is called.
+        is_only = len(container.tensors) == 1 and tensor.name not in embedded.tensors
+        key = _DEFAULT_NAME if is_only else tensor.name
         variable = _described(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)
@@ -193,7 +194,7 @@ def _described(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions)
         # What the format says of the tensor is not an attribute of the Dataset that was written.
         encoding["tensorfmt"] = attrs | dict(encoding.get("tensorfmt", {}))
         attrs = dict(from_json(variable.attrs))
-    return Tensor(name, dims, tensor.layout, attrs, encoding)
+    return replace(tensor, name=name, dims=dims, attrs=attrs, encoding=encoding)
 
 
 def _coordinate(name: str, variable: EmbeddedVariable) -> Tensor:

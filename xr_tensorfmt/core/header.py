@@ -39,7 +39,7 @@ class Headed(Source):
         """As the source."""
         return self._source.window(start, stop)
 
-    def sibling(self, path: str) -> Source | None:
+    def sibling(self, path: str) -> tuple[Source, bytes] | None:
         """As the source."""
         return self._source.sibling(path)
 
@@ -121,6 +121,11 @@ class HeaderReader:
             ahead = min(self.source.size, offset + self.source.read_ahead)
             self._far, self._far_start = self._fetch(offset, max(stop, ahead)), offset
         return self._far[offset - self._far_start : stop - self._far_start]
+
+    @property
+    def head(self) -> bytes:
+        """The first 64 bytes, or all where the file is shorter; they tell most formats apart."""
+        return self.first_bytes(64)
 
     def first_bytes(self, length: int) -> bytes:
         """The first bytes of the file, fewer where it is shorter."""

@@ -132,7 +132,7 @@ class Source(ABC):
         """
         return None
 
-    def sibling(self, path: str) -> Source | None:
+    def sibling(self, path: str) -> tuple[Source, bytes] | None:
         """Another file in the same directory.
 
         Parameters
@@ -142,8 +142,9 @@ class Source(ABC):
 
         Returns
         -------
-        Source or None
-            None where this source is not in a directory.
+        tuple of (Source, bytes) or None
+            The file, and its first bytes where opening it fetches them; None where this source is
+            not in a directory.
 
         Raises
         ------

@@ -34,9 +34,9 @@ def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]
         if layout is None or layout.is_checked_by_format:
             continue
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
-            findings = _check_booleans(source, tensor.name, layout)
+            findings = _check_booleans(tensor.source or source, tensor.name, layout)
         else:
-            findings = _check_readable(source, tensor.name, layout)
+            findings = _check_readable(tensor.source or source, tensor.name, layout)
         yield from islice(findings, MOST_OF_ONE)
 
 

@@ -27,9 +27,6 @@ GROUP = "xr_tensorfmt.formats"
 
 BUILT_IN: tuple[Format, ...] = (TensFormat(), MagFormat(), PycausetFormat(), VespaFormat())
 
-HEAD_BYTES = 64
-"""Bytes of a file that suffice to tell the formats apart."""
-
 
 @cache
 def _of_others() -> tuple[Format, ...]:
@@ -78,8 +75,8 @@ def by_suffix(path: str) -> Format:
 
 def recognised(source: Source) -> bool:
     """Whether a file can only be of one of the formats, by its content and perhaps its name."""
-    head = HeaderReader(source).first_bytes(HEAD_BYTES)
-    return any(each.recognises(head, source.size, source.name) for each in all_formats())
+    reader = HeaderReader(source)
+    return any(each.recognises(reader) for each in all_formats())
 
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
@@ -131,7 +128,7 @@ def _check_lengths(container: Container, options: OpenOptions) -> None:
 
 
 def _by_content(reader: HeaderReader) -> Format:
-    head, path = reader.first_bytes(HEAD_BYTES), reader.source.name
+    head, path = reader.head, reader.source.name
     for each in all_formats():
         if head.startswith(each.magics):
             return each

@@ -165,10 +165,10 @@ class LocalFile(Source):
         """Path, size and times: a replaced file gets other names in dask."""
         return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
 
-    def sibling(self, path: str) -> LocalFile:
+    def sibling(self, path: str) -> tuple[LocalFile, bytes]:
         """Another file in the same directory or below it, read in the same way."""
         directory = os.path.dirname(self.path)
-        return LocalFile.at(os.path.join(directory, *path.split("/")), mapped=self.mapped)
+        return LocalFile.at(os.path.join(directory, *path.split("/")), mapped=self.mapped), b""
 
     @contextmanager
     def _open(self) -> Iterator[FileIO]:

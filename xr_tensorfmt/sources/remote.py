@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,13 +63,10 @@ class RemoteFile(Source):
         fs = (type(self.fs).__name__, self.fs.storage_args, self.fs.storage_options)
         return (type(self).__name__, self.url, self.path, self.size, str(self.version), *fs)
 
-    def sibling(self, path: str) -> RemoteFile:
-        """Another object in the same directory, whose size and version are requested."""
+    def sibling(self, path: str) -> tuple[RemoteFile, bytes]:
+        """Another object in the same directory, with its first bytes; as `open_remote`."""
         url, place = (f"{text.rpartition('/')[0]}/{path}" for text in (self.url, self.path))
-        info = ask_store(self.fs.info, place, url=url, path=place, options=self.fs)
-        if info.get("type") == "directory":
-            raise IsADirectoryError(errno.EISDIR, "it is a directory", url)
-        return RemoteFile(url, self.fs, place, int(info["size"]), Version.of(info))
+        return open_remote(url, self.fs, place)
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 16 reads at the same time."""

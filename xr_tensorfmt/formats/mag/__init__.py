@@ -25,11 +25,11 @@ class MagFormat(Format):
     magics = (MAGIC, STREAM_MAGIC)
     write_options = MappingProxyType({"version": (300, 1)})
 
-    def recognises(self, head: bytes, size: int, path: str) -> bool:
+    def recognises(self, reader: HeaderReader) -> bool:
         """Look at the version and the size."""
         from xr_tensorfmt.formats.mag.read import recognises  # noqa: PLC0415
 
-        return head.startswith(self.magics) and recognises(head, size)
+        return super().recognises(reader) and recognises(reader.head, reader.source.size)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

@@ -25,11 +25,11 @@ class PycausetFormat(Format):
     magics = (MAGIC, ZIP_MAGIC)
     write_options = MappingProxyType({"version": ("r1", "v2"), "matrix_type": (), "seed": ()})
 
-    def recognises(self, head: bytes, size: int, path: str) -> bool:
+    def recognises(self, reader: HeaderReader) -> bool:
         """Look at the size, and at the first entry of a zip archive."""
         from xr_tensorfmt.formats.pycauset.read import recognises  # noqa: PLC0415
 
-        return head.startswith(self.magics) and recognises(head, size)
+        return super().recognises(reader) and recognises(reader.head, reader.source.size)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

@@ -288,8 +288,8 @@ def _blocks(
 def _open_block(
     source: Source, entry: Metadata, shape: tuple[int, int], most_blocks: int, most_levels: int
 ) -> MatrixFile:
-    sibling = _sibling(source, entry)
-    block = _open_file(HeaderReader(sibling), most_blocks, most_levels)
+    sibling, head = _sibling(source, entry)
+    block = _open_file(HeaderReader(sibling, head), most_blocks, most_levels)
     uuid = block.matrix.facts.get("payload_uuid")
     if uuid != entry.get("payload_uuid", str):
         raise TensorFormatError(
@@ -309,10 +309,10 @@ def _open_block(
             "the files do not belong together",
             offset=block.matrix.stated_at,
         )
-    return block
+    return replace(block, source=sibling)  # without the first bytes
 
 
-def _sibling(source: Source, entry: Metadata) -> Source:
+def _sibling(source: Source, entry: Metadata) -> tuple[Source, bytes]:
     """The file of a block, which must be in the directory of blocks."""
     name = entry.get("path", str)
     if _UNSAFE.search(name):

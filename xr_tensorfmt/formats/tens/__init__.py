@@ -26,11 +26,11 @@ class TensFormat(Format):
         {"version": ("1.0", "0.9"), "sparse": (True, False), "symmetries": ()}
     )
 
-    def recognises(self, head: bytes, size: int, path: str) -> bool:
+    def recognises(self, reader: HeaderReader) -> bool:
         """Look at the fixed fields; four other formats begin with the same magic."""
         from xr_tensorfmt.formats.tens.spec import recognises  # noqa: PLC0415
 
-        return head.startswith(self.magics) and recognises(head, size)
+        return super().recognises(reader) and recognises(reader.head, reader.source.size)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

@@ -21,11 +21,12 @@ class VespaFormat(Format):
     magics = ()
     open_options = frozenset({"fill_value"})
 
-    def recognises(self, head: bytes, size: int, path: str) -> bool:
+    def recognises(self, reader: HeaderReader) -> bool:
         """Look at the suffix, the tag, the number of dimensions and the first name."""
         from xr_tensorfmt.formats.vespa.spec import recognises  # noqa: PLC0415
 
-        return path.casefold().endswith(self.suffixes) and recognises(head, size)
+        has_suffix = reader.source.name.casefold().endswith(self.suffixes)
+        return has_suffix and recognises(reader.head, reader.source.size)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
