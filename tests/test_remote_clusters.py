@@ -200,7 +200,7 @@ def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Sto
     scratch.mkdir()
     said = run(WRITER, str(scratch), json.dumps(s3.options), folder=tmp_path)
     assert "s3://bucket/never.mag was not written; what was there before is unchanged" in said
-    assert "set dask's 'temporary-directory' to a directory that they share" in said
+    assert "set dask's 'temporary-directory' to a directory that all workers share" in said
     values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)
     for name in ("now", "later"):
         url = f"s3://bucket/{name}.mag"
@@ -208,4 +208,4 @@ def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Sto
         np.testing.assert_array_equal(written.a, values)
     with pytest.raises(FileNotFoundError):
         xr.open_dataset("s3://bucket/never.mag", engine="tensorfmt", storage_options=s3.options)
-    assert not list(scratch.glob("tensorfmt*"))
+    assert not list(scratch.glob("*.part"))

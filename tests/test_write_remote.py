@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -26,7 +23,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.sources.remote import locate
-from xr_tensorfmt.writing import sending, upload
+from xr_tensorfmt.writing import ordered_stream, sending, upload
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
 
 MIB = 1 << 20
@@ -123,7 +120,7 @@ def test_it_is_the_same_object_as_a_local_file(
     tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, chunks: dict, threads: int
 ) -> None:
     # So little room that what is not next waits on the disk.
-    monkeypatch.setattr(sending, "LEAST_BUFFERED", 0)
+    monkeypatch.setattr(ordered_stream, "MOST_WAITING", 0)
     data = dataset(720)[["a", "b"]].drop_vars("x").chunk(chunks)
     options: dict = {"version": 1, "drop": ["dims", "attrs"]}
     with dask.config.set(num_workers=threads):
@@ -161,18 +158,18 @@ def test_chunks_come_about_in_the_order_of_the_file(
     memory: Any, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     seen: list[int] = []
-    buffer = OrderedStream._buffer
+    arrive = OrderedStream._arrive
 
-    def noted(self: Any, number: int) -> Any:
+    def noted(self: Any, number: int, content: np.ndarray) -> None:
         seen.append(number)
-        return buffer(self, number)
+        arrive(self, number, content)
 
-    monkeypatch.setattr(OrderedStream, "_buffer", noted)
+    monkeypatch.setattr(OrderedStream, "_arrive", noted)
     values = da.random.default_rng(0).random((40, 1000), chunks=(1, 1000)).astype("f4")
     with dask.config.set(num_workers=threads):
         to_mag(xr.Dataset({"a": (("x", "y"), values - 1)}), "memory://bucket/x.mag")
-    assert sorted(seen) == list(range(1, 41))  # 0 is the header
-    assert max(abs(number - turn) for turn, number in enumerate(seen, 1)) < 10 * threads
+    assert sorted(seen) == list(range(40))
+    assert max(abs(number - turn) for turn, number in enumerate(seen)) < 10 * threads
 
 
 def broken(block: np.ndarray, block_info: Any = None) -> np.ndarray:
@@ -195,9 +192,12 @@ def test_a_failing_chunk_leaves_the_old_object_and_no_part(s3: S3Store, bucket: 
     assert bucket.list_multipart_uploads("bucket") == []
 
 
-def test_nothing_is_left_of_a_delayed_write_that_fails(s3: S3Store, bucket: Any) -> None:
+def test_nothing_is_left_in_the_store_of_a_delayed_write_that_fails(
+    s3: S3Store, bucket: Any, tmp_path: Path
+) -> None:
     url = s3.put("x.mag", b"old")
-    tasks = to_mag(failing(), url, compute=False, **at(s3))
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        tasks = to_mag(failing(), url, compute=False, **at(s3))
     with pytest.raises(ZeroDivisionError):
         tasks.compute(scheduler="synchronous")
     gc.collect()
@@ -327,13 +327,14 @@ def test_stores_whose_files_appear_when_closed_get_them_directly() -> None:
 
 @pytest.mark.parametrize("compute", [True, False])
 def test_a_file_that_would_appear_when_closed_is_never_closed_after_a_failure(
-    compute: bool,
+    tmp_path: Path, compute: bool
 ) -> None:
     fs = AppearingStore()
     fs.objects["bucket/x.mag"] = b"old"
 
     def write() -> None:
-        tasks = to_mag(failing(), "bucket/x.mag", fs=fs, compute=compute)
+        with dask.config.set({"temporary-directory": str(tmp_path)}):
+            tasks = to_mag(failing(), "bucket/x.mag", fs=fs, compute=compute)
         tasks.compute(scheduler="synchronous")
 
     with pytest.raises(ZeroDivisionError):
@@ -410,16 +411,12 @@ def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Pa
         to_mag(dataset(10), b"x.mag")
 
 
-def test_the_disk_is_used_in_the_directory_of_dask(
-    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_is_used_in_the_directory_of_dask(memory: Any, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    data = dataset().chunk(y=100)
     with dask.config.set({"temporary-directory": missing}):
-        to_mag(data, "memory://bucket/x.mag")  # there is room in memory
-        monkeypatch.setattr(sending, "LEAST_BUFFERED", 0)
+        to_mag(dataset().chunk(x=100), "memory://bucket/x.mag")  # in the order of the file
         with pytest.raises(FileNotFoundError, match=missing):
-            to_mag(data, "memory://bucket/x.mag")
+            to_mag(dataset().chunk(y=100), "memory://bucket/x.mag")
 
 
 def test_processes_put_the_object_together_on_the_disk(
@@ -432,20 +429,19 @@ def test_processes_put_the_object_together_on_the_disk(
 
 
 def test_the_memory_of_another_process_is_out_of_reach(memory: Any) -> None:
-    place = locate("memory://bucket/x.mag", None, None)
-    elsewhere = sending.PlannedUpload(place, 1, (), "/", "token", os.getpid() + 1, True)
-    with pytest.raises(ValueError, match="another process is out of reach; compute with dask's th"):
-        elsewhere.begin()
+    words = "another process is out of reach; compute with dask's th"
+    with dask.config.set(scheduler="processes"), pytest.raises(ValueError, match=words):
+        to_mag(dataset(10), "memory://bucket/x.mag")
 
 
-def distributed(self: Any) -> bool:
-    return True
+def elsewhere() -> bool:
+    return False
 
 
 def test_an_object_that_is_put_together_on_the_disk_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
+    monkeypatch.setattr(sending, "_runs_in_this_process", elsewhere)
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         to_mag(dataset().chunk(x=500, y=500), "bucket/x.mag", fs=fs)
@@ -459,7 +455,7 @@ def test_an_object_that_is_put_together_on_the_disk_is_the_same(
 def test_a_store_that_refuses_it_in_the_end_leaves_nothing_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Store, bucket: Any
 ) -> None:
-    monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
+    monkeypatch.setattr(sending, "_runs_in_this_process", elsewhere)
     s3.refused = lambda environ: "partNumber=2" in environ["QUERY_STRING"]
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
@@ -472,29 +468,26 @@ def test_a_store_that_refuses_it_in_the_end_leaves_nothing_on_the_disk(
 def test_a_worker_that_does_not_see_the_directory_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
-    words = "this worker sees no .*set dask's 'temporary-directory' to a directory that they share"
+    words = "this process sees no .*set dask's 'temporary-directory' to a directory that all work"
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         tasks = to_mag(dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
-        monkeypatch.setattr(sending.Spool, "begin", lambda spool: spool)
+        monkeypatch.setattr(sending.LocalCopy, "begin", lambda copy: copy)
         with pytest.raises(FileNotFoundError, match=words):
             tasks.compute()
 
 
-def test_tasks_of_a_cluster_may_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_worker() -> None:
-        raise ValueError("No worker found")
-
-    place = locate("memory://bucket/x.mag", None, None)
-    here = sending.PlannedUpload(place, 1, (), "/", "token", os.getpid(), True)
-    for get_worker, expected in ((no_worker, False), (object, True)):
-        module = SimpleNamespace(get_worker=get_worker)
-        monkeypatch.setitem(sys.modules, "distributed", module)
-        assert here._is_distributed() == expected
+@pytest.mark.parametrize(
+    ("scheduler", "here"), [(None, True), ("synchronous", True), ("processes", False)]
+)
+def test_only_threads_share_a_stream(scheduler: str | None, here: bool) -> None:
+    with dask.config.set(scheduler=scheduler):
+        assert sending._runs_in_this_process() == here
 
 
-def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_have_one_length_where_the_store_wants_that(
+    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upload, "SMALLEST_PART", 5 * MIB)
     lengths: list[int] = []
     call = s3fs.S3FileSystem.call_s3
@@ -505,7 +498,8 @@ def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.Mon
         return call(fs, method, *more, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", noted)
-    to_mag(dataset(6000).chunk(x=700), "s3://bucket/x.mag", **at(s3))
+    options = {**s3.options, "fixed_upload_size": True}
+    to_mag(dataset(6000).chunk(x=700), "s3://bucket/x.mag", storage_options=options)
     *full, last = lengths
     assert full == [5 * MIB] * 4
     assert 0 < last < 5 * MIB
@@ -584,12 +578,9 @@ def test_halves_that_are_no_mirror_images_become_no_object(memory: Any) -> None:
     assert not memory.find("bucket")
 
 
-@pytest.mark.parametrize("spooled", [False, True])
 def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any, spooled: bool
+    tmp_path: Path, memory: Any
 ) -> None:
-    if spooled:
-        monkeypatch.setattr(sending.PlannedUpload, "_is_distributed", distributed)
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         task = to_mag(dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
     with ThreadPoolExecutor(4) as threads:

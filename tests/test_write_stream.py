@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
-import pickle
 import random
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -20,8 +19,9 @@ from hypothesis import strategies as st
 
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.writing import ordered_stream
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.ordered_stream import OrderedStream, Segment, segments_of
+from xr_tensorfmt.writing.ordered_stream import OrderedStream
 from xr_tensorfmt.writing.upload import MIB, SMALLEST_PART, Upload, part_size
 
 URL = "store://bucket/key"
@@ -54,14 +54,18 @@ class Watched(OrderedStream):
 
     most = 0
 
-    def _buffer(self, number: int):
-        buffer = super()._buffer(number)
-        self.most = max(self.most, self._buffered)
-        return buffer
+    def _arrive(self, number: int, content: np.ndarray) -> None:
+        super()._arrive(number, content)
+        self.most = max(self.most, self._waiting)
 
 
-File = tuple[int, tuple[Segment, ...]]
-"""Size and segments."""
+File = tuple[int, list[Piece], list[tuple[int, int]]]
+"""Size, pieces and ranges of chunks."""
+
+
+def room(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let so many bytes wait in memory."""
+    monkeypatch.setattr(ordered_stream, "MOST_WAITING", size)
 
 
 def whole(chunks: int, length: int) -> tuple[File, list, bytes]:
@@ -71,8 +75,11 @@ def whole(chunks: int, length: int) -> tuple[File, list, bytes]:
     batches = [
         [(Extents.single(start, stop), data[start - 100 : stop - 100])] for start, stop in ranges
     ]
-    file = (100 + data.size, segments_of([Piece(0, b"head")], ranges))
-    return file, batches, b"head".ljust(100, b"\0") + data.tobytes()
+    return (
+        (100 + data.size, [Piece(0, b"head")], ranges),
+        batches,
+        b"head".ljust(100, b"\0") + data.tobytes(),
+    )
 
 
 def bring(stream: OrderedStream, batches: list, threads: int) -> None:
@@ -84,7 +91,9 @@ def bring(stream: OrderedStream, batches: list, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "last first"])
-def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: str) -> None:
+def test_memory_stays_bounded_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, order: str
+) -> None:
     length = 10_000
     file, batches, wanted = whole(40, length)
     if order == "backward":
@@ -94,7 +103,8 @@ def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: 
     elif order == "last first":
         batches.insert(0, batches.pop())
     upload = Slow(delay=0.001)
-    stream = Watched(*file, upload, 4 * length, str(tmp_path))
+    room(monkeypatch, 4 * length)
+    stream = Watched(*file, upload, str(tmp_path))
     bring(stream, batches, threads)
     assert bytes(upload.sent) == wanted
     assert upload.finished == 1
@@ -104,7 +114,9 @@ def test_memory_stays_bounded_in_any_order(tmp_path: Path, threads: int, order: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_while_another_sends_what_finds_no_room_waits(tmp_path: Path) -> None:
+def test_while_another_sends_what_finds_no_room_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     length = 1000
     file, batches, wanted = whole(6, length)
     begun, go_on = Event(), Event()
@@ -118,7 +130,8 @@ def test_while_another_sends_what_finds_no_room_waits(tmp_path: Path) -> None:
 
     upload = Stuck()
     # Nothing can be put on the disk: the folder is missing.
-    stream = Watched(*file, upload, 3 * length, str(tmp_path / "missing"))
+    room(monkeypatch, 2 * length)
+    stream = Watched(*file, upload, str(tmp_path / "missing"))
     with ThreadPoolExecutor(6) as pool:
         sends = pool.submit(stream.write, iter(batches[0]))
         assert begun.wait(30)
@@ -133,36 +146,41 @@ def test_while_another_sends_what_finds_no_room_waits(tmp_path: Path) -> None:
             each.result(timeout=30)
     stream.finish()
     assert bytes(upload.sent) == wanted
-    assert stream.most <= 4 * length
+    assert stream.most <= 3 * length
 
 
 @st.composite
-def files(draw: st.DrawFn) -> tuple[int, list[Piece], list[list[tuple[int, int]]]]:
-    """Byte ranges at random places, shared out among chunks and pieces."""
-    lengths = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), max_size=30))
-    position, ranges = 0, []
-    for gap, length in lengths:
-        ranges.append((position + gap, position + gap + length))
-        position += gap + length
-    owners = [draw(st.integers(0, 6)) for _ in ranges]
-    chunks = [[r for r, owner in zip(ranges, owners, strict=True) if owner == i] for i in range(6)]
-    pieces = [r for r, owner in zip(ranges, owners, strict=True) if owner == 6]
-    size = position + draw(st.integers(0, 20))
-    return size, [Piece(a, os.urandom(b - a)) for a, b in pieces], [c for c in chunks if c]
+def files(draw: st.DrawFn) -> tuple[int, list[list[tuple[int, int]]], list[tuple[int, int]]]:
+    """Size of a file, byte ranges of its chunks, and pieces between the chunks and in them."""
+    position, chunks, pieces = 0, [], []
+    parts = st.tuples(
+        st.integers(0, 3), st.integers(1, 40), st.sampled_from(["chunk", "more", "piece"])
+    )
+    for gap, length, owner in draw(st.lists(parts, max_size=30)):
+        start = position + gap
+        position = start + length
+        if owner == "piece":
+            pieces.append((start, position))
+        elif owner == "more" and chunks:
+            chunks[-1].append((start, position))
+        else:
+            chunks.append([(start, position)])
+    return position + draw(st.integers(0, 20)), chunks, pieces
 
 
 @settings(max_examples=150)
 @given(
     file=files(),
-    room=st.integers(0, 300),
+    most=st.integers(0, 300),
     threads=st.sampled_from([1, 2, 8]),
     seed=st.integers(0, 9),
 )
-def test_interlocking_chunks_and_pieces_arrive_complete(
-    tmp_path_factory: pytest.TempPathFactory, file: tuple, room: int, threads: int, seed: int
+def test_chunks_with_pieces_in_them_arrive_complete(
+    tmp_path_factory: pytest.TempPathFactory, file: tuple, most: int, threads: int, seed: int
 ) -> None:
-    size, pieces, chunks = file
+    size, chunks, positions = file
     wanted = bytearray(size)
+    pieces = [Piece(start, os.urandom(stop - start)) for start, stop in positions]
     for piece in pieces:
         wanted[piece.offset : piece.offset + len(piece.data)] = piece.data
     batches = []
@@ -173,95 +191,68 @@ def test_interlocking_chunks_and_pieces_arrive_complete(
             wanted[start:stop] = data.tobytes()
             batch.append((Extents.single(start, stop), data))
         batches.append(batch)
-    segments = segments_of(pieces, [(r[0][0], r[-1][1]) for r in chunks])
+    bounds = [(each[0][0], each[-1][1]) for each in chunks]
     random.Random(seed).shuffle(batches)
     upload = Slow()
     directory = str(tmp_path_factory.getbasetemp())
-    bring(OrderedStream(size, segments, upload, room, directory), batches, threads)
+    with pytest.MonkeyPatch.context() as patch:
+        room(patch, most)
+        pieces.append(Piece(size, b""))
+        bring(OrderedStream(size, pieces, bounds, upload, directory), batches, threads)
     assert bytes(upload.sent) == bytes(wanted)
-
-
-def test_what_interlocks_is_one_segment() -> None:
-    head, label = Piece(0, b"head"), Piece(30, b"ab")
-    ranges = [(10, 50), (4, 10), (20, 60), (70, 80)]
-    assert segments_of([head, label, Piece(99, b"")], ranges) == (
-        Segment(0, 4, 0, (head,)),
-        Segment(4, 10, 1),
-        Segment(10, 60, 2, (label,)),
-        Segment(70, 80, 1),
-    )
 
 
 def test_a_chunk_that_fills_no_byte_is_no_news(tmp_path: Path) -> None:
     file, batches, wanted = whole(2, 10)
     upload = Slow()
-    bring(OrderedStream(*file, upload, 100, str(tmp_path)), [[], *batches], 1)
+    bring(OrderedStream(*file, upload, str(tmp_path)), [[], *batches], 1)
     assert bytes(upload.sent) == wanted
 
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_an_upload_that_fails_ends_all_that_wait_and_is_given_up_once(
-    tmp_path: Path, threads: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     file, batches, _ = whole(40, 1000)
     upload = Slow(delay=0.001, fails_at=5000)
-    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
+    room(monkeypatch, 2000)
+    stream = OrderedStream(*file, upload, str(tmp_path))
     with pytest.raises(ConnectionResetError, match=f"dead; what was .* unchanged: '{URL}'"):
         bring(stream, batches, threads)
     with pytest.raises(ConnectionResetError):
-        stream.finish()
-    stream.discard()
+        stream.write(iter(batches[-1]))
+    assert stream.discard()
     assert (upload.finished, upload.discarded) == (0, 1)
-
-
-def test_an_upload_that_fails_at_the_end_is_given_up(tmp_path: Path) -> None:
-    file, batches, _ = whole(4, 1000)
-
-    class Refusing(Slow):
-        def _finish(self) -> None:
-            raise PermissionError("not you")
-
-    upload = Refusing()
-    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
-    with pytest.raises(PermissionError, match=f"not you; .*{URL}"):
-        bring(stream, batches, 2)
-    assert upload.discarded == 1
 
 
 def test_a_stream_that_is_given_up_takes_nothing_more(tmp_path: Path) -> None:
     file, batches, _ = whole(4, 1000)
     upload = Slow()
-    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
+    stream = OrderedStream(*file, upload, str(tmp_path))
     stream.write(iter(batches[0]))
-    stream.discard()
+    assert stream.discard()
     with pytest.raises(OSError, match="the upload was given up"):
         stream.write(iter(batches[1]))
     assert (upload.finished, upload.discarded) == (0, 1)
 
 
-def test_a_stream_that_is_forgotten_gives_the_upload_up(tmp_path: Path) -> None:
+def test_what_is_finished_is_not_given_up(tmp_path: Path) -> None:
     file, batches, _ = whole(4, 1000)
     upload = Slow()
-    stream = OrderedStream(*file, upload, 2000, str(tmp_path))
-    stream.write(iter(batches[0]))
-    del stream
-    gc.collect()
-    assert (upload.finished, upload.discarded) == (0, 1)
-
-
-def test_a_stream_stays_in_its_process(tmp_path: Path) -> None:
-    file, _, _ = whole(1, 10)
-    with pytest.raises(TypeError, match=r"cannot move to another process; compute with dask"):
-        pickle.dumps(OrderedStream(*file, Slow(), 0, str(tmp_path)))
+    stream = OrderedStream(*file, upload, str(tmp_path))
+    bring(stream, batches, 1)
+    assert not stream.discard()
+    assert (upload.finished, upload.discarded) == (1, 0)
 
 
 def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
+    def full(**_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     file, batches, _ = whole(4, 1000)
-    stream = OrderedStream(*file, Slow(), 0, str(tmp_path))
-    monkeypatch.setattr(os, "pwrite", full)
+    room(monkeypatch, 0)
+    stream = OrderedStream(*file, Slow(), str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(OSError, match=r"No space .*'temporary-directory' .*more space") as caught:
         stream.write(iter(batches[3]))
     assert caught.value.filename == str(tmp_path)
@@ -277,23 +268,26 @@ def test_parts_are_as_many_as_stores_take() -> None:
     assert part_size(10**12) == 96 * MIB
 
 
-def test_whoever_gives_an_upload_up_returns_when_that_is_done(tmp_path: Path) -> None:
+def test_an_upload_is_given_up_when_no_thread_sends_any_more(tmp_path: Path) -> None:
     begun, go = Event(), Event()
 
     class Waiting(Slow):
-        def discard(self) -> None:
+        def _write(self, data: np.ndarray) -> None:
             begun.set()
-            go.wait()
-            super().discard()
+            assert go.wait(30)
 
+    file, batches, _ = whole(4, 1000)
     upload = Waiting()
-    stream = OrderedStream(*whole(4, 1000)[0], upload, 2000, str(tmp_path))
+    stream = OrderedStream(*file, upload, str(tmp_path))
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(stream.discard)
-        begun.wait()
-        second = pool.submit(stream.discard)
-        early, _ = wait([second], timeout=0.5)
+        sends = pool.submit(stream.write, iter(batches[0]))
+        assert begun.wait(30)
+        gives_up = pool.submit(stream.discard)
+        early, _ = wait([gives_up], timeout=0.2)
+        assert not upload.discarded
         go.set()
-        wait([first, second])
+        wait([sends, gives_up])
     assert not early
     assert upload.discarded == 1
+    with pytest.raises(OSError, match="the upload was given up"):
+        sends.result()

@@ -21,19 +21,10 @@ from xr_tensorfmt.writing.file_io import (
 )
 
 
-def check_absent(path: str) -> None:
-    """Refuse to write over a file."""
-    if os.path.exists(path):
-        raise exists_already(path)
-
-
 def exists_already(path: str) -> FileExistsError:
     """The error about a file that must not be replaced."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
-
-_SUFFIX = ".part"
-"""Suffix of the name of an unfinished file."""
 
 _LONGEST_NAME = 255
 
@@ -50,14 +41,14 @@ def target_of(path: str, *, replace: bool) -> str:
         raise FileNotFoundError(f"{path}: there is no directory {directory}; make it first")
     if os.path.exists(target) and not os.path.isfile(target):
         raise OSError(EINVAL, "it is not a regular file, so that it cannot be replaced", path)
-    if not replace:
-        check_absent(target)
+    if not replace and os.path.exists(target):
+        raise exists_already(target)
     return target
 
 
 def unfinished() -> str:
     """A suffix for the name of an unfinished file, another one with each call."""
-    return f".{uuid.uuid4().hex[:8]}{_SUFFIX}"
+    return f".{uuid.uuid4().hex[:8]}.part"
 
 
 def beside(target: str) -> str:
@@ -103,7 +94,8 @@ class AtomicFile:
 
     def begin_another(self) -> AtomicFile:
         """Create a file of another name; as `begin`."""
-        return replace(self, path=beside(self.target)).begin()
+        directory, name = os.path.dirname(self.path), os.path.basename(self.target)
+        return replace(self, path=beside(os.path.join(directory, name))).begin()
 
     def begin(self) -> AtomicFile:
         """Create the file with its size; OSError where the disk has less free space than that."""
@@ -162,7 +154,8 @@ class AtomicFile:
             if error.errno not in (EPERM, ENOTSUP, EOPNOTSUPP):
                 raise
             # File systems without links leave a moment between asking and renaming.
-            check_absent(self.target)
+            if os.path.exists(self.target):
+                raise exists_already(self.target) from None
             os.rename(self.path, self.target)
         else:
             os.unlink(self.path)
@@ -181,11 +174,8 @@ class AtomicFile:
             if error.errno is None or error.filename == self.target:
                 raise
             what = f"its {self.size} bytes" if self.size else "it"
-            reason = f"{error.strerror}, while writing {what}; {_HINT}"
+            reason = f"{error.strerror}, while writing {what}; what was there before is unchanged"
             raise OSError(error.errno, reason, self.target) from error
-
-
-_HINT = "what was there before is unchanged"
 
 
 def atomic_file_for(path: str, size: int, *, replace: bool) -> AtomicFile:

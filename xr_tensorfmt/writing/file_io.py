@@ -7,9 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock
-
-import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
@@ -61,7 +58,11 @@ def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
     """Write all bytes of a buffer at an offset."""
     while buffer:
-        count = _pwrite(descriptor, buffer, offset)
+        if hasattr(os, "pwrite"):
+            count = os.pwrite(descriptor, buffer, offset)
+        else:  # Windows
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            count = os.write(descriptor, buffer)
         buffer = buffer[count:]
         offset += count
 
@@ -74,38 +75,6 @@ def sync_directory(directory: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-_BLOCK = 8 << 20
-
-
-def read_blocks(descriptor: int, start: int, stop: int) -> Iterator[Bytes]:
-    """Read a part of an open file, at most 8 MiB at a time; bytes after its end are zero."""
-    while start < stop:
-        wanted = min(_BLOCK, stop - start)
-        data = _pread(descriptor, wanted, start).ljust(wanted, b"\0")
-        yield np.frombuffer(data, dtype=np.uint8)
-        start += wanted
-
-
-# Windows has neither pwrite nor pread, and threads share the position of a descriptor.
-_POSITION = Lock()
-
-
-def _pwrite(descriptor: int, buffer: memoryview, offset: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, buffer, offset)
-    with _POSITION:
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        return os.write(descriptor, buffer)
-
-
-def _pread(descriptor: int, length: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(descriptor, length, offset)
-    with _POSITION:
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        return os.read(descriptor, length)
 
 
 def give_size(descriptor: int, size: int, directory: str) -> None:

@@ -268,11 +268,10 @@ def _with_other_fastest_axis(placed: Placed) -> tuple[Placed, tuple[int, ...]] |
     if found is None or not found.source.mapped:
         return None
     shape, stored = lazy.variable.shape, found.layout
-    inner = stored.inner if isinstance(stored, Transposed) else stored
-    if not isinstance(inner, Dense) or stored.shape != shape or len(shape) < 2:
+    if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):
         return None
-    axis = stored.axes.index(len(shape) - 1) if isinstance(stored, Transposed) else len(shape) - 1
-    if axis == len(shape) - 1:
+    axis = stored.axes.index(len(shape) - 1)
+    if stored.shape != shape or axis == len(shape) - 1:
         return None
     return lazy, tile(shape, axis, max(1, TARGET // lazy.variable.dtype.itemsize))
 

@@ -1,276 +1,180 @@
-"""Chunks that arrive in any order from any thread, sent in the order of the file."""
+"""Chunks that arrive in any order from the threads of a process, sent in the order of the file."""
 
 from __future__ import annotations
 
-import errno
 import tempfile
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from io import FileIO
-from threading import Condition, Lock
-from typing import NoReturn
+from threading import Condition
+from typing import IO
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.layout import Encoded
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.file_io import read_blocks, write_extents
 from xr_tensorfmt.writing.upload import Upload
 
-
-@dataclass(frozen=True)
-class Segment:
-    """A byte range that is sent when all chunks that write into it have arrived."""
-
-    start: int
-    stop: int
-    chunks: int
-    pieces: tuple[Piece, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """Its length."""
-        return self.stop - self.start
-
-
-def segments_of(pieces: Sequence[Piece], ranges: Iterable[tuple[int, int]]) -> tuple[Segment, ...]:
-    """Join pieces and the byte ranges of chunks where they overlap; the rest of a file is zero."""
-    parts = [Segment(start, stop, 1) for start, stop in ranges]
-    parts += [
-        Segment(piece.offset, piece.offset + len(piece.data), 0, (piece,))
-        for piece in pieces
-        if piece.data
-    ]
-    joined: list[list[Segment]] = []
-    stop = 0
-    for part in sorted(parts, key=lambda segment: segment.start):
-        if not joined or part.start >= stop:
-            joined.append([])
-        joined[-1].append(part)
-        stop = max(stop, part.stop)
-    return tuple(map(_join, joined))
-
-
-def _join(parts: Sequence[Segment]) -> Segment:
-    pieces = tuple(piece for part in parts for piece in part.pieces)
-    stop = max(part.stop for part in parts)
-    return Segment(parts[0].start, stop, sum(part.chunks for part in parts), pieces)
-
-
-class MemoryBuffer:
-    """The bytes of a segment in memory, until they are sent."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.nbytes = segment.nbytes
-        self._start = segment.start
-        self._content: Bytes = np.zeros(segment.nbytes, dtype=np.uint8)
-
-    def write(self, extents: Extents, data: Bytes) -> None:
-        """Copy bytes to their offsets; several threads may do so at once."""
-        position = 0
-        starts = (extents.starts - self._start).tolist()
-        for start, length in zip(starts, extents.lengths.tolist(), strict=True):
-            self._content[start : start + length] = data[position : position + length]
-            position += length
-
-    def blocks(self) -> Iterable[Bytes]:
-        """All bytes at once."""
-        return [self._content]
-
-
-class DiskBuffer:
-    """The bytes of a segment in a temporary file, at the offsets that they have in the object."""
-
-    nbytes = 0
-
-    def __init__(self, segment: Segment, file: FileIO, directory: str) -> None:
-        self._segment = segment
-        self._file = file
-        self._directory = directory
-
-    def write(self, extents: Extents, data: Bytes) -> None:
-        """Write bytes at their offsets; several threads may do so at once."""
-        with _explained(self._directory):
-            write_extents(self._file.fileno(), extents, data)
-
-    def blocks(self) -> Iterable[Bytes]:
-        """All bytes, a few at a time."""
-        return read_blocks(self._file.fileno(), self._segment.start, self._segment.stop)
-
-
-@contextmanager
-def _explained(directory: str) -> Iterator[None]:
-    """Say of an error of the local disk what is stored there."""
-    try:
-        yield
-    except OSError as error:
-        reason = (
-            f"{error.strerror}, where bytes wait until those before them are sent; "
-            "set dask's 'temporary-directory' to a directory with more space"
-        )
-        raise OSError(error.errno, reason, directory) from error
-
+MOST_WAITING = 128 << 20
+"""Bytes of chunks that may wait in memory for their turn."""
 
 _ZEROS: Bytes = np.zeros(1 << 20, dtype=np.uint8)
 
 
 class OrderedStream:
-    """A file that takes chunks from any thread and sends them in order.
+    """An object that takes chunks from any thread and sends them in order.
 
-    The thread that brings the next segment sends it, and all that are complete after it. Segments
-    that are not next wait in memory up to a limit. Beyond it a thread waits while another one is
-    sending, and writes to a temporary file where none is.
+    The thread that brings the next chunk sends it, and all that follow it and have arrived. Other
+    chunks wait in memory up to a limit. Beyond it a thread waits while another one is sending, and
+    writes to a temporary file where none is.
     """
 
     def __init__(
         self,
         size: int,
-        segments: Sequence[Segment],
+        pieces: Sequence[Piece],
+        ranges: Sequence[tuple[int, int]],
         upload: Upload,
-        most_bytes: int,
         directory: str,
     ) -> None:
+        self.target = upload.url
+        self.identity = id(self)
         self._size = size
-        self._segments = segments
+        self._pieces = deque(piece for piece in pieces if piece.data)
+        self._ranges = ranges
         self._upload = upload
-        self._most_bytes = most_bytes
         self._directory = directory
-        self._starts = [segment.start for segment in segments]
-        self._missing = [segment.chunks for segment in segments]
-        self._buffers: dict[int, MemoryBuffer | DiskBuffer] = {}
-        self._buffered = 0
-        self._next = 0
-        self._position = 0
-        self._sending = False
+        self._starts = [start for start, _ in ranges]
+        self._arrived: dict[int, Bytes | None] = {}
+        self._waiting = self._next = self._position = 0
+        self._sending = self._finished = False
         self._failure: BaseException | None = None
         self._changed = Condition()
-        self._give_up = weakref.finalize(self, upload.discard)
-        self._giving_up = Lock()
-
-    @property
-    def target(self) -> str:
-        """URL of the object."""
-        return self._upload.url
-
-    @property
-    def identity(self) -> int:
-        """That of the Python object, which stays in its process."""
-        return id(self)
-
-    def __reduce__(self) -> NoReturn:
-        """Stay in this process, which has the connection."""
-        raise TypeError(
-            "an upload cannot move to another process; compute with dask's threads, with its "
-            "processes or on a cluster of dask.distributed"
-        )
 
     def write(self, batches: Iterator[Encoded]) -> None:
         """Take the bytes of a chunk, and send what can be sent."""
-        number = -1
+        content: Bytes | None = None
         for extents, data in batches:
-            if len(extents):
+            if not len(extents):
+                continue
+            if content is None:
                 number = bisect_right(self._starts, extents.bounds[0]) - 1
-                self._buffer(number).write(extents, data)
-        if number < 0:
-            return
-        with self._changed:
-            self._missing[number] -= 1
-        self._send()
+                start, stop = self._ranges[number]
+                content = np.zeros(stop - start, dtype=np.uint8)
+            _scatter(content, extents.starts - start, extents.lengths, data)
+        if content is not None:
+            self._arrive(number, content)
+            self._send_arrived()
 
     def finish(self) -> None:
-        """Send what is left, once every chunk has arrived, and make the object appear."""
-        self._send()
+        """Send what is left, once every chunk has been sent, and make the object appear."""
+        assert self._next == len(self._ranges), "a chunk is missing"
+        self._fill(self._size)
+        self._upload.finish()
+        self._finished = True
+
+    def discard(self) -> bool:
+        """Give the upload up, when no thread is sending any more; False if it is finished."""
         with self._changed:
+            self._failure = self._failure or OSError(f"{self.target}: the upload was given up")
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._sending)
+        if not self._finished:
+            self._upload.discard()
+        return not self._finished
+
+    def _arrive(self, number: int, content: Bytes) -> None:
+        """Keep a chunk until its turn, and wait for room while another thread is sending."""
+
+        def has_room() -> bool:
+            return number == self._next or self._waiting + content.size <= MOST_WAITING
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or not self._sending or has_room())
             self._check()
-            assert self._next == len(self._segments), "a chunk is missing"
+            if has_room():
+                self._waiting += content.size
+                self._arrived[number] = content
+            else:
+                self._put_on_disk(self._ranges[number][0], content)
+                self._arrived[number] = None
+
+    def _put_on_disk(self, start: int, content: Bytes) -> None:
         try:
-            self._send_zeros(self._size)
-            self._upload.finish()
-        except BaseException as error:
-            self._fail(error)
-            raise
-        self._give_up.detach()
-
-    def discard(self) -> None:
-        """Give the upload up."""
-        self._fail(OSError(errno.ECANCELED, "the upload was given up", self._upload.url))
-
-    def _buffer(self, number: int) -> MemoryBuffer | DiskBuffer:
-        """The buffer of a segment, once there is one."""
-        with self._changed:
-            while number not in self._buffers:
-                self._check()
-                buffer = self._new_buffer(number)
-                if buffer is None:
-                    self._changed.wait()
-                else:
-                    self._buffers[number] = buffer
-                    self._buffered += buffer.nbytes
-            return self._buffers[number]
-
-    def _new_buffer(self, number: int) -> MemoryBuffer | DiskBuffer | None:
-        """A buffer in memory or on the disk; None if the thread should wait for memory."""
-        segment = self._segments[number]
-        # The chunk that is next is sent at once, and is in memory anyway.
-        is_next = number == self._next and segment.chunks <= 1
-        if is_next or self._buffered + segment.nbytes <= self._most_bytes:
-            return MemoryBuffer(segment)
-        if self._sending and segment.nbytes <= self._most_bytes:
-            return None
-        return DiskBuffer(segment, self._file, self._directory)
+            self._file.seek(start)
+            self._file.write(content.data)
+            self._file.flush()
+        except OSError as error:
+            reason = (
+                f"{error.strerror}, where bytes wait until those before them are sent; "
+                "set dask's 'temporary-directory' to a directory with more space"
+            )
+            raise OSError(error.errno, reason, self._directory) from error
 
     @cached_property
-    def _file(self) -> FileIO:
-        """A file without a name, which is gone with this object or the process."""
-        with _explained(self._directory):
-            file = tempfile.TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115
+    def _file(self) -> IO[bytes]:
+        """A file without a name, in which chunks have the offsets that they have in the object."""
+        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115
         weakref.finalize(self, file.close)
         return file
 
-    def _send(self) -> None:
-        """Send all segments that are next and complete, unless another thread does."""
+    def _send_arrived(self) -> None:
+        """Send all chunks that are next and have arrived, unless another thread does."""
         with self._changed:
+            self._check()
             if self._sending:
                 return
             self._sending = True
         try:
-            while (number := self._next_complete()) is not None:
-                self._send_segment(number)
+            while (number := self._next_arrived()) is not None:
+                self._send(number)
         except BaseException as error:
-            self._fail(error, sending=True)
+            with self._changed:
+                self._failure = self._failure or error
+                self._sending = False
+                self._changed.notify_all()
             raise
 
-    def _next_complete(self) -> int | None:
-        """The next segment if it is complete; else this thread no longer is the sending one."""
+    def _next_arrived(self) -> int | None:
+        """The next chunk if it has arrived; else this thread is no longer the one that sends."""
         with self._changed:
             self._changed.notify_all()
             self._check()
-            if self._next < len(self._segments) and not self._missing[self._next]:
+            if self._next in self._arrived:
                 self._next += 1
                 return self._next - 1
             self._sending = False
             return None
 
-    def _send_segment(self, number: int) -> None:
-        segment = self._segments[number]
-        self._send_zeros(segment.start)
+    def _send(self, number: int) -> None:
+        """Send a chunk, with the zeros and pieces before it and the pieces in it."""
+        start, stop = self._ranges[number]
+        self._fill(start)
         with self._changed:
-            # A segment that no chunk writes into has no buffer yet.
-            buffer = self._buffers.pop(number, None) or MemoryBuffer(segment)
-        for piece in segment.pieces:
-            extents = Extents.single(piece.offset, piece.offset + len(piece.data))
-            buffer.write(extents, np.frombuffer(piece.data, np.uint8))
-        for block in buffer.blocks():
-            self._upload.write(block)
-        self._position = segment.stop
-        if segment.chunks:
-            with self._changed:
-                self._buffered -= buffer.nbytes
+            content = self._arrived.pop(number)
+            if content is None:
+                self._file.seek(start)
+                content = np.frombuffer(bytearray(self._file.read(stop - start)), np.uint8)
+            else:
+                self._waiting -= content.size
+        while self._pieces and self._pieces[0].offset < stop:
+            piece = self._pieces.popleft()
+            first = piece.offset - start
+            content[first : first + len(piece.data)] = np.frombuffer(piece.data, np.uint8)
+        self._upload.write(content)
+        self._position = stop
+
+    def _fill(self, stop: int) -> None:
+        """Send what lies before an offset and in no chunk: pieces, and zeros between them."""
+        while self._pieces and self._pieces[0].offset < stop:
+            piece = self._pieces.popleft()
+            self._send_zeros(piece.offset)
+            self._upload.write(np.frombuffer(piece.data, np.uint8))
+            self._position += len(piece.data)
+        self._send_zeros(stop)
 
     def _send_zeros(self, stop: int) -> None:
         while self._position < stop:
@@ -282,16 +186,9 @@ class OrderedStream:
         if self._failure is not None:
             raise self._failure
 
-    def _fail(self, error: BaseException, *, sending: bool = False) -> None:
-        """Let no thread go on, and give the upload up; `sending` says that this thread sends."""
-        with self._changed:
-            if self._failure is None:
-                self._failure = error
-            if sending:
-                self._sending = False
-            self._changed.notify_all()
-            while self._sending:
-                self._changed.wait()
-        # Whoever comes second waits, so that no part is left when the error arrives.
-        with self._giving_up:
-            self._give_up()
+
+def _scatter(content: Bytes, starts: Integers, lengths: Integers, data: Bytes) -> None:
+    position = 0
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        content[start : start + length] = data[position : position + length]
+        position += length

@@ -8,15 +8,13 @@ compared with what a reader sees. That takes twice the time, but only a few chun
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import dask.config
-from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
+from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 
 from xr_tensorfmt.core.elements import Array
@@ -59,12 +57,19 @@ def save(
     if isinstance(file_plan, FirstPass):
         write = partial(save, path=target, replace=replace, compute=True)
         return after_first_pass(file_plan, write, compute=compute)
+    return save_planned(file_plan, atomic_file, compute=compute)
+
+
+def save_planned(file_plan: FilePlan, atomic_file: AtomicFile, *, compute: bool) -> Delayed | None:
+    """Write a planned file through an unfinished one."""
+    finish = partial(_finish, file_plan.pieces, file_plan.compared)
+    cuts = cut_all(file_plan.placed)
     if not compute:
-        return _tasks(file_plan, atomic_file.begin_another)
-    with unchanged(path, atomic_file.discard):
+        return writing(cuts, atomic_file.begin_another, finish)
+    with unchanged(atomic_file.target, atomic_file.discard):
         # A task could still run after another one has failed, and leave its file behind.
         begun = partial(itself, atomic_file.begin())
-        _tasks(file_plan, begun).compute()  # type: ignore[no-untyped-call]
+        writing(cuts, begun, finish).compute()  # type: ignore[no-untyped-call]
     return None
 
 
@@ -86,18 +91,13 @@ def after_first_pass(
     if compute:
         write(first_pass.look())
         return None
-    name = f"save-{uuid.uuid4().hex}"
-    graph = HighLevelGraph({name: {name: (_look_and_write, first_pass, write)}}, {name: set()})
-    return Delayed(name, graph)  # type: ignore[no-untyped-call]
+    # Without traversing, as dask would compute the arrays inside.
+    later = delayed(_look_and_write, pure=False, traverse=False)
+    return later(first_pass, write)  # type: ignore[no-any-return]
 
 
 def _look_and_write(first_pass: FirstPass, write: Callable[[FilePlan], Delayed | None]) -> None:
     write(first_pass.look())
-
-
-def _tasks(file_plan: FilePlan, begin: Callable[[], AtomicFile]) -> Delayed:
-    finish = partial(_finish, file_plan.pieces, file_plan.compared)
-    return writing(cut_all(file_plan.placed), begin, finish)
 
 
 def _finish(pieces: Sequence[Piece], compared: Sequence[Placed], atomic_file: AtomicFile) -> None:

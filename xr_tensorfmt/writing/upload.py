@@ -41,7 +41,6 @@ class Upload:
         self._fs, self._target = of_this_process(place.fs), place.path
         self._replace = replace
         self._part = part_size(size)
-        self._position = 0
         self._file: Any = None
         self._is_atomic = _is_atomic(self._fs)
         directory, slash, name = place.path.rpartition("/")
@@ -55,6 +54,10 @@ class Upload:
     def finish(self) -> None:
         """Make the object appear."""
         self._ask(self._finish)
+
+    def refuse_existing(self) -> None:
+        """Refuse to write over an object."""
+        self._ask(self._refuse_existing)
 
     def discard(self) -> None:
         """Leave nothing behind, and what was there before unchanged."""
@@ -70,20 +73,16 @@ class Upload:
         with suppress(Exception):
             self._fs.rm(self._path)
 
-    def refuse_existing(self) -> None:
-        """Refuse to write over an object."""
-        self._ask(self._refuse_existing)
-
     def _write(self, data: Bytes) -> None:
         if self._file is None:
             mode = "xb" if self._is_atomic and not self._replace else "wb"
-            self._file = self._fs.open(self._path, mode, block_size=self._part)
-        while data.size:
-            # Some stores want parts of one length.
-            block = data[: self._part - self._position % self._part]
-            self._file.write(block.tobytes())
-            self._position += block.size
-            data = data[block.size :]
+            try:
+                self._file = self._fs.open(self._path, mode, block_size=self._part)
+            except NotImplementedError:
+                reason = "its file system only reads; write to a local path, or to a store"
+                raise OSError(errno.EROFS, f"{reason}{_UNCHANGED}", self.url) from None
+        for first in range(0, data.size, self._part):
+            self._file.write(data[first : first + self._part].tobytes())
 
     def _finish(self) -> None:
         try:
@@ -105,21 +104,8 @@ class Upload:
 
     def _ask(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call the file system, and say of its errors which object they are about."""
-
-        def unless_read_only() -> None:
-            try:
-                call(*arguments)
-            except NotImplementedError:
-                reason = "its file system only reads; write to a local path, or to a store"
-                raise OSError(errno.EROFS, f"{reason}{_UNCHANGED}", self.url) from None
-
-        ask_store(
-            unless_read_only,
-            url=self.url,
-            path=self._target,
-            options=self._fs,
-            context=_UNCHANGED,
-        )
+        url, path, fs = self.url, self._target, self._fs
+        ask_store(call, *arguments, url=url, path=path, options=fs, context=_UNCHANGED)
 
 
 def _is_atomic(fs: AbstractFileSystem) -> bool:
@@ -132,8 +118,8 @@ def check_place(place: Place, *, replace: bool) -> None:
     path = place.path.strip("/")
     if place.url.endswith("/") or not path or (_is_atomic(place.fs) and "/" not in path):
         raise IsADirectoryError(f"{place.url} is a directory; give the name of an object in it")
-    cached = isinstance(place.fs, CachingFileSystem)
-    if cached:
+    is_cached = isinstance(place.fs, CachingFileSystem)
+    if is_cached:
         raise ValueError(
             f"{place.url}: the cache would keep what was there before; write to the URL after '::'"
         )
