@@ -379,11 +379,11 @@ def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
     code = (
         "import rlcompleter, xr_tensorfmt\n"
         "complete = rlcompleter.Completer({'x': xr_tensorfmt}).complete\n"
-        "found = [complete('x.to_', number) for number in range(5)]\n"
+        "found = [complete('x.to_', number) for number in range(6)]\n"
         "print([each.rstrip('(') for each in found])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = ["to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa"]
+    names = ["to_cc4s", "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa"]
     assert done.stdout.strip() == str([f"x.{name}" for name in names])
 
 

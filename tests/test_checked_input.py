@@ -333,7 +333,7 @@ def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
     for name in ("a", "a.nc", "mag", ".mag"):
         with pytest.raises(ValueError, match=re.escape(f"{name}: the suffix names no format; ")):
             to_file(dataset(), tmp_path / name)
-    with pytest.raises(ValueError, match="format='nc' is not one of 'tens', 'mag', 'pycauset', 'v"):
+    with pytest.raises(ValueError, match="format='nc' is not one of 'tens', 'cc4s', 'mag', 'pyc"):
         to_file(dataset(), tmp_path / "a.mag", format="nc")
     with pytest.raises(TypeError, match="neither a path nor a URL"):
         to_file(dataset(), b"a.mag")
@@ -344,13 +344,13 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
         "import sys, xr_tensorfmt; "
         "assert not any(name.startswith('xr_tensorfmt.writing') for name in sys.modules); "
         "assert 'dask' not in sys.modules; "
-        "from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa; "
+        "from xr_tensorfmt import to_cc4s, to_file, to_mag, to_pycauset, to_tens, to_vespa; "
         "print(to_mag.__module__)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "xr_tensorfmt.formats.mag.write"
     assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
-        "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa",
+        "to_cc4s", "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa",
     }  # fmt: skip
 
 

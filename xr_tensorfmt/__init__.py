@@ -11,6 +11,7 @@ from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFor
 if typing.TYPE_CHECKING:
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
+    from xr_tensorfmt.formats.cc4s.write import to_cc4s
     from xr_tensorfmt.formats.mag.write import to_mag
     from xr_tensorfmt.formats.pycauset.popcount import popcount
     from xr_tensorfmt.formats.pycauset.write import to_pycauset
@@ -30,6 +31,7 @@ __all__ = [
     "explain",
     "from_hex",
     "popcount",
+    "to_cc4s",
     "to_file",
     "to_mag",
     "to_pycauset",
@@ -46,6 +48,7 @@ _LAZY = {
     "TensorFormatBackend": "backend",
     "from_hex": "formats.vespa.hex",
     "popcount": "formats.pycauset.popcount",
+    "to_cc4s": "formats.cc4s.write",
     "to_file": "writing.to_file",
     "to_mag": "formats.mag.write",
     "to_pycauset": "formats.pycauset.write",

@@ -52,6 +52,7 @@ class TensorFormatBackend(BackendEntrypoint):
         "fill_value",
         "errors",
         "verify",
+        "apply_unit",
         "group",
         "separator",
         "storage_options",
@@ -78,6 +79,7 @@ class TensorFormatBackend(BackendEntrypoint):
         fill_value: float | None = None,
         errors: TextErrors = "strict",
         verify: bool = True,
+        apply_unit: bool = False,
         group: str | None = None,
         separator: str = ".",
         storage_options: Mapping[str, Any] | None = None,
@@ -121,6 +123,9 @@ class TensorFormatBackend(BackendEntrypoint):
         verify : bool
             If True, a wrong checksum, or unexpected bytes after the data, is an error; otherwise
             it is a warning.
+        apply_unit : bool
+            If True, values are multiplied by the factor to atomic units that the file states, when
+            they are read; otherwise it is only the attribute ``unit``. For formats that have one.
         group : str, optional
             Open only the variables whose names begin with this prefix, and remove it from their
             names: ``"layers.0"`` selects ``"layers.0.weight"`` and opens it as ``"weight"``. The
@@ -175,6 +180,7 @@ class TensorFormatBackend(BackendEntrypoint):
             fill_value=fill_value,
             errors=errors,
             verify=verify,
+            apply_unit=apply_unit,
             group=group,
             separator=separator,
             storage_options=storage_options,

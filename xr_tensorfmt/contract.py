@@ -67,7 +67,7 @@ class Format(ABC):
     magics : tuple of bytes
         What the files begin with, one of them; none where the first bytes do not tell.
     open_options : frozenset of str
-        Which of ``fill_value`` the format knows; others are refused.
+        Which of ``fill_value`` and ``apply_unit`` the format knows; others are refused.
     write_options : mapping of str to tuple
         Keywords of `plan` beside the input, with the values that each allows; an empty tuple
         where that is for `plan` to say.

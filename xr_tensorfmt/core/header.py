@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from math import prod
 from struct import Struct
@@ -42,6 +42,10 @@ class Headed(Source):
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
         """As the source."""
         return self._source.sibling(path)
+
+    def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
+        """As the source."""
+        self._source.run(read, numbers)
 
     def read(self, extents: Extents) -> Bytes:
         """Copy the ranges from the first bytes if these contain them."""

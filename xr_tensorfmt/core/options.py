@@ -30,6 +30,8 @@ class OpenOptions:
         Value of elements that a file does not store, where its format defines none.
     errors : {"strict", "surrogateescape"}
         How labels are decoded that are not UTF-8.
+    apply_unit : bool
+        Whether values are multiplied by the factor to atomic units that the file states.
     """
 
     name: str = "tensor"
@@ -38,6 +40,7 @@ class OpenOptions:
     verify: bool = True
     fill_value: float | None = None
     errors: TextErrors = "strict"
+    apply_unit: bool = False
 
     def __post_init__(self) -> None:
         """Refuse invalid values."""

@@ -37,11 +37,13 @@ class Request:
     chunk_bytes: int | str = TARGET
     fill_value: float | None = None
     errors: TextErrors = "strict"
+    apply_unit: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values of types that would be misinterpreted."""
-        if not isinstance(self.verify, bool):
-            raise TypeError(f"verify={self.verify!r} must be True or False")
+        for keyword in ("verify", "apply_unit"):
+            if not isinstance(getattr(self, keyword), bool):
+                raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
         names = self.drop_variables
         if isinstance(names, bytes) or not isinstance(names, str | Iterable | None):
             raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
@@ -61,7 +63,15 @@ class Request:
         start, dims = prefix(self.group, self.separator), self.dims
         if start and isinstance(dims, Mapping):
             dims = {f"{start}{name}": names for name, names in dims.items()}
-        return OpenOptions(self.name, dims, self.sparse, self.verify, self.fill_value, self.errors)
+        return OpenOptions(
+            self.name,
+            dims,
+            self.sparse,
+            self.verify,
+            self.fill_value,
+            self.errors,
+            self.apply_unit,
+        )
 
     @property
     def decoders(self) -> dict[str, Any]:

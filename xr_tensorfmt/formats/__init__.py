@@ -16,6 +16,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shortened
+from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.tens import TensFormat
@@ -25,7 +26,13 @@ from xr_tensorfmt.sources.store_errors import redacted
 GROUP = "xr_tensorfmt.formats"
 """Entry points by which other packages offer formats."""
 
-BUILT_IN: tuple[Format, ...] = (TensFormat(), MagFormat(), PycausetFormat(), VespaFormat())
+BUILT_IN: tuple[Format, ...] = (
+    TensFormat(),
+    Cc4sFormat(),
+    MagFormat(),
+    PycausetFormat(),
+    VespaFormat(),
+)
 
 
 @cache
@@ -91,6 +98,11 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
         raise ValueError(
             f"fill_value={options.fill_value!r} does not fit format {chosen.name!r}, which itself "
             "says what elements are that are not stored; leave it out"
+        )
+    if options.apply_unit and "apply_unit" not in chosen.open_options:
+        raise ValueError(
+            f"apply_unit=True does not fit format {chosen.name!r}, whose files state no unit; "
+            "leave it out"
         )
     container = replace(chosen.read(reader, options), format=chosen.name)
     if container.embedded is not None:

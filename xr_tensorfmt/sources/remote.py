@@ -65,8 +65,7 @@ class RemoteFile(Source):
 
     def sibling(self, path: str) -> tuple[RemoteFile, bytes]:
         """Another object in the same directory, with its first bytes; as `open_remote`."""
-        url, place = (f"{text.rpartition('/')[0]}/{path}" for text in (self.url, self.path))
-        return open_remote(url, self.fs, place)
+        return Place(self.url, self.fs, self.path).beside(path).open()
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 16 reads at the same time."""
@@ -175,6 +174,11 @@ class Place:
     def is_local(self) -> bool:
         """Whether `path` is of a local file."""
         return isinstance(self.fs, LocalFileSystem)
+
+    def beside(self, name: str) -> Place:
+        """Another object in the same directory."""
+        url, path = (f"{text.rpartition('/')[0]}/{name}" for text in (self.url, self.path))
+        return Place(url, self.fs, path)
 
     def open(self) -> tuple[RemoteFile, bytes]:
         """As `open_remote`."""

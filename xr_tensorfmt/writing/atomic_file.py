@@ -117,14 +117,25 @@ class AtomicFile:
             write_batches(self.path, batches)
 
     def finish(self, pieces: Sequence[Piece]) -> None:
-        """Write the pieces, wait until the disk has all bytes, and rename the file."""
+        """Complete the file, and publish it."""
+        self.complete(pieces)
+        self.publish()
+
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Write the pieces, and wait until the disk has all bytes."""
+        with self._discarded_on_error(), opened(self.path) as descriptor:
+            # The disk may take bytes in any order, but not across a sync: the header is last.
+            for group in (pieces[1:], pieces[:1]):
+                for piece in group:
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                os.fsync(descriptor)
+            self._keep_mode(descriptor)
+
+    def publish(self) -> None:
+        """Rename the complete file."""
+        with self._discarded_on_error():
+            self._rename()
         with self._explained():
-            try:
-                self._complete(pieces)
-                self._publish()
-            except OSError:
-                self.discard()
-                raise
             sync_directory(os.path.dirname(self.target))
 
     def discard(self) -> bool:
@@ -135,16 +146,7 @@ class AtomicFile:
             return False
         return True
 
-    def _complete(self, pieces: Sequence[Piece]) -> None:
-        with opened(self.path) as descriptor:
-            # The disk may take bytes in any order, but not across a sync: the header is last.
-            for group in (pieces[1:], pieces[:1]):
-                for piece in group:
-                    write_at(descriptor, memoryview(piece.data), piece.offset)
-                os.fsync(descriptor)
-            self._keep_mode(descriptor)
-
-    def _publish(self) -> None:
+    def _rename(self) -> None:
         if self.replace:
             os.replace(self.path, self.target)
             return
@@ -164,6 +166,15 @@ class AtomicFile:
         """Give the file the mode of the one that it replaces, and the bits of `more`."""
         with suppress(OSError, AttributeError):
             os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode) | more)
+
+    @contextmanager
+    def _discarded_on_error(self) -> Iterator[None]:
+        with self._explained():
+            try:
+                yield
+            except OSError:
+                self.discard()
+                raise
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

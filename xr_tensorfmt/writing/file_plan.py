@@ -46,6 +46,25 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
+class FileBeside:
+    """Another file of a format that has several in one directory.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    file_plan : FilePlan
+        Its content.
+    is_kept : callable, optional
+        Whether a file of that name with this content says the same, so that it stays as it is.
+    """
+
+    name: str
+    file_plan: FilePlan
+    is_kept: Callable[[bytes], bool] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class FilePlan:
     """A file before any of its values is computed.
 
@@ -57,11 +76,14 @@ class FilePlan:
         The header first, then other bytes that are known, in ascending order.
     placed : tuple of Placed
         The variables.
+    beside : tuple of FileBeside
+        Files in the same directory that are complete before this one appears.
     """
 
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
+    beside: tuple[FileBeside, ...] = ()
 
     @property
     def compared(self) -> tuple[Placed, ...]:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from errno import ESTALE
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dask.array.optimization import optimize
 from dask.core import flatten
@@ -37,20 +37,46 @@ class MemoryBlock:
         return int(self.variable.nbytes)
 
 
+@dataclass(frozen=True, eq=False)
+class FileTask(Generic[File]):
+    """A file that is written: how it begins, and the variables in it."""
+
+    begin: Callable[[], File]
+    cuts: Sequence[Cut] = ()
+
+
 def writing(
-    cuts: Iterable[Cut],
-    begin: Callable[[], File],
-    finish: Callable[[File], None],
+    files: Sequence[FileTask[File]],
+    finish: Callable[[Sequence[File]], None],
     *,
     in_turn: bool = False,
 ) -> Delayed:
-    """Plan to begin a file, write all blocks of variables and finish it; `in_turn` in its order."""
+    """Plan to begin files, write all blocks of variables, and finish the files together.
+
+    With `in_turn`, the blocks are written about in the order of the files.
+    """
     token = uuid.uuid4().hex
-    begun = f"begin-{token}"
-    graph: Graph = {begun: (begin,)}
-    in_memory: list[MemoryBlock] = []
+    graph: Graph = {}
     chunked: list[Any] = []
-    offsets: dict[Any, int] = {}
+    offsets: dict[Any, tuple[int, int]] = {}
+    begun = [f"begin-{token}-{number}" for number in range(len(files))]
+    for number, file in enumerate(files):
+        graph[begun[number]] = (file.begin,)
+        for key, task, block in _tasks(file.cuts, begun[number], f"{token}-{number}", chunked):
+            graph[key] = task
+            if block is not None:
+                offsets[key] = (number, _offset(*block) if in_turn else 0)
+    done = _turns(graph, offsets, token) if in_turn else list(offsets)
+    last = f"finish-{token}"
+    graph[last] = (_finish, finish, begun, done)
+    return _delayed(last, graph, chunked)
+
+
+def _tasks(
+    cuts: Iterable[Cut], begun: str, token: str, chunked: list[Any]
+) -> Iterator[tuple[Any, Any, tuple[BlockGrid, int] | None]]:
+    """Keys and tasks of a graph, and the first block that a task writes; of all arrays a list."""
+    in_memory: list[MemoryBlock] = []
     for number, (variable, blocks) in enumerate(cuts):
         if variable.chunks is None:
             in_memory.extend(
@@ -61,22 +87,16 @@ def writing(
         chunked.append(variable.data)
         grid = f"blocks-{token}-{number}"
         # A node of its own: a large layout goes to each worker once.
-        graph[grid] = blocks
+        yield grid, blocks, None
         for block in range(blocks.count):
             key = (f"write-{token}-{number}", block)
             # A plain key would not be replaced by the values of an array that is persisted on a
             # cluster, since distributed takes those out of the graph first.
             source = TaskRef((variable.data.name, *blocks.index(block)))
-            graph[key] = (write_block, grid, block, source, begun)
-            offsets[key] = _offset(blocks, block) if in_turn else 0
+            yield key, (write_block, grid, block, source, begun), (blocks, block)
     for number, batch in enumerate(_batches(in_memory)):
-        key = (f"write-{token}", number)
-        graph[key] = (write_in_memory, batch, begun)
-        offsets[key] = _offset(batch[0].blocks, batch[0].number) if in_turn else 0
-    done = _turns(graph, offsets, token) if in_turn else list(offsets)
-    last = f"finish-{token}"
-    graph[last] = (_finish, finish, begun, done)
-    return _delayed(last, graph, chunked)
+        task = (write_in_memory, batch, begun)
+        yield (f"write-{token}", number), task, (batch[0].blocks, batch[0].number)
 
 
 def itself(file: File) -> File:
@@ -89,8 +109,8 @@ def _offset(blocks: BlockGrid, number: int) -> int:
     return bounds[0] if bounds else 0
 
 
-def _turns(graph: Graph, offsets: dict[Any, int], token: str) -> list[Any]:
-    """Add a chain of tasks that makes dask compute blocks about in the order of the file."""
+def _turns(graph: Graph, offsets: dict[Any, tuple[int, int]], token: str) -> list[Any]:
+    """Add a chain of tasks that makes dask compute blocks about in the order of the files."""
     before: Any = None
     for number, key in enumerate(sorted(offsets, key=offsets.__getitem__)):
         turn = (f"turn-{token}", number)
@@ -122,16 +142,18 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[H
 
 
 def _finish(
-    finish: Callable[[File], None], file: File, written: Sequence[frozenset[Hashable]]
+    finish: Callable[[Sequence[File]], None],
+    files: Sequence[File],
+    written: Sequence[frozenset[Hashable]],
 ) -> None:
-    """Finish a file, unless some blocks were written to another one."""
-    if not frozenset().union(*written) <= {file.identity}:
+    """Finish files, unless some blocks were written to others."""
+    if not frozenset().union(*written) <= {file.identity for file in files}:
         reason = (
             "the worker that began it was lost, and with it what others had written; compute it "
             "again; what was there before is unchanged"
         )
-        raise OSError(ESTALE, reason, file.target)
-    finish(file)
+        raise OSError(ESTALE, reason, files[-1].target)
+    finish(files)
 
 
 def _batches(blocks: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:

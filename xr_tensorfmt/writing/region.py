@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +28,7 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
 from xr_tensorfmt.writing.file_io import opened, write_batches
 from xr_tensorfmt.writing.file_plan import Placed, cut_all
-from xr_tensorfmt.writing.graph import writing
+from xr_tensorfmt.writing.graph import FileTask, writing
 
 
 class SharedFile(LocalFile):
@@ -82,6 +82,11 @@ class ExistingFile:
             os.fsync(descriptor)
 
 
+def _sync(files: Sequence[ExistingFile]) -> None:
+    for file in files:
+        file.sync()
+
+
 def detach_file(path: str) -> None:
     """Copy pages that values loaded in this process share with a file."""
     try:
@@ -111,7 +116,6 @@ def write_region(
 ) -> Delayed | None:
     """Write into a part of a file, in place."""
     source = SharedFile.at(checked.path, mapped=False)
-    target = ExistingFile.at(source.path)
     reader = HeaderReader(source)
     container = formats.read(reader, formats.choose(reader, format_name), OpenOptions())
     if container.derived:
@@ -122,12 +126,15 @@ def write_region(
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
     _check_names(checked, tensors, region)
     _check_coordinates(checked, source, tensors, region)
-    _check_overlap(checked, source.path)
-    placed = [
-        _part(checked, name, variable, _verified(tensors[name], source), region)
-        for name, variable in checked.variables.items()
-    ]
-    tasks = writing(cut_all(placed), target.begin, ExistingFile.sync)
+    parts: dict[str, list[Placed]] = {}
+    for name, variable in checked.variables.items():
+        tensor = tensors[name]
+        path = (tensor.source or source).name
+        _check_overlap(checked, path)
+        part = _part(checked, name, variable, _verified(tensor, tensor.source or source), region)
+        parts.setdefault(path, []).append(part)
+    files = [FileTask(ExistingFile.at(path).begin, cut_all(part)) for path, part in parts.items()]
+    tasks = writing(files, _sync)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

@@ -20,8 +20,15 @@ from dask.system import CPU_COUNT
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
-from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed, cut_all
-from xr_tensorfmt.writing.graph import itself, writing
+from xr_tensorfmt.writing.file_plan import (
+    BlockGrid,
+    FileBeside,
+    FilePlan,
+    FirstPass,
+    Placed,
+    cut_all,
+)
+from xr_tensorfmt.writing.graph import FileTask, itself, writing
 
 
 class Comparison(BlockGrid):
@@ -36,40 +43,68 @@ class Comparison(BlockGrid):
 
 def compare_written(placed: Iterable[Placed], atomic_file: AtomicFile) -> None:
     """Compare variables with the unfinished file that they have been written to."""
-    comparison = writing(cut_all(placed, Comparison), partial(itself, atomic_file), _nothing)
+    task = FileTask(partial(itself, atomic_file), cut_all(placed, Comparison))
+    comparison = writing([task], _nothing)
     # In a thread of its pool, dask would by default use more threads than there are processors.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
     comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
-def _nothing(atomic_file: AtomicFile) -> None:
-    del atomic_file
+def _nothing(atomic_files: Sequence[AtomicFile]) -> None:
+    del atomic_files
 
 
 def save(
     file_plan: FilePlan | FirstPass, path: str, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write a local file."""
+    """Write a local file, and those beside it."""
     target = os.path.abspath(os.path.expanduser(path))
-    size = 0 if isinstance(file_plan, FirstPass) else file_plan.size
-    # Errors of the path come before any value is computed.
-    atomic_file = atomic_file_for(target, size, replace=replace)
     if isinstance(file_plan, FirstPass):
+        # Errors of the path come before any value is computed.
+        atomic_file_for(target, 0, replace=replace)
         write = partial(save, path=target, replace=replace, compute=True)
         return after_first_pass(file_plan, write, compute=compute)
-    return save_planned(file_plan, atomic_file, compute=compute)
+    directory = os.path.dirname(target)
+    paths = [
+        (each.file_plan, os.path.join(directory, each.name))
+        for each in _changed(file_plan, directory)
+    ]
+    files = [
+        (each, atomic_file_for(place, each.size, replace=replace))
+        for each, place in (*paths, (file_plan, target))
+    ]
+    return save_planned(files, compute=compute)
 
 
-def save_planned(file_plan: FilePlan, atomic_file: AtomicFile, *, compute: bool) -> Delayed | None:
-    """Write a planned file through an unfinished one."""
-    finish = partial(_finish, file_plan.pieces, file_plan.compared)
-    cuts = cut_all(file_plan.placed)
+def _changed(file_plan: FilePlan, directory: str) -> Iterator[FileBeside]:
+    """The files beside a planned one, without those that are there and say the same."""
+    for each in file_plan.beside:
+        try:
+            with open(os.path.join(directory, each.name), "rb") as file:
+                is_kept = each.is_kept is not None and each.is_kept(file.read())
+        except OSError:
+            is_kept = False
+        if not is_kept:
+            yield each
+
+
+def save_planned(files: Sequence[tuple[FilePlan, AtomicFile]], *, compute: bool) -> Delayed | None:
+    """Write planned files through unfinished ones; the last one appears when all are complete."""
+    atomic_files = [atomic_file for _, atomic_file in files]
+    finish = partial(_finish, [(each.pieces, each.compared) for each, _ in files])
+    cuts = [cut_all(each.placed) for each, _ in files]
     if not compute:
-        return writing(cuts, atomic_file.begin_another, finish)
-    with unchanged(atomic_file.target, atomic_file.discard):
+        begins = [atomic_file.begin_another for atomic_file in atomic_files]
+        return writing(list(map(FileTask, begins, cuts)), finish)
+
+    def discard() -> bool:
+        discarded = [atomic_file.discard() for atomic_file in atomic_files]
+        return all(discarded)
+
+    with unchanged(atomic_files[-1].target, discard):
         # A task could still run after another one has failed, and leave its file behind.
-        begun = partial(itself, atomic_file.begin())
-        writing(cuts, begun, finish).compute()  # type: ignore[no-untyped-call]
+        begun = [partial(itself, atomic_file.begin()) for atomic_file in atomic_files]
+        writing(list(map(FileTask, begun, cuts)), finish).compute()  # type: ignore[no-untyped-call]
     return None
 
 
@@ -100,7 +135,13 @@ def _look_and_write(first_pass: FirstPass, write: Callable[[FilePlan], Delayed |
     write(first_pass.look())
 
 
-def _finish(pieces: Sequence[Piece], compared: Sequence[Placed], atomic_file: AtomicFile) -> None:
-    if compared:
-        compare_written(compared, atomic_file)
-    atomic_file.finish(pieces)
+def _finish(
+    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]],
+    atomic_files: Sequence[AtomicFile],
+) -> None:
+    for (pieces, compared), atomic_file in zip(contents, atomic_files, strict=True):
+        if compared:
+            compare_written(compared, atomic_file)
+        atomic_file.complete(pieces)
+    for atomic_file in atomic_files:
+        atomic_file.publish()

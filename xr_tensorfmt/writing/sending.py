@@ -23,10 +23,10 @@ from xr_tensorfmt.sources.remote import Place
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, beside
 from xr_tensorfmt.writing.file_io import opened, write_at
 from xr_tensorfmt.writing.file_plan import Cut, FilePlan, FirstPass, cut_all
-from xr_tensorfmt.writing.graph import itself, writing
+from xr_tensorfmt.writing.graph import FileTask, itself, writing
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
 from xr_tensorfmt.writing.saving import after_first_pass, save_planned, unchanged
-from xr_tensorfmt.writing.upload import Upload, check_place
+from xr_tensorfmt.writing.upload import Upload, check_place, content_of
 
 _BLOCK = 8 << 20
 
@@ -48,13 +48,16 @@ class LocalCopy(AtomicFile):
         self._check(self.path)
         super().write(batches)
 
-    def finish(self, pieces: Sequence[Piece]) -> None:
-        """Complete the file, upload it, and remove it."""
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Write the pieces."""
+        with opened(self.path) as descriptor:
+            for piece in pieces:
+                write_at(descriptor, memoryview(piece.data), piece.offset)
+
+    def publish(self) -> None:
+        """Upload the file, and remove it."""
         upload = Upload(self.place, self.size, replace=self.replace)
         try:
-            with opened(self.path) as descriptor:
-                for piece in pieces:
-                    write_at(descriptor, memoryview(piece.data), piece.offset)
             with open(self.path, "rb") as file:
                 while block := file.read(_BLOCK):
                     upload.write(np.frombuffer(block, np.uint8))
@@ -77,7 +80,7 @@ class LocalCopy(AtomicFile):
 def send(
     file_plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write an object into a store."""
+    """Write an object into a store, and those beside it."""
     check_place(place, replace=replace)
     if isinstance(file_plan, FirstPass):
         write = partial(send, place=place, replace=replace, compute=True)
@@ -91,23 +94,53 @@ def send(
             f"{place.url}: the memory of another process is out of reach; "
             "compute with dask's threads"
         )
-    if in_this_process and not file_plan.compared:
-        cuts = cut_all(file_plan.placed)
-        ranges = _ranges(cuts)
-        if all(stop <= start for (_, stop), (start, _) in pairwise(ranges)):
-            upload = Upload(place, file_plan.size, replace=replace)
-            stream = OrderedStream(file_plan.size, file_plan.pieces, ranges, upload, directory)
-            _stream(cuts, stream)
-            return None
+    objects = [*_changed(file_plan, place, replace=replace), (file_plan, place)]
+    if in_this_process:
+        for each, where in objects:
+            _send_from_threads(each, where, directory, replace=replace)
+        return None
+    copies = [(each, _copy_of(each, where, directory, replace)) for each, where in objects]
+    return save_planned(copies, compute=compute)
+
+
+def _changed(
+    file_plan: FilePlan, place: Place, *, replace: bool
+) -> Iterator[tuple[FilePlan, Place]]:
+    """The objects beside a planned one, without those that are there and say the same."""
+    for each in file_plan.beside:
+        where = place.beside(each.name)
+        if each.is_kept is None or not each.is_kept(content_of(where)):
+            check_place(where, replace=replace)
+            yield each.file_plan, where
+
+
+def _copy_of(file_plan: FilePlan, place: Place, directory: str, replace: bool) -> LocalCopy:
     path = beside(os.path.join(directory, os.path.basename(place.path)))
-    copy = LocalCopy(place.url, path, file_plan.size, replace, place)
-    return save_planned(file_plan, copy, compute=compute)
+    return LocalCopy(place.url, path, file_plan.size, replace, place)
+
+
+def _send_from_threads(file_plan: FilePlan, place: Place, directory: str, *, replace: bool) -> None:
+    """Send an object as a stream if its chunks have an order, and else by way of a local file."""
+    cuts = cut_all(file_plan.placed)
+    ranges = _ranges(cuts)
+    overlap = any(stop > start for (_, stop), (start, _) in pairwise(ranges))
+    if overlap or file_plan.compared:
+        copy = _copy_of(file_plan, place, directory, replace)
+        save_planned([(file_plan, copy)], compute=True)
+        return
+    upload = Upload(place, file_plan.size, replace=replace)
+    _stream(cuts, OrderedStream(file_plan.size, file_plan.pieces, ranges, upload, directory))
 
 
 def _stream(cuts: Sequence[Cut], stream: OrderedStream) -> None:
-    tasks = writing(cuts, partial(itself, stream), OrderedStream.finish, in_turn=True)
+    tasks = writing([FileTask(partial(itself, stream), cuts)], _finish_stream, in_turn=True)
     with unchanged(stream.target, stream.discard):
         tasks.compute()  # type: ignore[no-untyped-call]
+
+
+def _finish_stream(streams: Sequence[OrderedStream]) -> None:
+    for stream in streams:
+        stream.finish()
 
 
 def _runs_in_this_process() -> bool:

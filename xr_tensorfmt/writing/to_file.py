@@ -175,7 +175,7 @@ def to_file(
 
     See Also
     --------
-    to_tens, to_vespa, to_pycauset, to_mag : What each format holds.
+    to_cc4s, to_mag, to_pycauset, to_tens, to_vespa : What each format holds.
 
     Examples
     --------

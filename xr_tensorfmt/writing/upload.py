@@ -125,3 +125,14 @@ def check_place(place: Place, *, replace: bool) -> None:
         )
     if not replace:
         Upload(place, 0, replace=False).refuse_existing()
+
+
+def content_of(place: Place) -> bytes:
+    """What a small object has; nothing if it is missing or cannot be read."""
+    fs = of_this_process(place.fs)
+    fs.invalidate_cache(place.path)
+    try:
+        content: bytes = fs.cat_file(place.path)
+    except Exception:  # noqa: BLE001  # stores raise many, and it is then written anew
+        return b""
+    return content

@@ -1,0 +1,42 @@
+"""cc4s, tensors of today's cc4s and of programs that exchange them with it: YAML and elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+YAML, ELEMENTS = ".yaml", ".elements"
+
+
+class Cc4sFormat(Format):
+    """One tensor or several: a YAML file, and a file of elements for each."""
+
+    name = "cc4s"
+    title = "cc4s"
+    suffixes = (YAML, ELEMENTS)
+    open_options = frozenset({"apply_unit"})
+
+    def recognises(self, reader: HeaderReader) -> bool:
+        """Look at the keys of the YAML; many other programs have such files."""
+        if not reader.source.name.casefold().endswith(self.suffixes):
+            return False
+        from xr_tensorfmt.formats.cc4s.read import recognises  # noqa: PLC0415
+
+        return recognises(reader)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the YAML, and what it says of the files beside it."""
+        from xr_tensorfmt.formats.cc4s.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan the files; there are no keywords."""
+        from xr_tensorfmt.formats.cc4s.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)

@@ -1,0 +1,318 @@
+"""Tensors of which only the blocks are stored that symmetry does not make zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of, row_major_strides
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.formats.cc4s.spec import Condition, Properties, TensorHeader
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+MOST_BLOCKS = 1 << 22
+"""Limit on the blocks of a tensor: conservation of momentum at 160 points leaves so many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The blocks of a tensor, in the order of the file.
+
+    Parameters
+    ----------
+    lengths : tuple of int
+        Lengths of the axes, slowest first.
+    groups : tuple of tuple of ndarray of int64
+        For each axis the sets of indices that blocks have along it.
+    labels : ndarray of int64
+        For each block, and for each axis, which of the sets it has.
+    """
+
+    lengths: tuple[int, ...]
+    groups: tuple[tuple[Integers, ...], ...]
+    labels: Integers
+
+    @cached_property
+    def shapes(self) -> Integers:
+        """Lengths of the axes of each block."""
+        sizes = [np.array([group.size for group in groups]) for groups in self.groups]
+        columns = [size[label] for size, label in zip(sizes, self.labels.T, strict=True)]
+        return np.stack(columns, axis=1)
+
+    @cached_property
+    def offsets(self) -> Integers:
+        """Elements in the file before each block, and at last in all of them."""
+        return np.concatenate(([0], np.cumsum(self.shapes.prod(axis=1))))
+
+    @property
+    def stored(self) -> int:
+        """Number of stored elements."""
+        return int(self.offsets[-1])
+
+    def places_of(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
+        """Which points are in a block, and which of the stored elements these are."""
+        label, within = np.full((2, points[0].size, len(points)), -1, dtype=np.int64)
+        for axis, (groups, indices) in enumerate(zip(self.groups, points, strict=True)):
+            for number, group in enumerate(groups):
+                position = np.searchsorted(group, indices)
+                if not group.size:
+                    continue
+                found = group[np.minimum(position, group.size - 1)] == indices
+                label[found, axis], within[found, axis] = number, position[found]
+        every = np.concatenate((self.labels, label))
+        _, row = np.unique(every, axis=0, return_inverse=True)
+        block_of_row = np.full(len(every), -1)
+        block_of_row[row.reshape(-1)[: len(self.labels)]] = np.arange(len(self.labels))
+        block = block_of_row[row.reshape(-1)[len(self.labels) :]]
+        inside = np.flatnonzero(block >= 0)
+        shapes = self.shapes[block[inside]]
+        strides = np.ones_like(shapes)
+        strides[:, :-1] = np.cumprod(shapes[:, :0:-1], axis=1)[:, ::-1]
+        return inside, self.offsets[block[inside]] + (within[inside] * strides).sum(axis=1)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """What tells two lists of blocks apart."""
+        return self.lengths, [list(groups) for groups in self.groups], self.labels
+
+
+def find_blocks(
+    fields: Fields, header: TensorHeader, properties: Mapping[str, Properties]
+) -> Blocks:
+    """The blocks that the conditions of a tensor name; the first condition varies fastest."""
+    counts = [len(condition.non_zeros) for condition in header.conditions]
+    if prod(counts) > MOST_BLOCKS:
+        raise fields.error(
+            "nonZeroCondition", f"{prod(counts)} blocks", f"at most {MOST_BLOCKS}", "split the file"
+        )
+    numbers, chosen = np.arange(prod(counts)), []
+    for condition, count in zip(header.conditions, counts, strict=True):
+        chosen.append(condition.non_zeros[numbers % max(1, count)])
+        numbers //= max(1, count)
+    groups, labels = [], []
+    for dimension in reversed(range(len(header.dimensions))):
+        constraints = [
+            (_indices(fields, header, dimension, name, properties), rows[:, column])
+            for condition, rows in zip(header.conditions, chosen, strict=True)
+            for column, name in _constrained(condition, dimension)
+        ]
+        group, label = _groups(header.dimensions[dimension].length, constraints, len(numbers))
+        groups.append(group)
+        labels.append(label)
+    table = np.stack(labels, axis=1)
+    if len(np.unique(table, axis=0)) != len(table):
+        hint = "each block is stored once; correct the file"
+        raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
+    return Blocks(header.lengths[::-1], tuple(groups), table)
+
+
+def _constrained(condition: Condition, dimension: int) -> Iterator[tuple[int, str]]:
+    for column, (name, of) in enumerate(condition.properties):
+        if of == dimension:
+            yield column, name
+
+
+def _indices(
+    fields: Fields,
+    header: TensorHeader,
+    dimension: int,
+    name: str,
+    properties: Mapping[str, Properties],
+) -> Integers:
+    """The property of each index of a dimension."""
+    length, kind = header.dimensions[dimension].length, header.dimensions[dimension].type
+    known = properties.get(kind or "")
+    found = None if known is None else known.indices.get(name)
+    if found is None or found.size != length:
+        what = "missing" if found is None else f"given for {found.size} indices"
+        raise fields.error(
+            "nonZeroCondition",
+            f"the property {name!r} of dimension {dimension}, which is {what}",
+            f"it for {length} indices in {kind}.yaml beside this file",
+            "fetch that file too",
+        )
+    return found
+
+
+def _groups(
+    length: int, constraints: Sequence[tuple[Integers, Integers]], count: int
+) -> tuple[tuple[Integers, ...], Integers]:
+    """The different sets of indices along a dimension, and which one each block has."""
+    if not constraints:
+        return (np.arange(length),), np.zeros(count, dtype=np.int64)
+    of_indices = np.stack([indices for indices, _ in constraints], axis=1)
+    wanted, label = np.unique(
+        np.stack([values for _, values in constraints], axis=1), axis=0, return_inverse=True
+    )
+    return tuple(np.flatnonzero((of_indices == row).all(axis=1)) for row in wanted), label.reshape(
+        -1
+    )
+
+
+_NONE = Extents.none()
+
+
+@dataclass(frozen=True)
+class Filled(Layout):
+    """The whole tensor, with zeros where no block is.
+
+    Parameters
+    ----------
+    inner : Layout
+        The stored elements as a vector.
+    blocks : Blocks
+        Where they belong.
+    """
+
+    inner: Layout
+    blocks: Blocks
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths."""
+        return self.blocks.lengths
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the stored elements."""
+        return self.inner.dtype
+
+    def extents(self, selection: Selection) -> Extents:
+        """Those of all elements of the blocks that the selection touches."""
+        places = [place.reshape(-1) for _, place in self._places(selection)]
+        if not places:
+            return _NONE
+        return self.inner.extents(_vector(self.inner, np.sort(np.concatenate(places))))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """As if all elements were stored."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    @property
+    def prefers_points(self) -> bool:
+        """Points need no search through all blocks for each."""
+        return True
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read the blocks that the selection touches."""
+        values = np.zeros(selection.shape, dtype=self.dtype)
+        parts = list(self._places(selection))
+        if parts:
+            flat = np.concatenate([place.reshape(-1) for _, place in parts])
+            stored = _read_vector(self.inner, source, flat)
+            position = 0
+            for target, place in parts:
+                values[target] = stored[position : position + place.size].reshape(place.shape)
+                position += place.size
+        return values
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read the points that are in a block."""
+        values = np.zeros(points[0].size, dtype=self.dtype)
+        inside, flat = self.blocks.places_of(points)
+        if flat.size:
+            values[inside] = _read_vector(self.inner, source, flat)
+        return values
+
+    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+        """Those of the points that are in a block."""
+        _, flat = self.blocks.places_of(points)
+        return self.inner.extents(_vector(self.inner, np.unique(flat))) if flat.size else _NONE
+
+    def _places(self, selection: Selection) -> Iterator[tuple[tuple[Integers, ...], Integers]]:
+        """For each block that is touched, where in the selection and where in the file it is."""
+        if not selection.size:
+            return
+        within = [
+            [_common(entry_indices(entry), group) for group in groups]
+            for entry, groups in zip(selection.entries, self.blocks.groups, strict=True)
+        ]
+        touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
+        for axis, pairs in enumerate(within):
+            nonempty = np.array([chosen.size > 0 for chosen, _ in pairs])
+            touched &= nonempty[self.blocks.labels[:, axis]]
+        for number in np.flatnonzero(touched).tolist():
+            pairs = [within[axis][label] for axis, label in enumerate(self.blocks.labels[number])]
+            strides = row_major_strides(self.blocks.shapes[number].tolist())
+            place = np.full((1,) * len(pairs), self.blocks.offsets[number])
+            steps = zip(np.ix_(*(inside for _, inside in pairs)), strides, strict=True)
+            yield (
+                np.ix_(*(chosen for chosen, _ in pairs)),
+                sum((index * stride for index, stride in steps), place),
+            )
+
+
+def _common(chosen: Integers, group: Integers) -> tuple[Integers, Integers]:
+    """Positions of the common elements of two ascending arrays in each of them."""
+    _, first, second = np.intersect1d(chosen, group, assume_unique=True, return_indices=True)
+    return first, second
+
+
+def _vector(inner: Layout, ascending: Integers) -> Selection:
+    return Selection(inner.shape, (entry_of(ascending),))
+
+
+def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
+    """Elements of a vector; all between the first and the last if most of them are needed."""
+    first, stop = int(flat.min()), int(flat.max()) + 1
+    if stop - first <= 2 * flat.size:
+        return inner.read(source, Selection(inner.shape, (slice(first, stop, 1),)))[flat - first]
+    ascending, inverse = np.unique(flat, return_inverse=True)
+    values: Array = inner.read(source, _vector(inner, ascending))[inverse]
+    return values
+
+
+@dataclass(frozen=True)
+class IndexOfStored(Layout):
+    """The index along an axis of each stored element; nothing is read."""
+
+    blocks: Blocks
+    axis: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One axis, the stored elements."""
+        return (self.blocks.stored,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """int64."""
+        return np.dtype(np.int64)
+
+    @property
+    def stored(self) -> None:
+        """No byte is stored."""
+        return None
+
+    def extents(self, selection: Selection) -> Extents:
+        """None at all."""
+        return Extents.none()
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """As if the values were in the file."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Compute the indices."""
+        return self.read_points(source, (entry_indices(selection.entries[0]),))
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Compute the indices."""
+        (flat,) = points
+        block = np.searchsorted(self.blocks.offsets, flat, side="right") - 1
+        shapes = self.blocks.shapes[block]
+        stride = shapes[:, self.axis + 1 :].prod(axis=1)
+        within = (flat - self.blocks.offsets[block]) // stride % shapes[:, self.axis]
+        groups = self.blocks.groups[self.axis]
+        starts = np.cumsum([0, *(group.size for group in groups)])[:-1]
+        labels = self.blocks.labels[block, self.axis]
+        indices: Array = np.concatenate(groups)[starts[labels] + within]
+        return indices

@@ -1,0 +1,424 @@
+"""Reading of YAML and elements: from the files beside each other to the tensors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.header import HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
+from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
+from xr_tensorfmt.formats.cc4s.spec import (
+    EMBEDDED,
+    TENSOR,
+    TENSOR_SET,
+    TEXT,
+    VERSION,
+    Dimension,
+    Properties,
+    TensorHeader,
+    check_version,
+    elements_file,
+    is_file_name,
+    metadata_of,
+    stem_of,
+    unique_dims,
+    variable_name,
+)
+from xr_tensorfmt.formats.cc4s.text import Text
+from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields
+
+ENTRY = "entry"
+"""Dimension of stored elements, where a file has only blocks."""
+
+MOST_FILLED_ELEMENTS = 1 << 40
+"""Limit on tensors of blocks that open dense unless that is asked for."""
+
+_LEAST_TEXT = 2  # a digit and the end of the line
+
+# What no other YAML file has all of.
+_VERSION = re.compile(rb"^version: +100\s*$", re.MULTILINE)
+_TYPE = re.compile(rb"^type: +(Tensor|TensorSet)\s*$", re.MULTILINE)
+_SCALAR_TYPE = re.compile(rb"^ *scalarType: +(Real64|Complex64)\s*$", re.MULTILINE)
+
+
+def recognises(reader: HeaderReader) -> bool:
+    """Whether a file can only be of this format."""
+    found = _yaml_of(reader)
+    if found is None:
+        return False
+    content = found.first_bytes(min(found.source.size, MOST_BYTES))
+    return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
+
+
+def _yaml_of(reader: HeaderReader) -> HeaderReader | None:
+    """The YAML file: the file that was opened, or the one beside the elements."""
+    source = reader.source
+    file = os.path.basename(source.name)
+    if not file.casefold().endswith(ELEMENTS):
+        return reader
+    beside = source.sibling(f"{stem_of(file)}{YAML}")
+    return None if beside is None else HeaderReader(*beside)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of the YAML file.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable, by the names of the files.
+    fields : Fields
+        Where the YAML speaks of it.
+    header : TensorHeader
+        What it says.
+    elements : str
+        Name of the file of elements.
+    component : str, optional
+        The key of a TensorSet.
+    """
+
+    name: str
+    fields: Fields
+    header: TensorHeader
+    elements: str
+    component: str | None = None
+
+
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
+    """Read the YAML and the properties of dimensions, and look for the elements."""
+    yaml = _yaml_of(reader)
+    if yaml is None:
+        raise _not_beside(reader.source.name)
+    fields = Fields.parse(yaml.source.name, _content(yaml))
+    parts = _parts(fields, options)
+    opened = _open_all(reader.source, parts)
+    properties, findings = _properties(opened)
+    dims = unique_dims([part.header.dimensions for part in parts])
+    variables = [
+        _variable(part, _elements(opened, part), properties, names, options)
+        for part, names in zip(parts, dims, strict=True)
+    ]
+    labels, unfitting = _labels(variables, dims, properties)
+    return Container(
+        tuple(variable.tensor for variable in variables),
+        (*chain.from_iterable(variable.indices for variable in variables), *labels),
+        siblings=tuple(source for source, _ in filter(None, opened.values())),
+        findings=(
+            *findings,
+            *chain.from_iterable(variable.findings for variable in variables),
+            *unfitting,
+        ),
+        embedded=metadata_of(fields).get(EMBEDDED),
+        decoded=True,
+    )
+
+
+def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
+    """The tensors that the YAML describes."""
+    check_version(fields)
+    stem = stem_of(os.path.basename(fields.path))
+    if fields.choice("type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
+        options.check_unnamed(fields.path)
+        return list(_components(fields.mapping("components"), stem))
+    is_default = options.name == OpenOptions.name
+    name = variable_name(stem) if is_default else options.name
+    return [Part(name, fields, TensorHeader.unpack(fields), elements_file(stem))]
+
+
+def _components(components: Fields, stem: str) -> Iterator[Part]:
+    for key in components.values:
+        name = str(key)
+        if not is_file_name(name):
+            raise components.error(key, repr(name), "a part of a file name", "correct the file")
+        fields = components.mapping(key)
+        header = TensorHeader.unpack(fields)
+        yield Part(name, fields, header, elements_file(stem, name), name)
+
+
+def _not_beside(path: str) -> ValueError:
+    return ValueError(
+        f"{path} has no directory in which the elements could be; open the YAML file by its path "
+        "or URL"
+    )
+
+
+def _content(reader: HeaderReader) -> bytes:
+    size = reader.source.size
+    if size > MOST_BYTES:
+        raise TensorFormatError(
+            reader.source.name,
+            "the size of the YAML",
+            f"{size} bytes",
+            f"at most {MOST_BYTES}",
+            "elements belong in the file beside it",
+            offset=MOST_BYTES,
+        )
+    return reader.first_bytes(size)
+
+
+KnownProperties = Mapping[str, tuple[str, Properties]]
+"""The properties of dimensions with the path of their file, by the type of the dimensions."""
+
+Opened = Mapping[str, tuple[Source, bytes] | None]
+"""Files by their names, with their first bytes; None for those that are missing."""
+
+
+def _open_all(source: Source, parts: Sequence[Part]) -> Opened:
+    """Open the elements and the properties, all at once where that takes requests."""
+    types = {each.type for part in parts for each in part.header.dimensions}
+    of_properties = [f"{name}{YAML}" for name in types if name is not None and is_file_name(name)]
+    files = [*(part.elements for part in parts), *sorted(of_properties)]
+    opened: dict[str, tuple[Source, bytes] | None] = {}
+    errors: dict[str, OSError] = {}
+
+    def open_one(number: int) -> None:
+        file = files[number]
+        try:
+            beside = source.sibling(file)
+        except OSError as error:
+            errors[file] = error
+            return
+        if beside is None:
+            raise _not_beside(source.name)
+        opened[file] = beside
+
+    source.run(open_one, range(len(files)))
+    for part in parts:
+        if part.elements in errors:
+            raise _missing(source, part, errors[part.elements])
+    return {file: opened.get(file) for file in files}
+
+
+def _missing(source: Source, part: Part, error: OSError) -> OSError:
+    if not isinstance(error, FileNotFoundError):
+        return error
+    reason = f"it has the elements of {part.fields.path} and is missing; fetch it too"
+    file = re.sub(r"[^/\\]*$", lambda _: part.elements, source.name)
+    return FileNotFoundError(errno.ENOENT, reason, file)
+
+
+def _elements(opened: Opened, part: Part) -> Source:
+    found = opened[part.elements]
+    assert found is not None, "missing elements are an error"
+    return found[0]
+
+
+def _properties(opened: Opened) -> tuple[KnownProperties, list[Finding]]:
+    """The properties of all types; a file that is damaged is a finding."""
+    findings = []
+    properties: dict[str, tuple[str, Properties]] = {}
+    for file, found in opened.items():
+        if found is None or not file.endswith(YAML):
+            continue
+        path = found[0].name
+        try:
+            fields = Fields.parse(path, _content(HeaderReader(*found)))
+            properties[stem_of(file)] = path, Properties.unpack(fields)
+        except TensorFormatError as error:
+            findings.append(replace(finding_of(error), severity="warning"))
+    return properties, findings
+
+
+@dataclass(frozen=True)
+class InAtomicUnits(Elementwise):
+    """Values times the unit of the file."""
+
+    unit: float
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the values."""
+        return self.inner.dtype
+
+    def apply(self, values: Array) -> Array:
+        """Multiply in place, as what a layout reads belongs to the reader."""
+        values *= self.unit
+        return values
+
+
+@dataclass(frozen=True)
+class ReadVariable:
+    """A variable with the properties of its dimensions.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The variable.
+    dimensions : tuple of (str, Dimension)
+        The name of each dimension of the file, and what the file says of it.
+    indices : list of Tensor
+        The indices of stored elements, if only these are wanted.
+    findings : list of Finding
+        What is wrong with it.
+    """
+
+    tensor: Tensor
+    dimensions: tuple[tuple[str, Dimension], ...]
+    indices: list[Tensor]
+    findings: list[Finding]
+
+
+def _variable(
+    part: Part,
+    source: Source,
+    properties: KnownProperties,
+    default: tuple[str, ...],
+    options: OpenOptions,
+) -> ReadVariable:
+    """Say where the values of a tensor are."""
+    header, path = part.header, part.fields.path
+    check_rank(path, repr(part.name), len(header.dimensions), 0)
+    check_size(path, header.lengths, header.element.dtype.itemsize, 0)
+    names = named_dims(options.dims, part.name, default)
+    blocks = _blocks(part, properties, options)
+    layout, findings = _stored(part, source, blocks)
+    dims, indices = names, []
+    if blocks is not None and options.sparse == "stored":
+        dims, indices = (ENTRY,), _indices(blocks, names)
+    else:
+        layout = column_major(layout if blocks is None else Filled(layout, blocks))
+    if options.apply_unit and header.unit != 1:
+        layout = InAtomicUnits(layout, header.unit)
+    attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
+    if "unit" in attrs:
+        message = "it has the name of the unit of the tensor, and is left out; rename it"
+        findings.append(Finding(path, None, "metaData.unit", message, "warning"))
+    attrs = {**attrs, "unit": 1.0 if options.apply_unit else header.unit}
+    tensor = Tensor(part.name, dims, layout, attrs, _encoding(part, names, blocks), source)
+    dimensions = tuple(zip(names, header.dimensions, strict=True))
+    return ReadVariable(tensor, dimensions, indices, findings)
+
+
+def _blocks(part: Part, properties: KnownProperties, options: OpenOptions) -> Blocks | None:
+    """The blocks of a tensor; None where all elements are stored."""
+    if not part.header.conditions:
+        options.check_all_stored(part.fields.path)
+        return None
+    known = {name: found for name, (_, found) in properties.items()}
+    blocks = find_blocks(part.fields, part.header, known)
+    if options.sparse == "auto" and part.header.total > MOST_FILLED_ELEMENTS:
+        raise ValueError(
+            f"{part.fields.path}: {part.name!r} has {part.header.total} elements, of which "
+            f"{blocks.stored} are stored; open it with sparse='stored', or with sparse='dense'"
+        )
+    return blocks
+
+
+def _indices(blocks: Blocks, names: Sequence[str]) -> list[Tensor]:
+    """The index along each dimension of each stored element."""
+    axes = reversed(range(len(names)))  # the layout has the slowest dimension first
+    return [
+        Tensor(name, (ENTRY,), IndexOfStored(blocks, axis))
+        for name, axis in zip(names, axes, strict=True)
+    ]
+
+
+def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, list[Finding]]:
+    """The elements in the order of the file, after a look at its size."""
+    header = part.header
+    lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
+    count, item = prod(lengths), header.element.stored.itemsize
+    if header.elements == TEXT:
+        _check_complete(source, part, count * _LEAST_TEXT - 1 if count else 0)
+        return Text(lengths, header.element.dtype.kind == "c", source.size), []
+    _check_complete(source, part, count * item)
+    return Dense(lengths, header.element, 0), list(_stale(source, count * item))
+
+
+def _stale(source: Source, stop: int) -> Iterator[Finding]:
+    """The finding about bytes after the elements, if there are any."""
+    if source.size > stop:
+        message = (
+            f"{source.size - stop} more bytes; programs do not truncate the file, so that these "
+            "may be of a larger tensor that was there before; they are not used"
+        )
+        yield Finding(source.name, stop, "the end of the elements", message, "warning")
+
+
+def _check_complete(source: Source, part: Part, least: int) -> None:
+    if source.size < least:
+        shape = part.header.lengths
+        raise TensorFormatError(
+            source.name,
+            "the elements",
+            f"{source.size} bytes",
+            f"{least} for {part.header.scalar_type} of shape {shape} as in {part.fields.path}",
+            "the file is incomplete, or belongs to another YAML file; fetch both again",
+            offset=source.size,
+        )
+
+
+def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:
+    header = part.header
+    facts = {
+        "format": "cc4s",
+        "version": VERSION,
+        "shape": header.lengths,
+        "storage": "dense" if blocks is None else "blocks",
+        "order": "F",
+        "byteorder": "little",
+        "dtype": header.element.name,
+        "elements": header.elements,
+        "unit": header.unit,
+        "dims": names,
+    }
+    if header.elements != TEXT:
+        facts["offset"] = 0
+    if part.component is not None:
+        facts["component"] = part.component
+    return {"tensorfmt": facts, "dtype": header.element.encoding}
+
+
+def _labels(
+    variables: Sequence[ReadVariable],
+    dims: Sequence[tuple[str, ...]],
+    properties: KnownProperties,
+) -> tuple[list[Tensor], list[Finding]]:
+    """Coordinates for the properties of dimensions, and findings about those that do not fit."""
+    labels: dict[str, Tensor] = {}
+    findings = []
+    for kind, (path, known) in properties.items():
+        places = [
+            (name, default, dimension.length)
+            for variable, defaults in zip(variables, dims, strict=True)
+            for (name, dimension), default in zip(variable.dimensions, defaults, strict=True)
+            if dimension.type == kind
+        ]
+        for prop, indices in known.indices.items():
+            attrs = {"values": known.values[prop]} if prop in known.values else {}
+            fitting = [place for place in places if place[2] == indices.size]
+            for name, default, _ in fitting:
+                label = f"{default}_{prop}"
+                labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
+            if not fitting:
+                lengths = " or ".join(map(str, sorted({length for _, _, length in places})))
+                message = (
+                    f"{indices.size} integers, expected {lengths} as the dimension has so many "
+                    "indices; they are not used: the file is of another calculation"
+                )
+                field = f"propertyIndices.{prop}"
+                findings.append(Finding(path, None, field, message, "warning"))
+    tensors = [variable.tensor for variable in variables]
+    present = {dim for tensor in tensors for dim in tensor.dims}
+    taken = present | {tensor.name for tensor in tensors}
+    usable = (label for label in labels.values() if present.issuperset(label.dims))
+    return [label for label in usable if label.name not in taken], findings

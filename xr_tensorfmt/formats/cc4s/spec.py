@@ -1,0 +1,304 @@
+"""What the YAML files say of a tensor and of the properties of its dimensions.
+
+The keys are those of ``TensorIo.cxx`` of cc4s and of its user manual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+VERSION = 100
+"""The only version that cc4s reads."""
+
+TENSOR, TENSOR_SET = "Tensor", "TensorSet"
+
+SCALAR_TYPES: Mapping[str, Element] = {
+    "Real64": Plain(np.dtype("<f8")),
+    "Complex64": Plain(np.dtype("<c16")),  # 64 bits for each of the two parts
+}
+
+BINARY, TEXT = "IeeeBinaryFile", "TextFile"
+
+EMBEDDED = "xr_tensorfmt"
+"""Key of the embedded metadata in ``metaData``."""
+
+OBJECTS = frozenset(
+    {
+        "Amplitudes",
+        "CoulombIntegrals",
+        "CoulombPotential",
+        "CoulombVertex",
+        "CoulombVertexSingularVectors",
+        "DeltaIntegralsHH",
+        "DeltaIntegralsPPHH",
+        "EigenEnergies",
+        "GridVectors",
+        "GroundStateDensity",
+        "Mp2PairEnergies",
+        "StructureFactors",
+    }
+)
+"""Objects of the user manual of cc4s, by which files are named."""
+
+
+def variable_name(stem: str) -> str:
+    """The name of the tensor of a file: the object that its name ends with, or all of the name."""
+    last = stem.rpartition("_")[2]
+    return last if last in OBJECTS else stem
+
+
+def elements_file(stem: str, component: str | None = None) -> str:
+    """Name of the file of elements beside ``<stem>.yaml``."""
+    within = "" if component is None else f".components.{component}"
+    return f"{stem}{within}{ELEMENTS}"
+
+
+def stem_of(file: str) -> str:
+    """What the names of the files of a tensor begin with, from the name of one of them."""
+    if file.casefold().endswith(ELEMENTS):
+        return file[: -len(ELEMENTS)].partition(".components.")[0]
+    return file[: -len(YAML)] if file.casefold().endswith(YAML) else file
+
+
+def is_file_name(part: str) -> bool:
+    """Whether a str can be a part of the name of a file in the same directory."""
+    return bool(part) and not any(character in part for character in "/\\:\0")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension; `type` says which file has its properties."""
+
+    length: int
+    type: str | None = None
+
+    @classmethod
+    def unpack(cls, fields: Fields) -> Self:
+        """Check the fields."""
+        length = fields.integer("length")
+        if length < 0:
+            raise fields.error("length", length, "0 or more", "correct the file")
+        return cls(length, fields.string("type") if "type" in fields else None)
+
+    def pack(self) -> dict[str, Any]:
+        """The fields."""
+        return {"length": self.length} | ({} if self.type is None else {"type": self.type})
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """Blocks that are not zero: for some dimensions the index of a property of each.
+
+    Parameters
+    ----------
+    properties : tuple of (str, int)
+        Names of properties, and the dimensions of which they are.
+    non_zeros : ndarray of int64
+        A row for each block, with an index for each of the properties.
+    """
+
+    properties: tuple[tuple[str, int], ...]
+    non_zeros: Integers
+
+    @classmethod
+    def unpack(cls, fields: Fields, rank: int) -> Self:
+        """Check the fields."""
+        properties = []
+        for each in fields.mappings("properties"):
+            dimension = each.integer("dimension")
+            if not 0 <= dimension < rank:
+                raise each.error("dimension", dimension, f"0 to {rank - 1}", "correct the file")
+            properties.append((each.string("property"), dimension))
+        rows = fields.sequence("nonZeros")
+        shape = (len(rows), len(properties))
+        return cls(tuple(properties), _integers(fields, "nonZeros", rows, shape))
+
+
+def _integers(fields: Fields, key: str, values: Any, shape: tuple[int, ...]) -> Integers:
+    """Lists of integers as an array of a shape."""
+    expected = f"integers of shape {shape}"
+    try:
+        array = np.array(values) if len(values) else np.zeros(shape, np.int64)
+    except ValueError:
+        raise fields.error(key, "lists of several lengths", expected, "correct the file") from None
+    if array.dtype.kind != "i" or array.shape != shape:
+        found = f"{array.dtype} of shape {array.shape}"
+        raise fields.error(key, found, expected, "correct the file")
+    return array.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """What the YAML says of one tensor.
+
+    Parameters
+    ----------
+    scalar_type : {"Real64", "Complex64"}
+        Type of the elements.
+    dimensions : tuple of Dimension
+        In the order of the indices, of which the first varies fastest in the file.
+    elements : {"IeeeBinaryFile", "TextFile"}
+        Form of the file of elements.
+    unit : float
+        Factor from the values in the file to atomic units.
+    metadata : mapping
+        What programs add, without rules.
+    conditions : tuple of Condition
+        Which blocks the file has; empty where it has all elements.
+    """
+
+    scalar_type: str
+    dimensions: tuple[Dimension, ...]
+    elements: str
+    unit: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+    @classmethod
+    def unpack(cls, fields: Fields) -> Self:
+        """Check the fields."""
+        check_version(fields)
+        fields.choice("type", (TENSOR,))
+        dimensions = tuple(map(Dimension.unpack, fields.mappings("dimensions")))
+        conditions: tuple[Condition, ...] = ()
+        if "nonZeroCondition" in fields:
+            every = fields.mapping("nonZeroCondition").mappings("all")
+            conditions = tuple(Condition.unpack(each, len(dimensions)) for each in every)
+        return cls(
+            fields.choice("scalarType", SCALAR_TYPES),
+            dimensions,
+            fields.mapping("elements").choice("type", (BINARY, TEXT)),
+            fields.number("unit"),
+            metadata_of(fields),
+            conditions,
+        )
+
+    def pack(self) -> dict[str, Any]:
+        """The fields, of a tensor all of whose elements are stored."""
+        fields = {
+            "version": VERSION,
+            "type": TENSOR,
+            "scalarType": self.scalar_type,
+            "dimensions": [each.pack() for each in self.dimensions],
+            "elements": {"type": self.elements},
+            "unit": self.unit,
+        }
+        return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
+
+    @property
+    def element(self) -> Element:
+        """What a stored number is."""
+        return SCALAR_TYPES[self.scalar_type]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths of the dimensions."""
+        return tuple(each.length for each in self.dimensions)
+
+    @property
+    def total(self) -> int:
+        """Number of elements of the tensor."""
+        return prod(self.lengths)
+
+
+def check_version(fields: Fields) -> None:
+    """Refuse what cc4s does."""
+    version = fields.values.get("version")
+    if version != VERSION:
+        hint = "the file is of another program, or of another version of cc4s"
+        raise fields.error("version", repr(version), str(VERSION), hint)
+
+
+def metadata_of(fields: Fields) -> dict[str, Any]:
+    """What programs have added; nothing where the key has no value."""
+    return fields.plain("metaData") if fields.values.get("metaData") is not None else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Properties:
+    """The properties of all dimensions of a type, from ``<type>.yaml``.
+
+    Parameters
+    ----------
+    dimension_type : str
+        The type.
+    indices : mapping of str to ndarray of int64
+        For each property an integer for each index of the dimension.
+    values : mapping of str to list
+        For each property what the integers stand for; missing where they stand for themselves.
+    """
+
+    dimension_type: str
+    indices: Mapping[str, Integers]
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def unpack(cls, fields: Fields) -> Self:
+        """Check the fields."""
+        check_version(fields)
+        properties = fields.mapping("properties") if "properties" in fields else None
+        per_index = fields.mapping("propertyIndices")
+        indices, values = {}, {}
+        for name in per_index.values:
+            rows = per_index.sequence(name)
+            indices[str(name)] = array = _integers(per_index, name, rows, (len(rows),))
+            known = properties.sequence(name) if properties and name in properties else None
+            if known is None:
+                continue
+            if array.size and not 0 <= array.min() <= array.max() < len(known):
+                found = f"integers from {array.min()} to {array.max()}"
+                expected = f"0 to {len(known) - 1}, as the property has {len(known)} values"
+                raise per_index.error(name, found, expected, "correct the file")
+            if known != list(range(int(array.max(initial=-1)) + 1)):
+                values[str(name)] = known
+        return cls(fields.string("dimensionType"), indices, values)
+
+    def pack(self) -> dict[str, Any]:
+        """The fields."""
+        values = {
+            name: list(self.values.get(name, range(int(array.max(initial=-1)) + 1)))
+            for name, array in self.indices.items()
+        }
+        return {
+            "version": VERSION,
+            "dimensionType": self.dimension_type,
+            "properties": values,
+            "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Properties) and self.pack() == other.pack()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
+    """Names for the dimensions of all tensors of a file: their types, or else their positions.
+
+    A type that repeats gets a number (``State``, ``State_2``). Tensors share a name where they have
+    the same length there.
+    """
+    lengths: dict[str, int] = {}
+    every = []
+    for dimensions in tensors:
+        names: list[str] = []
+        for position, dimension in enumerate(dimensions):
+            plain = dimension.type or f"dim_{position}"
+            name, number = plain, 1
+            while name in names or lengths.get(name, dimension.length) != dimension.length:
+                number += 1
+                name = f"{plain}_{number}"
+            lengths[name] = dimension.length
+            names.append(name)
+        every.append(tuple(names))
+    return every

@@ -1,0 +1,197 @@
+"""The layout of elements as text: one value a line, complex ones as ``(re,im)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xr_tensorfmt.core.cached_value import CachedValue
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError, shortened
+
+PIECE = 4 << 20
+"""Bytes of text between two places whose number of values is known."""
+
+_MOST_VALUES = PIECE // 8
+_LONGEST = 1 << 10
+_BLANK = ord(" ")
+_SEPARATORS = bytes.maketrans(b"(,)", b"   ")
+
+
+@dataclass(frozen=True)
+class Text(Layout):
+    """A row-major array as text.
+
+    Where its values begin is only known once the text before them was looked at: at first use the
+    values in each piece of 4 MiB are counted. From then on only the pieces are read that hold what
+    is selected.
+
+    Parameters
+    ----------
+    lengths : tuple of int
+        Lengths of the axes, slowest first.
+    is_complex : bool
+        Whether a value is a pair of numbers in parentheses.
+    size : int
+        Bytes of the text.
+    """
+
+    lengths: tuple[int, ...]
+    is_complex: bool
+    size: int
+    _counts: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths."""
+        return self.lengths
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64 or complex128."""
+        return np.dtype(np.complex128 if self.is_complex else np.float64)
+
+    def extents(self, selection: Selection) -> Extents:
+        """All of the text, as nothing else is known before it is read."""
+        return Extents.single(0, self.size) if self.size else Extents.none()
+
+    @property
+    def bytes_per_element(self) -> float:
+        """The average."""
+        return self.size / max(1, prod(self.lengths))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """As if the values were in the file."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    @property
+    def prefers_points(self) -> bool:
+        """One range of the text for all points."""
+        return True
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Parse the range of the text that holds the selection, some MiB at a time."""
+        values = np.empty(selection.size, dtype=self.dtype)
+        position = 0
+        for batch in selection.batches(runs=MOST_RUNS, span=_MOST_VALUES) if values.size else ():
+            flat = (
+                np.ravel_multi_index(
+                    np.ix_(*map(entry_indices, batch.entries)), self.lengths
+                ).reshape(-1)
+                if self.lengths
+                else np.zeros(1, np.int64)
+            )
+            values[position : position + batch.size] = self._flat(source, flat)
+            position += batch.size
+        return values.reshape(selection.shape)
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Parse the texts between the points that are near each other."""
+        flat = np.ravel_multi_index(points, self.lengths)
+        unique, inverse = np.unique(flat, return_inverse=True)
+        cuts = np.flatnonzero(np.diff(unique // _MOST_VALUES)) + 1
+        parts = [self._flat(source, part) for part in np.split(unique, cuts) if part.size]
+        values: Array = np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse]
+        return values
+
+    def _flat(self, source: Source, flat: Integers) -> Array:
+        """Values at ascending flat indices."""
+        first, stop = int(flat[0]), int(flat[-1]) + 1
+        counts = self._counts.get(lambda: self._counted(source))
+        piece = int(np.searchsorted(counts, first, side="right")) - 1
+        end = int(np.searchsorted(counts, stop, side="left"))
+        start = piece * PIECE
+        # The last value may end in the piece that follows.
+        upto = min(self.size, end * PIECE + _LONGEST)
+        text = source.read(Extents.single(start, upto))
+        places = _begins(text, self._before(source, start), is_complex=self.is_complex)
+        places = places[first - int(counts[piece]) :]
+        bounds = [*places[: stop - first].tolist(), *places[stop - first :][:1].tolist(), text.size]
+        raw = text[bounds[0] : bounds[stop - first]].tobytes()
+        return self._parsed(source, raw, stop - first, start + bounds[0])[flat - first]
+
+    def _before(self, source: Source, start: int) -> int:
+        return int(source.read(Extents.single(start - 1, start))[0]) if start else _BLANK
+
+    def _counted(self, source: Source) -> Integers:
+        """How many values begin before each piece, and in all of them."""
+        counts = [0]
+        before = _BLANK
+        for start in range(0, self.size, PIECE):
+            text = source.read(Extents.single(start, min(self.size, start + PIECE)))
+            counts.append(counts[-1] + _begins(text, before, is_complex=self.is_complex).size)
+            before = int(text[-1])
+        expected = prod(self.lengths)
+        if counts[-1] != expected:
+            raise TensorFormatError(
+                source.name,
+                "the elements",
+                f"{counts[-1]} values",
+                f"{expected} for a tensor of shape {self.lengths[::-1]}",
+                "the file is incomplete, or belongs to another YAML file; fetch both again",
+                offset=self.size if counts[-1] < expected else 0,
+            )
+        return np.array(counts)
+
+    def _parsed(self, source: Source, raw: bytes, count: int, offset: int) -> Array:
+        """Numbers from a text of so many values."""
+        words = raw.translate(_SEPARATORS).split() if self.is_complex else raw.split()
+        try:
+            numbers = np.array(words, dtype=np.bytes_).astype(np.float64)
+            if not self.is_complex:
+                return numbers.reshape(count)
+            _check_pairs(raw, count)
+            return numbers.reshape(count, 2).view(np.complex128).reshape(count)
+        except ValueError:
+            raise self._wrong_value(source, raw, offset) from None
+
+    def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
+        """The error about the first line that is not a value."""
+        at, line = offset, b""
+        for line in raw.splitlines(keepends=True):
+            if not self._is_value(line):
+                break
+            at += len(line)
+        expected = "(re,im)" if self.is_complex else "a number"
+        return TensorFormatError(
+            source.name,
+            "a line of the elements",
+            shortened(repr(line.strip())),
+            f"one value, {expected}",
+            "the file is damaged, or its YAML file should say IeeeBinaryFile",
+            offset=at,
+        )
+
+    def _is_value(self, line: bytes) -> bool:
+        words = line.translate(_SEPARATORS).split() if self.is_complex else line.split()
+        try:
+            list(map(float, words))
+            _check_pairs(line, min(len(words), 1) if self.is_complex else 0)
+        except ValueError:
+            return False
+        return len(words) in ((0, 2) if self.is_complex else (0, 1))
+
+
+def _check_pairs(raw: bytes, count: int) -> None:
+    if not raw.count(b"(") == raw.count(b",") == raw.count(b")") == count:
+        raise ValueError
+
+
+def _begins(text: Bytes, before: int, *, is_complex: bool) -> Integers:
+    """Where values begin: at a parenthesis, or behind a blank."""
+    if is_complex:
+        return np.flatnonzero(text == ord("("))
+    blank: NDArray[np.bool_] = text <= _BLANK
+    after = np.empty_like(blank)
+    after[:1] = before <= _BLANK
+    after[1:] = blank[:-1]
+    return np.flatnonzero(after & ~blank)

@@ -1,0 +1,396 @@
+"""Writing of cc4s tensors: the elements first, and then the YAML that speaks of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from dask.delayed import Delayed
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.core.json_values import to_json, without_dtypes
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.cc4s import YAML, Cc4sFormat
+from xr_tensorfmt.formats.cc4s.read import ENTRY
+from xr_tensorfmt.formats.cc4s.spec import (
+    BINARY,
+    EMBEDDED,
+    SCALAR_TYPES,
+    TENSOR_SET,
+    VERSION,
+    Dimension,
+    Properties,
+    TensorHeader,
+    elements_file,
+    is_file_name,
+    stem_of,
+    unique_dims,
+    variable_name,
+)
+from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, dumped
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
+from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
+from xr_tensorfmt.writing.to_file import Mode, write
+
+_ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
+_SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
+
+
+def to_cc4s(
+    data: Dataset | DataArray,
+    path: Any,
+    *,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+) -> Delayed | None:
+    """Write a tensor as cc4s reads it today: ``<name>.yaml`` and ``<name>.elements`` beside it.
+
+    Several variables become a TensorSet, with a file of elements for each.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        What to write, as float64 or complex128. The names of dimensions become their types, without
+        a number at the end that makes them different: cc4s wants (``AuxiliaryField``, ``State``,
+        ``State_2``) for a Coulomb vertex. The attribute ``unit`` is the factor to atomic units, 1
+        if it is missing; other attributes become ``metaData``. Coordinates such as ``State_Spin``,
+        integers along ``State``, are written to ``State.yaml``.
+    path : str or PathLike
+        The YAML file, or its URL. cc4s knows what the tensor is by the name that it is given in
+        its input; the usual one is that of the object, such as ``CoulombVertex.yaml``.
+    mode, compute, region, encoding, drop, storage_options, fs
+        As for `to_file`. The YAML is replaced when all elements are on the disk.
+
+    Returns
+    -------
+    Delayed or None
+        What writes the files when it is computed, where ``compute=False``.
+
+    Raises
+    ------
+    ValueError
+        The format cannot hold something; the message says what, and what would work.
+    OSError
+        The system refuses; what was there before is unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> vertex = xr.DataArray(
+    ...     np.ones((5, 3, 3), complex),
+    ...     dims=("AuxiliaryField", "State", "State_2"),
+    ...     attrs={"unit": 1.0, "halfGrid": 0},
+    ...     name="CoulombVertex",
+    ... )
+    >>> to_cc4s(vertex, "CoulombVertex.yaml")
+    >>> xr.open_dataset("CoulombVertex.yaml").CoulombVertex.identical(vertex)
+    True
+    """
+    return write(
+        data,
+        path,
+        Cc4sFormat(),
+        {},
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        storage_options=storage_options,
+        fs=fs,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TensorToWrite:
+    """A variable, and what the YAML will say of it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    variable : Variable
+        Its values.
+    conversion : Conversion
+        To float64 or complex128.
+    header : TensorHeader
+        Its entry in the YAML.
+    embedded : EmbeddedVariable
+        What the header does not say.
+    """
+
+    name: str
+    variable: Variable
+    conversion: Conversion
+    header: TensorHeader
+    embedded: EmbeddedVariable
+
+    @property
+    def elements(self) -> FilePlan:
+        """The file of elements."""
+        element = self.conversion.element
+        layout = column_major(Dense(self.variable.shape[::-1], element, 0))
+        size = prod(self.variable.shape) * element.stored.itemsize
+        return FilePlan(size, (), (Placed(self.variable, layout, self.conversion),))
+
+
+def plan(checked: CheckedInput) -> FilePlan:
+    """Plan the YAML, and the files beside it."""
+    stem = _stem(checked.path)
+    is_set = _is_set(checked)
+    types = _types(checked.variables)
+    properties, others = _properties(checked, types)
+    tensors = [_tensor(checked, *item, types) for item in checked.variables.items()]
+    embedded = EmbeddedMetadata(
+        tensors=_embedded(tensors, None if is_set else variable_name(stem)),
+        coordinates=labels(checked, others),
+        attrs=attributes(checked, checked.attrs, "the Dataset") or None,
+    )
+    content = "" if embedded.is_empty else encoded(checked, embedded).decode()
+    pack = _packed_set if is_set else _packed
+    yaml = dumped(pack(tensors, content))
+    if len(yaml) > MOST_BYTES:
+        raise ValueError(
+            f"{checked.path}: attributes and coordinates make the YAML {len(yaml)} bytes long, and "
+            f"at most {MOST_BYTES} are read; drop or shorten some"
+        )
+    elements = [
+        FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
+        for tensor in tensors
+    ]
+    beside = [_properties_file(each) for each in properties]
+    return FilePlan(len(yaml), (Piece(0, yaml),), (), (*elements, *beside))
+
+
+def _stem(path: str) -> str:
+    file = os.path.basename(path)
+    stem = stem_of(file)
+    if not file.casefold().endswith(YAML) or not stem:
+        raise ValueError(
+            f"{path}: cc4s tensors are named by their YAML file; give a name that ends with {YAML}"
+        )
+    return stem
+
+
+def _is_set(checked: CheckedInput) -> bool:
+    """Whether to write a TensorSet: several variables, or one that is a component of one."""
+    names = list(checked.variables)
+    if not names:
+        raise ValueError(f"{checked.path}: there is no variable to write; add one")
+    facts = [_facts(variable) for variable in checked.variables.values()]
+    is_set = len(names) > 1 or "component" in facts[0]
+    for name in names:
+        if is_set and not is_file_name(name):
+            raise ValueError(
+                f"{checked.path}: {name!r} cannot be a part of the name of a file of elements; "
+                "rename it"
+            )
+    return is_set
+
+
+def _facts(variable: Variable) -> Mapping[str, Any]:
+    """What is known of the cc4s file that a variable was opened from; nothing if there is none."""
+    facts = variable.encoding.get("tensorfmt")
+    return facts if isinstance(facts, Mapping) and facts.get("format") == "cc4s" else {}
+
+
+def _types(variables: Mapping[str, Variable]) -> dict[str, str | None]:
+    """A type for each dimension, by which the file opens with the same names.
+
+    It is the name without a number at the end if that works, and else the name itself.
+    """
+    every = [tuple(map(str, variable.dims)) for variable in variables.values()]
+    names = [dim for dims in every for dim in dims]
+    numbered = {dim: _without_number(dim) for dim in names}
+    shapes = [variable.shape for variable in variables.values()]
+    dimensions = [
+        [Dimension(length, numbered[dim]) for length, dim in zip(shape, dims, strict=True)]
+        for shape, dims in zip(shapes, every, strict=True)
+    ]
+    return numbered if unique_dims(dimensions) == every else {dim: dim for dim in names}
+
+
+def _without_number(dim: str) -> str | None:
+    if re.fullmatch(r"dim_\d+", dim):
+        return None
+    return re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
+
+
+def _tensor(
+    checked: CheckedInput, name: str, variable: Variable, types: Mapping[str, str | None]
+) -> TensorToWrite:
+    if _facts(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
+        raise ValueError(
+            f"{checked.path}: {name!r} has only the stored elements of a tensor of blocks; open it "
+            "with sparse='dense' to write all of it"
+        )
+    if variable.ndim > MOST_DIMENSIONS:
+        raise ValueError(
+            f"{checked.path}: {name!r} has {variable.ndim} dimensions, and a tensor is read with "
+            f"at most {MOST_DIMENSIONS}; stack some of them"
+        )
+    conversion = checked.conversion(name, variable, _ELEMENTS)
+    sizes = zip(map(str, variable.dims), variable.shape, strict=True)
+    attrs = attributes(checked, variable.attrs, repr(name))
+    unit = _unit(checked, name, variable)
+    plain = {key: without_dtypes(value) for key, value in attrs.items() if key != "unit"}
+    metadata = {key: value for key, value in plain.items() if _is_kept(value)}
+    header = TensorHeader(
+        _SCALAR_TYPE_OF[conversion.element.name],
+        tuple(Dimension(length, types[dim]) for dim, length in sizes),
+        BINARY,
+        unit,
+        metadata,
+    )
+    is_said = {**metadata, "unit": unit} == attrs
+    return TensorToWrite(
+        name, variable, conversion, header, EmbeddedVariable(attrs=None if is_said else attrs)
+    )
+
+
+def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
+    unit = variable.attrs.get("unit", 1.0)
+    if isinstance(unit, bool) or not isinstance(unit, Real) or not np.isfinite(float(unit)):
+        raise ValueError(
+            f"{checked.path}: the attribute 'unit' of {name!r} is {unit!r}, and cc4s has the "
+            "factor to atomic units there; make it a number, or rename it"
+        )
+    return float(unit)
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether YAML gives a value back; it has no large integers, for example."""
+    try:
+        again = Fields.parse("", dumped({"metaData": {"value": value}})).plain("metaData")
+    except (TensorFormatError, OverflowError, ValueError):
+        return False
+    return again == {"value": value}
+
+
+def _embedded(
+    tensors: Sequence[TensorToWrite], native_name: str | None
+) -> dict[str, EmbeddedVariable]:
+    """What to embed of variables, by their names, or for a sole one by the usual name."""
+    embedded = {}
+    for tensor in tensors:
+        key, variable = tensor.name, tensor.embedded
+        if native_name is not None:
+            key = OpenOptions.name
+            # A variable of the usual name has none of its own.
+            if tensor.name not in (native_name, OpenOptions.name):
+                variable = replace(variable, name=tensor.name)
+        if variable != EmbeddedVariable():
+            embedded[key] = variable
+    return embedded
+
+
+def _packed(tensors: Sequence[TensorToWrite], embedded: str) -> dict[str, Any]:
+    """The YAML of a sole tensor."""
+    (tensor,) = tensors
+    more = {EMBEDDED: embedded} if embedded else {}
+    return replace(tensor.header, metadata={**tensor.header.metadata, **more}).pack()
+
+
+def _packed_set(tensors: Sequence[TensorToWrite], embedded: str) -> dict[str, Any]:
+    """The YAML of a TensorSet."""
+    components = {tensor.name: tensor.header.pack() for tensor in tensors}
+    fields = {"version": VERSION, "type": TENSOR_SET, "components": components}
+    return fields | ({"metaData": {EMBEDDED: embedded}} if embedded else {})
+
+
+def _properties(
+    checked: CheckedInput, types: Mapping[str, str | None]
+) -> tuple[list[Properties], dict[str, Variable]]:
+    """The properties of dimensions that coordinates are, and the other coordinates."""
+    others = dict(checked.coordinates)
+    properties = []
+    for kind in dict.fromkeys(types.values()):
+        dims = [dim for dim in types if types[dim] == kind]
+        found = {dim: dict(_labels_of(dim, checked.coordinates)) for dim in dims}
+        known = next((each for each in found.values() if each), {})
+        if kind is None or not is_file_name(kind) or not known:
+            continue
+        written = _properties_of(kind, known)
+        lengths = {indices.size for indices in written.indices.values()}
+        sizes = {
+            dim: length
+            for variable in checked.variables.values()
+            for dim, length in zip(variable.dims, variable.shape, strict=True)
+        }
+        # The file will give labels to all dimensions of the type and length.
+        if all(
+            _properties_of(kind, found[dim]) == written if sizes[dim] in lengths else not found[dim]
+            for dim in dims
+        ):
+            properties.append(written)
+            for dim in dims:
+                for name in found[dim]:
+                    del others[f"{dim}_{name}"]
+    return properties, others
+
+
+def _labels_of(dim: str, coordinates: Mapping[str, Variable]) -> Iterator[tuple[str, Variable]]:
+    """The coordinates of a dimension that can be its properties, by the names of these."""
+    for name, variable in coordinates.items():
+        if name.startswith(f"{dim}_") and variable.dims == (dim,) and _is_property(variable):
+            yield name[len(dim) + 1 :], variable
+
+
+def _is_property(variable: Variable) -> bool:
+    """Whether a coordinate has integers that stand for themselves, or for a list of values."""
+    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+        return False
+    most, least = variable.values.max(initial=-1), variable.values.min(initial=0)
+    values = variable.attrs.get("values", range(int(most) + 1))
+    if least < 0 or most >= MOST_BYTES or len(values) <= most:
+        return False
+    try:
+        return "values" not in variable.attrs or to_json(values, "values") == values
+    except TypeError:
+        return False
+
+
+def _properties_of(kind: str, labels: Mapping[str, Variable]) -> Properties:
+    return Properties(
+        kind,
+        {name: variable.values.astype(np.int64) for name, variable in labels.items()},
+        {
+            name: variable.attrs["values"]
+            for name, variable in labels.items()
+            if "values" in variable.attrs
+        },
+    )
+
+
+def _properties_file(properties: Properties) -> FileBeside:
+    """The file of a type; one that says the same stays as it is."""
+    content = dumped(properties.pack())
+
+    def says_the_same(existing: bytes) -> bool:
+        try:
+            return Properties.unpack(Fields.parse("", existing)) == properties
+        except TensorFormatError:
+            return False
+
+    file_plan = FilePlan(len(content), (Piece(0, content),), ())
+    return FileBeside(f"{properties.dimension_type}{YAML}", file_plan, says_the_same)

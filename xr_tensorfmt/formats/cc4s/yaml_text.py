@@ -1,0 +1,153 @@
+"""YAML from files that nobody vouches for: no anchors, no objects, named limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from yaml12 import Yaml, format_yaml, parse_yaml
+
+from xr_tensorfmt.errors import TensorFormatError, shortened
+
+MOST_BYTES = 64 << 20
+"""Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
+
+# An alias repeats what its anchor stands for, so that a few lines could fill the memory.
+_ANCHOR = re.compile(rb"(?:^|[\s\[{,:?-])&[^\s,\[\]{}]", re.MULTILINE)
+
+# How cc4s marks a str.
+_STRING_TAGS = {"!text", "tag:yaml.org,2002:text"}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A mapping in a YAML file.
+
+    Parameters
+    ----------
+    path : str
+        The file, for errors.
+    values : mapping
+        Its keys and values.
+    within : str
+        The keys that lead to it, for errors.
+    """
+
+    path: str
+    values: Mapping[Any, Any]
+    within: str = ""
+
+    @classmethod
+    def parse(cls, path: str, content: bytes) -> Fields:
+        """Parse a file; TensorFormatError where it is not a mapping in YAML that is safe."""
+        anchor = _ANCHOR.search(content)
+        if anchor is not None:
+            raise TensorFormatError(
+                path,
+                "the YAML",
+                "an anchor (&), for aliases",
+                "plain values",
+                "no program writes them here, and they can fill the memory; write the values out",
+                offset=content.index(b"&", anchor.start()),
+            )
+        try:
+            values = parse_yaml(content.decode("utf-8-sig"))
+        except ValueError as error:  # also of the decoding
+            raise TensorFormatError(
+                path, "the YAML", error, "YAML 1.2 in UTF-8", "the file is damaged", offset=0
+            ) from error
+        return cls(path, cls(path, {"the file": values}).mapping("the file").values)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def name_of(self, key: object) -> str:
+        """The key with those that lead to it."""
+        return f"{self.within}.{key}" if self.within else str(key)
+
+    def error(self, key: object, found: object, expected: str, hint: str) -> TensorFormatError:
+        """An error about the value of a key."""
+        return TensorFormatError(self.path, self.name_of(key), found, expected, hint)
+
+    def _typed(self, key: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
+        if key not in self.values:
+            raise self.error(key, "no such key", expected, "add it")
+        value = self.values[key]
+        if isinstance(value, Yaml) and value.tag in _STRING_TAGS:
+            value = value.value
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise self.error(key, shortened(repr(value)), expected, "correct the file")
+        return value
+
+    def integer(self, key: Any) -> int:
+        """An integer."""
+        value: int = self._typed(key, int, "an integer")
+        return value
+
+    def number(self, key: Any) -> float:
+        """A finite number."""
+        value = float(self._typed(key, (int, float), "a number"))
+        if not isfinite(value):
+            raise self.error(key, value, "a finite number", "correct the file")
+        return value
+
+    def string(self, key: Any) -> str:
+        """A str."""
+        value: str = self._typed(key, str, "a str")
+        return value
+
+    def choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
+        """One of some strings."""
+        value = self.string(key)
+        if value not in allowed:
+            raise self.error(key, repr(value), " or ".join(allowed), "cc4s knows no other")
+        return value
+
+    def mapping(self, key: Any) -> Fields:
+        """A mapping."""
+        values = self._typed(key, dict, "a mapping")
+        return Fields(self.path, values, "" if key == "the file" else self.name_of(key))
+
+    def sequence(self, key: Any) -> list[Any]:
+        """A list, which may be a mapping whose keys are the positions, as cc4s writes them."""
+        value = self._typed(key, (list, dict), "a list")
+        if isinstance(value, list):
+            return value
+        try:
+            positions = {int(position): position for position in value}
+        except (TypeError, ValueError):
+            positions = {}
+        if sorted(positions) != list(range(len(value))):
+            keys = shortened(", ".join(map(str, value)))
+            raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
+        return [value[positions[position]] for position in range(len(value))]
+
+    def mappings(self, key: Any) -> list[Fields]:
+        """A list of mappings."""
+        items = Fields(self.path, dict(enumerate(self.sequence(key))), self.name_of(key))
+        return [items.mapping(position) for position in items.values]
+
+    def plain(self, key: Any) -> dict[str, Any]:
+        """A mapping as it is, of plain values and with keys that are str."""
+        values: dict[str, Any] = self._plain(self._typed(key, dict, "a mapping"), key)
+        return values
+
+    def _plain(self, value: Any, key: Any) -> Any:
+        if isinstance(value, Yaml):
+            if value.tag in _STRING_TAGS:
+                return value.value
+            hint = "objects are not made from files; write a plain value"
+            raise self.error(key, shortened(repr(value)), "a value without a tag", hint)
+        if isinstance(value, dict):
+            return {
+                str(self._plain(name, key)): self._plain(each, key) for name, each in value.items()
+            }
+        return [self._plain(each, key) for each in value] if isinstance(value, list) else value
+
+
+def dumped(values: Mapping[str, Any]) -> bytes:
+    """A mapping as a YAML file."""
+    return f"{format_yaml(dict(values), width=None)}\n".encode()
