@@ -23,6 +23,7 @@ from hypothesis.extra import numpy as hnp
 from tests import magfiles as mf
 from tests.headers import header_of
 from tests.magfiles import Put, put
+from tests.opening import load
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.core.header import MOST_READ_AHEAD
@@ -30,10 +31,6 @@ from xr_tensorfmt.core.header import MOST_READ_AHEAD
 DATA = Path(__file__).parent / "data"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 UNRELEASED = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9)), "w": put(WEIGHTS)}
-
-
-def load(content: bytes, **options) -> xr.Dataset:
-    return xr.open_dataset(memoryview(content), engine="tensorfmt", **options).load()
 
 
 def expected_values(each: Put) -> np.ndarray:

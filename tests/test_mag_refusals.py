@@ -11,20 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
 from tests.magfiles import put
+from tests.opening import load
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSORS = {"w": put(WEIGHTS), "b": put(WEIGHTS[0])}
-
-
-def load(content: bytes, **options: Any) -> xr.Dataset:
-    return xr.open_dataset(memoryview(content), engine="tensorfmt", **options).load()
 
 
 def patched(content: bytes, at: int, layout: str, *values: Any) -> bytes:

@@ -17,18 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
+from tests.opening import tensor_of
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
 RNG = np.random.default_rng(7)
 
 
-def opened(content: bytes | Path, **options: Any) -> xr.DataArray:
-    return xr.open_dataset(content, engine="tensorfmt", **options).tensor
-
-
 def check(content: bytes, values: np.ndarray, **options: Any) -> xr.DataArray:
-    array = opened(content, **options)
+    array = tensor_of(content, **options)
     assert array.dims == {1: ("index",), 2: ("row", "col")}[values.ndim]
     np.testing.assert_array_equal(array.values, values, strict=True)
     return array
@@ -190,7 +187,7 @@ def test_zeros_are_positive_whatever_the_scalar(
     facts = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
     content, zero = pf.r1(facts, payload), values == 0
     points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
-    array = opened(content)
+    array = tensor_of(content)
     picked = array.isel({dim: points[:, axis] for axis, dim in enumerate(array.dims)})
     for zeros in (array.values[zero], picked.values):
         assert zeros.size
@@ -245,7 +242,7 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
     scaled = check(file(scalar=-2.0), wide * -2)
     assert scaled.encoding["dtype"] == (name.lower() if wide.dtype != values.dtype else wide.dtype)
     number = {"real": 0.5, "imag": -1.5}
-    product = opened(file(scalar=number, conjugated=True)).values
+    product = tensor_of(file(scalar=number, conjugated=True)).values
     np.testing.assert_allclose(product, np.conj(wide * (0.5 - 1.5j)), rtol=1e-14)
     check(file(conjugated=True), np.conj(logical) if "COMPLEX" in name else logical)
 
@@ -308,7 +305,7 @@ def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> N
     else:
         content = content[:-1]
     with pytest.warns(TensorFormatWarning, match="slot B.*; slot A, generation 1, is read instead"):
-        array = opened(bytes(content))
+        array = tensor_of(bytes(content))
     np.testing.assert_array_equal(array, values)
 
 
@@ -330,7 +327,7 @@ def test_facts_become_attributes() -> None:
         properties={"is_zero": False, "more": [1, b"x"]}, object_type="CausalSet", n=2,
         spacetime={"type": "MinkowskiDiamond", "args": {"dimension": 2}}, unknown={"a": -1},
     )  # fmt: skip
-    array = opened(pf.r1(facts, bytes(8)))
+    array = tensor_of(pf.r1(facts, bytes(8)))
     assert array.attrs == {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": 1.0,
         "is_transposed": 0, "is_conjugated": 0, "is_temporary": 0,
@@ -348,7 +345,7 @@ def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
     cached = {"eigenvalues": {"value": [[1.0, 0.0], [2.0, 3.0]], "signature": signature}}
     scalar = {"real": 1.0, "imag": 2.0}
     facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
-    array = opened(pf.r1(facts, np.ones(1).tobytes()))
+    array = tensor_of(pf.r1(facts, np.ones(1).tobytes()))
     assert complex(array.attrs["scalar"]) == 1 + 2j
     assert list(map(complex, array.attrs["cached_eigenvalues"])) == [1, 2 + 3j]
     abs(array).assign_attrs(array.attrs).to_netcdf(tmp_path / "t.nc", engine="netcdf4")
@@ -356,7 +353,7 @@ def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
 
 def test_temporary_files_and_seeds_of_v2_are_attributes() -> None:
     content = pf.v2("CAUSAL", "BIT", 2, 2, bytes(8), temporary=1, seed=5, transposed=1)
-    attrs = opened(content).attrs
+    attrs = tensor_of(content).attrs
     assert (attrs["is_temporary"], attrs["seed"], attrs["is_transposed"]) == (1, 5, 1)
 
 
@@ -364,9 +361,9 @@ def test_options() -> None:
     content = pf.v2("IDENTITY", "FLOAT64", 2, 2, b"")
     array = xr.open_dataset(content, engine="tensorfmt", dims=("i", "j"), name="C").C
     assert array.dims == ("i", "j")
-    assert opened(content, format="pycauset", sparse="dense").shape == (2, 2)
+    assert tensor_of(content, format="pycauset", sparse="dense").shape == (2, 2)
     with pytest.raises(ValueError, match="sparse='stored' has nothing to leave out"):
-        opened(content, sparse="stored")
+        tensor_of(content, sparse="stored")
 
 
 def test_files_are_known_by_their_content(tmp_path: Path) -> None:
@@ -444,7 +441,7 @@ def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Pa
         tmp_path, ("INTEGER", "INT64", large), ("INTEGER", "UINT64", large.astype("u8"))
     )
     with pytest.warns(TensorFormatWarning, match="blocks of int64, uint64 together are float64"):
-        opened(path)
+        tensor_of(path)
 
 
 def test_a_block_that_is_rewritten_has_another_name_in_dask(tmp_path: Path) -> None:
@@ -468,13 +465,13 @@ def test_blocks_are_beside_the_file_whatever_its_name(tmp_path: Path, name: str)
         return
     path, values = block_matrix(tmp_path)
     path.with_name("m.pycauset.blocks").rename(tmp_path / f"{name}.blocks")
-    np.testing.assert_array_equal(opened(path.rename(tmp_path / name)), values)
+    np.testing.assert_array_equal(tensor_of(path.rename(tmp_path / name)), values)
 
 
 @pytest.mark.parametrize("way", ["mmap", "read"])
 def test_blocks_within_blocks(tmp_path: Path, way: str) -> None:
     path, values = block_matrix(tmp_path)
-    array = opened(path, io=way)
+    array = tensor_of(path, io=way)
     np.testing.assert_array_equal(array, values)
     np.testing.assert_array_equal(array[1:4, [0, 3]], values[1:4, [0, 3]])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array.chunk())).compute(), values)
@@ -516,6 +513,6 @@ def test_real_files_by_every_source_and_chunked(conformance: Path) -> None:
         for file, options in sources.values():
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                array = opened(file, chunk_bytes=1000, **options)
+                array = tensor_of(file, chunk_bytes=1000, **options)
             assert array.dtype == values.dtype
             np.testing.assert_allclose(array.values, values, rtol=tolerance, err_msg=str(path))

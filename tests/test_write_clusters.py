@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.opening import opened
 from xr_tensorfmt import to_mag
 
 MIB = 1 << 20
@@ -92,10 +93,6 @@ if __name__ == "__main__":
 """
 
 
-def opened(path: Path) -> np.ndarray:
-    return xr.open_dataset(path, engine="tensorfmt").a.values
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_worker_processes_write(tmp_path: Path) -> None:
     script = tmp_path / "cluster.py"
@@ -122,11 +119,11 @@ def test_worker_processes_write(tmp_path: Path) -> None:
     assert found["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):
-        np.testing.assert_array_equal(opened(folder / f"{name}.mag"), expected)
+        np.testing.assert_array_equal(opened(folder / f"{name}.mag").a, expected)
     rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
-    np.testing.assert_array_equal(opened(folder / "turned.mag"), rows)
+    np.testing.assert_array_equal(opened(folder / "turned.mag").a, rows)
     expected[2:4] *= -1
-    np.testing.assert_array_equal(opened(folder / "later.mag"), expected)
+    np.testing.assert_array_equal(opened(folder / "later.mag").a, expected)
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
 
 
@@ -140,7 +137,7 @@ def test_any_scheduler_writes(tmp_path: Path, scheduler: str) -> None:
     encoding = {"b": {"dtype": "float32"}}
     with dask.config.set(scheduler=scheduler, num_workers=2):
         to_mag(dataset, tmp_path / "a.mag", encoding=encoding)
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag"), values)
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
 
 
 MEMORY = """

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
+from tests.opening import opened
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import bits as bits_layout
@@ -79,10 +80,6 @@ DATA_TYPES = {"CAUSAL": "BIT", "TRIANGULAR_INTEGER": "INT32"}
 def array(values: Any, **more: Any) -> xr.DataArray:
     dims = ("index",) if values.ndim == 1 else ("row", "col")
     return xr.DataArray(values, **({"dims": dims, "name": "tensor"} | more))
-
-
-def opened(path: Path | bytes, **options: Any) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def facts(path: Path, name: str = "tensor") -> dict[str, Any]:

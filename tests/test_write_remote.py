@@ -20,6 +20,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
+from tests.opening import opened
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.sources.remote import locate
@@ -102,10 +103,6 @@ def memory() -> Iterator[MemoryFileSystem]:
 
 def at(s3: S3Store) -> dict[str, Any]:
     return {"storage_options": s3.options}
-
-
-def opened(url: str, **keywords: Any) -> xr.Dataset:
-    return xr.open_dataset(url, engine="tensorfmt", **keywords)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)

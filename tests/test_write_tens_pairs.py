@@ -19,13 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
+from tests.opening import opened
 from tests.test_tens import values_of
 from xr_tensorfmt import validate
 from xr_tensorfmt.formats.tens.write import to_tens
-
-
-def opened(path, **options) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def embedded_of(content: bytes) -> bytes:
