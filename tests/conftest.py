@@ -10,6 +10,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.servers import HttpStore, S3Store
 
+# Else their assertions would not say what was compared.
+pytest.register_assert_rewrite("tests.commands", "tests.findings", "tests.lazyarrays")
+
 # Timings never decide a test, and the same examples are tried on every machine.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("project")
@@ -23,6 +26,13 @@ def conformance() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the real files of other programs are not beside this checkout")
     return SHARED
+
+
+@pytest.fixture
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for the files of one test, which is the working directory meanwhile."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -146,6 +146,19 @@ def test_names_of_formats_stand_in_their_folders_alone() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_test_module_imports_another() -> None:
+    modules = sorted(Path(__file__).parent.rglob("*.py"))
+    assert modules
+    found = [
+        f"{path.name}: {ast.unparse(node)}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and re.search(r"\btest_\w+", ast.unparse(node))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_importing_the_engine_imports_no_heavy_package() -> None:
     code = (
         "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "

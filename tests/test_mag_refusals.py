@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
+from tests.findings import assert_found_where_refused
 from tests.magfiles import put
 from tests.opening import load
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
@@ -289,6 +290,11 @@ REFUSED = {
 def test_a_bad_file_is_refused_by_name_of_the_fault(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
         load(content, format="mag")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
+    assert_found_where_refused(REFUSED[name][0], "mag")
 
 
 def test_a_tensor_described_twice_is_refused() -> None:

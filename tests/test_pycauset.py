@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.opening import tensor_of
+from tests.pycausetblocks import block_matrix, two_blocks
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
@@ -379,60 +380,6 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         path.write_bytes(content)
         np.testing.assert_array_equal(xr.open_dataset(path).tensor, np.eye(2))
-
-
-def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
-    """A BLOCK matrix of a dense block, a causal one, and a BLOCK matrix of two."""
-    dense, causal = RNG.random((2, 3)), np.triu(bits(3, 3), 1)
-    children = directory / "m.pycauset.blocks"
-    inner = children / "c.pycauset.blocks"
-    inner.mkdir(parents=True)
-    (children / "a.pycauset").write_bytes(
-        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 2, 3, "a"), dense.tobytes())
-    )
-    (children / "b.pycauset").write_bytes(
-        pf.r1(facts("CAUSAL", "BIT", 3, 3, "b"), pf.triangle(causal))
-    )
-    integers = np.arange(5, dtype="i2").reshape(5, 1)
-    for name, part in (("x", integers[:1]), ("y", integers[1:])):
-        content = pf.r1(facts("INTEGER", "INT16", *part.shape, name), part.tobytes())
-        (inner / f"{name}.pycauset").write_bytes(content)
-    (children / "c.pycauset").write_bytes(pf.r1(manifest([0, 1, 5], [0, 1], [["x"], ["y"]], "c")))
-    values = np.hstack([np.vstack([dense, causal]), integers])
-    # The nested block spans both rows of blocks of the outer one, which is cut by columns alone.
-    rows = np.vstack([dense, causal.astype("f8")])
-    (children / "a.pycauset").write_bytes(
-        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())
-    )
-    path = directory / "m.pycauset"
-    path.write_bytes(pf.r1(manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")))
-    return path, values
-
-
-def facts(matrix_type: str, data_type: str, rows: int, cols: int, uuid: str) -> dict[str, Any]:
-    return pf.metadata(matrix_type, data_type, rows, cols) | {"payload_uuid": uuid}
-
-
-def manifest(
-    rows: list[int], cols: list[int], children: list[list[str]], uuid: str
-) -> dict[str, Any]:
-    grid = [
-        [{"path": f"{name}.pycauset", "payload_uuid": name} for name in row] for row in children
-    ]
-    partitions = {"version": 1, "row_partitions": rows, "col_partitions": cols, "children": grid}
-    return facts("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {"block_manifest": partitions}
-
-
-def two_blocks(directory: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
-    """A BLOCK matrix of one row of blocks, each given as its types and values."""
-    children = directory / "two.pycauset.blocks"
-    children.mkdir(exist_ok=True)
-    for name, (matrix_type, data_type, values) in zip("ab", blocks, strict=True):
-        content = pf.r1(facts(matrix_type, data_type, *values.shape, name), values.tobytes())
-        (children / f"{name}.pycauset").write_bytes(content)
-    path = directory / "two.pycauset"
-    path.write_bytes(pf.r1(manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
-    return path
 
 
 def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-from math import prod
 
 import numpy as np
 import pytest
@@ -15,15 +14,11 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.opening import opened
+from tests.tensfiles import quad, values_of
 from xr_tensorfmt import TensorFormatWarning
 
 DTYPES = ["<f4", "<f8", "<c8", "<c16"]
 INTEGERS = [f"{order}{kind}{size}" for order in "<>" for kind in "ui" for size in (2, 4, 8)]
-
-
-def values_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    numbers = np.random.default_rng(prod(shape)).normal(0, 100, shape)
-    return (numbers + 0.25j * np.sin(numbers) if "c" in dtype else np.abs(numbers)).astype(dtype)
 
 
 def assert_holds(dataset: xr.Dataset, values: np.ndarray) -> None:
@@ -57,16 +52,6 @@ def test_the_size_tells_16_byte_numbers_from_16_byte_elements() -> None:
     assert opened(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
     content = tf.header((6,), size=16, numbers=1) + quads
     assert opened(content).tensor.values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-
-
-def quad(value: float) -> bytes:
-    """A double, exactly, as binary128."""
-    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
-    if not value:
-        return bytes(16)
-    exponent, fraction = (bits >> 52) & 0x7FF, bits & ((1 << 52) - 1)
-    wide = (bits >> 63) << 127 | (exponent - 1023 + 16383) << 112 | fraction << 60
-    return wide.to_bytes(16, "little")
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *INTEGERS, "u1", "i1"])

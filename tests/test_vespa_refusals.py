@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
+from tests.findings import assert_found_where_refused
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
 
 ONE = np.ones((1, 2))
@@ -121,6 +122,11 @@ REFUSED = {
 def test_refused_in_a_sentence(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
         from_hex(content.hex())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
+    assert_found_where_refused(REFUSED[name][0], "vespa")
 
 
 def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.opening import opened
-from tests.test_tens import values_of
+from tests.tensfiles import values_of
 from xr_tensorfmt import validate
 from xr_tensorfmt.formats.tens.write import to_tens
 
