@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from tests.servers import HttpStore, S3Store
 
 # Else their assertions would not say what was compared.
-pytest.register_assert_rewrite("tests.commands", "tests.findings", "tests.lazyarrays")
+pytest.register_assert_rewrite(
+    "tests.commands", "tests.findings", "tests.lazyarrays", "tests.processes"
+)
 
 # Timings never decide a test, and the same examples are tried on every machine.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import xr_tensorfmt
+from tests.processes import run_python
 from xr_tensorfmt import formats
 
 PACKAGE = Path(xr_tensorfmt.__file__).parent
@@ -164,8 +163,7 @@ def test_importing_the_engine_imports_no_heavy_package() -> None:
         "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
         "print(*set(sys.modules) - before)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    new = set(run.stdout.split())
+    new = set(run_python("-c", code).stdout.split())
     assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
     assert {folder(name) for name in own} <= {"accessor", "backend", "core", "errors"}

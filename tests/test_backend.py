@@ -10,8 +10,6 @@ import os
 import pickle
 import pydoc
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests import tensfiles as tf
+from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError, formats
 from xr_tensorfmt.accessor import TensorFormatAccessor
@@ -382,7 +381,7 @@ def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
         "found = [complete('x.to_', number) for number in range(5)]\n"
         "print([each.rstrip('(') for each in found])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     names = ["to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa"]
     assert done.stdout.strip() == str([f"x.{name}" for name in names])
 
@@ -466,4 +465,4 @@ class TestTheGarbageCollector:
             "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"
             "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+        run_python("-c", code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 import xr_tensorfmt
 from tests.opening import load
+from tests.processes import run_python
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.writing.checked_input import check_input
 
@@ -344,7 +343,7 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
         "from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa; "
         "print(to_mag.__module__)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = run_python("-c", code)
     assert run.stdout.strip() == "xr_tensorfmt.formats.mag.write"
     assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
         "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -22,6 +21,7 @@ from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, vertex
 from tests.families import FILES
+from tests.processes import run_python
 from xr_tensorfmt import to_file
 
 pytestmark = pytest.mark.usefixtures("working_directory")
@@ -36,9 +36,7 @@ def test_help_imports_no_large_package() -> None:
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print('LOADED', *sys.modules)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    shown = run_python("-c", code).stdout
     assert "convert" in shown
     loaded = set(shown.partition("LOADED")[2].split())
     assert not loaded & {"dask", "fsspec"}
@@ -50,23 +48,18 @@ from xr_tensorfmt.cli import main
 try: main(["info", {vertex()!r}])
 except SystemExit as end: assert not end.code
 assert not {{"dask", "fsspec"}} & set(sys.modules)"""
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    run_python("-c", code)
 
 
 @pytest.mark.parametrize("first", ["xarray", "xr_tensorfmt"])
 def test_datasets_have_the_accessor_in_whatever_order_packages_come(first: str) -> None:
     code = f"import {first}, xarray, xr_tensorfmt; xarray.Dataset().tensorfmt.explain()"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def test_the_module_is_the_command() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "xr_tensorfmt", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
+    said = run_python("-m", "xr_tensorfmt", "--version").stdout
+    assert said.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +207,6 @@ def test_a_wrong_checksum_can_be_ignored() -> None:
 
 
 def test_urls_are_described_checked_explained_and_converted() -> None:
-    fsspec = pytest.importorskip("fsspec")
     save()
     url = "memory://folder/a.mag"
     with fsspec.open(url, "wb") as file:

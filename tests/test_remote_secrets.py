@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 import traceback
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests.opening import tensor_of
+from tests.processes import run_python
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, explain, to_file, to_mag, validate
 from xr_tensorfmt.cli import main
@@ -368,19 +367,9 @@ if __name__ == "__main__":
 def test_errors_on_a_cluster(http: HttpStore, tmp_path: Path, processes: bool) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     ways = [way(plain) for way in WAYS]
-    (tmp_path / "script.py").write_text(CLUSTER)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(tmp_path / "script.py"),
-            json.dumps([ways, http.url, processes, str(tmp_path)]),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    script = tmp_path / "script.py"
+    script.write_text(CLUSTER)
+    done = run_python(script, json.dumps([ways, http.url, processes, str(tmp_path)]))
     *errors, (_, *logs) = map(json.loads, done.stdout.splitlines())
     kinds = [PermissionError, FileNotFoundError, OSError]
     reads = [kind.__name__ for kind in kinds for _ in range(2)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import xarray as xr
 
 from tests.opening import opened
+from tests.processes import run_python, run_script
 from xr_tensorfmt import to_mag
 
 MIB = 1 << 20
@@ -95,19 +94,10 @@ if __name__ == "__main__":
 
 @pytest.mark.filterwarnings("ignore")
 def test_worker_processes_write(tmp_path: Path) -> None:
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
     folder = tmp_path / "files"
     folder.mkdir()
-    run = subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout.splitlines()[-1])
+    said = run_script(CLUSTER, folder, directory=tmp_path)
+    found = json.loads(said.splitlines()[-1])
     assert found["writers"] == 2
     assert not found["client"]
     assert not found["early"]
@@ -172,13 +162,6 @@ with dask.config.set(num_workers=2):
 
 @pytest.mark.parametrize("kind", ["chunks", "narrow", "held", "lazy"])
 def test_hundreds_of_megabytes_take_a_few_chunks_of_memory(tmp_path: Path, kind: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path / "a.mag"), kind],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    said = run_python("-c", MEMORY, tmp_path / "a.mag", kind).stdout
     # Two threads have a chunk of 16 MiB each, and what it is turned into.
-    assert int(run.stdout) < 12 * 16 * MIB
+    assert int(said) < 12 * 16 * MIB

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.opening import opened
+from tests.processes import run_script
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import bits as bits_layout
@@ -411,17 +410,7 @@ if __name__ == "__main__":
 def test_a_symmetric_matrix_is_compared_by_a_worker_of_a_cluster(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](30)
     np.save(tmp_path / "values.npy", values)
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
-    run = subprocess.run(
-        [sys.executable, script, "values.npy"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert "makes it" in run.stdout
+    assert "makes it" in run_script(CLUSTER, "values.npy", directory=tmp_path)
     np.testing.assert_array_equal(opened(tmp_path / "right").tensor, values)
     assert not (tmp_path / "wrong").exists()
 

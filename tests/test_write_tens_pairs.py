@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import threading
 import tracemalloc
 import weakref
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.opening import opened
+from tests.processes import run_script
 from tests.tensfiles import values_of
 from xr_tensorfmt import validate
 from xr_tensorfmt.formats.tens.write import to_tens
@@ -191,11 +190,7 @@ if __name__ == "__main__":
 
 
 def test_a_cluster_of_processes_writes_pairs(tmp_path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(CLUSTER)
-    command = [sys.executable, script, tmp_path / "t"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert run.stdout == "written\n", run.stderr
+    assert run_script(CLUSTER, tmp_path / "t", directory=tmp_path) == "written\n"
 
 
 def test_version_0_9_has_no_pairs(tmp_path) -> None:
