@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "conformance"
 
 @pytest.fixture
 def conformance() -> Path:
-    """The folder of real files beside the project, which may not be passed on with it."""
+    """The directory of real files beside the project, which may not be passed on with it."""
     if not SHARED.is_dir():
         pytest.skip("the real files of other programs are not beside this checkout")
     return SHARED
@@ -41,6 +42,14 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Map windows of any size, so that small files go the way of large ones."""
     monkeypatch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    """The file system of fsspec in memory, without files."""
+    MemoryFileSystem.store.clear()
+    yield MemoryFileSystem()
+    MemoryFileSystem.store.clear()
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-magnetron = pytest.importorskip("magnetron", reason="magnetron has no wheel for this platform")
-snapshot = pytest.importorskip("magnetron.snapshot")
+REASON = "magnetron has no wheel for this platform"
+magnetron = pytest.importorskip("magnetron", reason=REASON)
+snapshot = pytest.importorskip("magnetron.snapshot", reason=REASON)
 
 
 def magnetron_dtype(name: str) -> Any:

@@ -339,7 +339,7 @@ def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> N
     assert source.fetched <= 4096 + 3 * 4096
 
 
-def test_one_dimension_does_not_become_a_coordinate(tmp_path: Path) -> None:
+def test_one_dimension_does_not_become_a_coordinate() -> None:
     dataset = xr.open_dataset(tf.version_0_9(np.arange(3.0)), engine="tensorfmt")
     assert list(dataset.data_vars) == ["tensor"]
     assert not dataset.coords

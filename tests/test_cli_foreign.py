@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
-from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
@@ -21,13 +19,6 @@ from xr_tensorfmt.cli.stores import open_store
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 BOTH = pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
-
-
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    MemoryFileSystem.store.clear()
-    yield MemoryFileSystem()
-    MemoryFileSystem.store.clear()
 
 
 @BOTH

@@ -129,7 +129,7 @@ def test_two_files_with_one_path_have_different_names_in_dask(tmp_path: Path, se
     assert (after.compute() == 1).all()
 
 
-def test_pairs_are_filled_chunk_by_chunk(tmp_path: Path) -> None:
+def test_pairs_are_filled_chunk_by_chunk() -> None:
     rng = np.random.default_rng(0)
     indices = np.sort(rng.choice(10**6, 5000, replace=False))
     dense = np.zeros(10**6)

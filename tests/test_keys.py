@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +25,12 @@ DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
 
 
 @pytest.fixture(autouse=True)
-def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that examples of a few elements reach the code for many."""
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MOST_POINTS", 5)
     monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 4)
     monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", 300)
-    return
 
 
 @pytest.fixture(scope="module")

@@ -291,13 +291,12 @@ def test_zeros_stay_zero_whatever_they_are_multiplied_by(scalar: complex) -> Non
     assert not np.isfinite(read[values]).any()
 
 
-@pytest.mark.parametrize("name", [*CASES, *VECTORS])
+@pytest.mark.parametrize("name", sorted({*CASES, *VECTORS} - {"blocks", "transposed blocks"}))
 def test_layouts_are_small_values(name: str) -> None:
     _, layout, _ = (CASES | VECTORS)[name]
-    if name not in ("blocks", "transposed blocks"):
-        copy = pickle.loads(pickle.dumps(layout))
-        assert copy == layout
-        assert hash(copy) == hash(layout)
+    copy = pickle.loads(pickle.dumps(layout))
+    assert copy == layout
+    assert hash(copy) == hash(layout)
 
 
 def test_a_scaled_block_matrix_reads_what_its_blocks_read() -> None:

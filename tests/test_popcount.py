@@ -196,7 +196,7 @@ def test_coordinates_and_names_stay_where_they_still_fit(tmp_path: Path) -> None
     assert int(counts.sel(row=8)) == CAUSAL[4].sum()
 
 
-def test_only_bool_can_be_counted(tmp_path: Path) -> None:
+def test_only_bool_can_be_counted() -> None:
     with pytest.raises(TypeError, match="takes a DataArray, not a ndarray"):
         popcount(CAUSAL)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"array of bool, not of float64; use da\.sum"):

@@ -452,7 +452,7 @@ def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> 
     assert len(taken) <= 4 + MOST_AT_ONCE
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_reads_with_threads_of_its_own(http: HttpStore) -> None:
     tensor = tensor_of(http.put("fork", tf.version_0_9(numbers())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -137,10 +138,16 @@ def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:
 
 
 def test_every_row_of_the_published_refusals(conformance: Path) -> None:
-    for test in json.loads((conformance / "vespa" / "rejects.json").read_text())["tests"]:
-        if test["recommend"].startswith("reject") and "or keep" not in test["recommend"]:
-            with pytest.raises(TensorFormatError):
-                from_hex(test["binary"])
+    tests = json.loads((conformance / "vespa" / "rejects.json").read_text())["tests"]
+    to_reject = [
+        test["binary"]
+        for test in tests
+        if test["recommend"].startswith("reject") and "or keep" not in test["recommend"]
+    ]
+    assert to_reject
+    for binary in to_reject:
+        with pytest.raises(TensorFormatError):
+            from_hex(binary)
 
 
 @given(vf.tensors())
@@ -156,11 +163,9 @@ def test_every_proper_prefix_is_refused(made) -> None:
 def test_any_changed_byte_gives_values_or_a_refusal(made, data) -> None:
     content = bytearray(made[0])
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(TensorFormatError):
         ds = from_hex(content.hex()).load()
-    except TensorFormatError:
-        return
-    assert ds.tensor.size * np.dtype(ds.tensor.dtype).itemsize <= 2 * len(content) + 8
+        assert ds.tensor.size * np.dtype(ds.tensor.dtype).itemsize <= 2 * len(content) + 8
 
 
 def test_keywords_that_do_not_fit_are_refused() -> None:

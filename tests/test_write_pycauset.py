@@ -231,14 +231,7 @@ def test_any_dataset_comes_back(
         assert facts(again, str(name))["matrix_type"] == facts(path, str(name))["matrix_type"]
 
 
-@given(
-    st.recursive(
-        st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
-        | st.text(max_size=9) | st.binary(max_size=9),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-        max_leaves=10,
-    )
-)  # fmt: skip
+@given(pf.metadata_values)
 def test_metadata_of_any_form_are_encoded(value: Any) -> None:
     assert encode_map({"key": value, "a": 1}) == pf.encoded({"key": value, "a": 1})
 

@@ -95,12 +95,6 @@ def bucket(s3: S3Store) -> Iterator[s3fs.S3FileSystem]:
     assert fs.list_multipart_uploads("bucket") == []
 
 
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    yield MemoryFileSystem()
-    MemoryFileSystem.store.clear()
-
-
 def at(s3: S3Store) -> dict[str, Any]:
     return {"storage_options": s3.options}
 
