@@ -5,10 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.servers import HttpStore, S3Store
+
+# Else their assertions would not say what was compared.
+pytest.register_assert_rewrite(
+    "tests.commands", "tests.findings", "tests.lazyarrays", "tests.processes"
+)
 
 # Timings never decide a test, and the same examples are tried on every machine.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
@@ -19,16 +25,31 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "conformance"
 
 @pytest.fixture
 def conformance() -> Path:
-    """The folder of real files beside the project, which may not be passed on with it."""
+    """The directory of real files beside the project, which may not be passed on with it."""
     if not SHARED.is_dir():
         pytest.skip("the real files of other programs are not beside this checkout")
     return SHARED
 
 
 @pytest.fixture
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for the files of one test, which is the working directory meanwhile."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Map windows of any size, so that small files go the way of large ones."""
     monkeypatch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    """The file system of fsspec in memory, without files."""
+    MemoryFileSystem.store.clear()
+    yield MemoryFileSystem()
+    MemoryFileSystem.store.clear()
 
 
 @pytest.fixture

@@ -8,10 +8,21 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from hypothesis import strategies as st
 
 HEADER = 4096
 TYPES = {"CAUSAL": 1, "INTEGER": 2, "TRIANGULAR": 3, "DENSE": 4, "IDENTITY": 5, "VECTOR": 6}
 DTYPES = {"BIT": 1, "INT32": 2, "FLOAT64": 3, "COMPLEX_FLOAT64": 4}
+
+metadata_values = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=9)
+    | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
 
 
 def bits_of(row: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:

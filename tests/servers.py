@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer
 from threading import Lock, Thread
 from typing import Any
 
@@ -68,6 +69,19 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None: ...
 
 
+@contextlib.contextmanager
+def served(server: BaseServer) -> Iterator[None]:
+    """Let a server answer in a thread."""
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 class HttpStore:
     """Files by name.
 
@@ -103,14 +117,8 @@ class HttpStore:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[HttpStore]:
-        thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
+        with served(self.server):
             yield self
-        finally:
-            self.server.shutdown()
-            self.server.server_close()
-            thread.join()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -229,14 +237,8 @@ class S3Store:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[S3Store]:
-        thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
+        with served(self.server):
             yield self
-        finally:
-            self.server.shutdown()
-            self.server.server_close()
-            thread.join()
 
 
 class MemoryStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -43,6 +44,22 @@ def number_fields(dtype: np.dtype) -> dict:
     kind = b"uint" if dtype.kind == "u" else b"sint"
     big = dtype.str[0] == ">"
     return {"kind": kind.upper() if big else kind, "size": dtype.itemsize}
+
+
+def values_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Numbers that the dtype holds."""
+    numbers = np.random.default_rng(prod(shape)).normal(0, 100, shape)
+    return (numbers + 0.25j * np.sin(numbers) if "c" in dtype else np.abs(numbers)).astype(dtype)
+
+
+def quad(value: float) -> bytes:
+    """A double, exactly, as binary128."""
+    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
+    if not value:
+        return bytes(16)
+    exponent, fraction = (bits >> 52) & 0x7FF, bits & ((1 << 52) - 1)
+    wide = (bits >> 63) << 127 | (exponent - 1023 + 16383) << 112 | fraction << 60
+    return wide.to_bytes(16, "little")
 
 
 def raw(values: np.ndarray) -> bytes:

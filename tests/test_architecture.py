@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import xr_tensorfmt
+from tests.processes import run_python
 from xr_tensorfmt import formats
 
 PACKAGE = Path(xr_tensorfmt.__file__).parent
@@ -146,13 +145,25 @@ def test_names_of_formats_stand_in_their_folders_alone() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_test_module_imports_another() -> None:
+    modules = sorted(Path(__file__).parent.rglob("*.py"))
+    assert modules
+    found = [
+        f"{path.name}: {ast.unparse(node)}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and re.search(r"\btest_\w+", ast.unparse(node))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_importing_the_engine_imports_no_heavy_package() -> None:
     code = (
         "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
         "print(*set(sys.modules) - before)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    new = set(run.stdout.split())
+    new = set(run_python("-c", code).stdout.split())
     assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
     assert {folder(name) for name in own} <= {"accessor", "backend", "core", "errors"}

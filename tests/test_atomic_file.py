@@ -18,6 +18,7 @@ import pytest
 import xarray as xr
 from dask.delayed import Delayed
 
+from tests.opening import opened
 from xr_tensorfmt import SourceChangedError, to_mag
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
 
@@ -25,10 +26,6 @@ from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
 def dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
     values = xr.Dataset({"a": (("x", "y"), np.full((4, 256), value, "f4"))})
     return values if chunks is None else values.chunk(x=chunks)
-
-
-def opened(path: Path, **options) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def failing(error: BaseException) -> xr.Dataset:

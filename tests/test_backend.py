@@ -10,8 +10,6 @@ import os
 import pickle
 import pydoc
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests import tensfiles as tf
+from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError, formats
 from xr_tensorfmt.accessor import TensorFormatAccessor
@@ -340,7 +339,7 @@ def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> N
     assert source.fetched <= 4096 + 3 * 4096
 
 
-def test_one_dimension_does_not_become_a_coordinate(tmp_path: Path) -> None:
+def test_one_dimension_does_not_become_a_coordinate() -> None:
     dataset = xr.open_dataset(tf.version_0_9(np.arange(3.0)), engine="tensorfmt")
     assert list(dataset.data_vars) == ["tensor"]
     assert not dataset.coords
@@ -382,7 +381,7 @@ def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
         "found = [complete('x.to_', number) for number in range(6)]\n"
         "print([each.rstrip('(') for each in found])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     names = ["to_cc4s", "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa"]
     assert done.stdout.strip() == str([f"x.{name}" for name in names])
 
@@ -466,4 +465,4 @@ class TestTheGarbageCollector:
             "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"
             "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+        run_python("-c", code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,10 @@ import xarray as xr
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 import xr_tensorfmt
+from tests.opening import load
+from tests.processes import run_python
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.writing.checked_input import check_input
-
-
-def opened(path: Path) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt").load()
 
 
 def dataset(**attrs: Any) -> xr.Dataset:
@@ -91,12 +87,12 @@ def test_lengths_that_dask_does_not_know_are_an_error(tmp_path: Path) -> None:
         to_mag(unknown, tmp_path / "a.mag")
     known = of(array[array > 3].compute_chunk_sizes(), "x")
     to_mag(known, tmp_path / "a.mag")
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, np.arange(4, 10))
+    np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.arange(4, 10))
 
 
 def test_unnamed_arrays_have_a_name_in_the_file(tmp_path: Path) -> None:
     to_mag(xr.DataArray(np.ones(3, "f4")), tmp_path / "a.mag")
-    assert list(opened(tmp_path / "a.mag")) == ["tensor"]
+    assert list(load(tmp_path / "a.mag")) == ["tensor"]
 
 
 def test_arrays_keep_their_name_attributes_and_coordinates(tmp_path: Path) -> None:
@@ -109,9 +105,9 @@ def test_coordinates_themselves_are_written(tmp_path: Path) -> None:
     whole = dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
     to_mag(whole.level, tmp_path / "a.mag")
     expected = xr.Dataset({"level": ("x", np.arange(2, dtype="i4"))}, {"x": [10, 20]})
-    xr.testing.assert_identical(opened(tmp_path / "a.mag"), expected)
+    xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
     to_mag(whole[["x"]], tmp_path / "a.mag")
-    xr.testing.assert_identical(opened(tmp_path / "a.mag"), whole[["x"]])
+    xr.testing.assert_identical(load(tmp_path / "a.mag"), whole[["x"]])
 
 
 WRONG = {
@@ -157,7 +153,7 @@ def test_what_cannot_be_kept_can_be_dropped(tmp_path: Path) -> None:
         to_mag(data, tmp_path / "a.mag", drop=["attrs"])
     to_mag(data, tmp_path / "a.mag", drop=["attrs", "coords"])
     expected = dataset(good=1).assign_coords(s=5)
-    xr.testing.assert_identical(opened(tmp_path / "a.mag"), expected)
+    xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
 
 
 def test_only_one_variable_goes_into_a_file_of_one() -> None:
@@ -207,10 +203,10 @@ class Reluctant(Duck):
 def test_ducks_become_numbers_or_say_why_not(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
     to_mag(of(Duck(values), "x", "y"), tmp_path / "a.mag")
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
+    np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
     with pytest.raises(RuntimeError, match=r"call todense\(\) first"):
         to_mag(of(Reluctant(values), "x", "y"), tmp_path / "a.mag")
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
+    np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
 
 
 class Named(np.ndarray):
@@ -222,20 +218,20 @@ def test_kinds_of_ndarray_are_arrays(tmp_path: Path) -> None:
     to_mag(of(values, "x"), tmp_path / "a.mag")
     to_mag(of(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
     for name in ("a.mag", "b.mag"):
-        np.testing.assert_array_equal(opened(tmp_path / name).a, np.arange(6))
+        np.testing.assert_array_equal(load(tmp_path / name).a, np.arange(6))
 
 
 def test_masks_are_missing_values_as_xarray_has_them(tmp_path: Path) -> None:
     masked = np.ma.masked_array(np.arange(4, dtype="f4"), [0, 1, 0, 0])
     to_mag(of(masked, "x"), tmp_path / "a.mag")
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
+    np.testing.assert_array_equal(load(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
     try:
         to_mag(of(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
     except TypeError as error:  # older versions of xarray leave the masks of dask to us
         assert "'a' has masked values; fill them first" in str(error)  # noqa: PT017
         assert not (tmp_path / "b.mag").exists()
     else:
-        np.testing.assert_array_equal(opened(tmp_path / "b.mag").a, [0, np.nan, 2, 3])
+        np.testing.assert_array_equal(load(tmp_path / "b.mag").a, [0, np.nan, 2, 3])
 
 
 def blocks(make: Any, values: Any = None) -> xr.Dataset:
@@ -255,7 +251,7 @@ MADE = {
 @pytest.mark.parametrize("case", MADE)
 def test_chunks_are_what_numpy_makes_of_them(tmp_path: Path, case: str) -> None:
     to_mag(blocks(MADE[case]), tmp_path / "a.mag")
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, np.zeros(2000))
+    np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.zeros(2000))
 
 
 SURPRISES = {
@@ -288,13 +284,13 @@ def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) 
     assert found.encoding["dtype"] == name
     np.testing.assert_array_equal(found, values.astype("f4"))
     to_mag(dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
-    assert opened(tmp_path / "a.mag").a.encoding["dtype"] == name
+    assert load(tmp_path / "a.mag").a.encoding["dtype"] == name
 
 
 def test_coordinates_are_stored_as_asked(tmp_path: Path) -> None:
     data = dataset().assign_coords(x=[0.5, 1.5])
     to_mag(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
-    found = opened(tmp_path / "a.mag")
+    found = load(tmp_path / "a.mag")
     assert found.x.dtype == np.float32
     xr.testing.assert_equal(found, data)
 
@@ -303,7 +299,7 @@ def test_coordinates_are_stored_as_asked(tmp_path: Path) -> None:
 def test_no_dimension_at_all(tmp_path: Path, chunks) -> None:
     array = da.from_array(np.float32(3), chunks=()) if chunks == () else np.float32(3)
     to_mag(of(array), tmp_path / "a.mag")
-    assert opened(tmp_path / "a.mag").a == 3
+    assert load(tmp_path / "a.mag").a == 3
 
 
 def test_what_is_given_is_not_changed(tmp_path: Path) -> None:
@@ -321,10 +317,10 @@ def test_the_accessor_writes_datasets_and_arrays(tmp_path: Path) -> None:
     assert dataset().tensorfmt.to_file(tmp_path / "a.mag") is None
     dataset().a.tensorfmt.to_file(tmp_path / "b.data", format="mag", mode="x")
     for name in ("a.mag", "b.data"):
-        xr.testing.assert_identical(opened(tmp_path / name), dataset())
+        xr.testing.assert_identical(load(tmp_path / name), dataset())
     task = dataset().tensorfmt.to_file(tmp_path / "c.MAG", compute=False)
     task.compute()
-    xr.testing.assert_identical(opened(tmp_path / "c.MAG"), dataset())
+    xr.testing.assert_identical(load(tmp_path / "c.MAG"), dataset())
     with pytest.raises(TypeError, match="'zlib' is not a keyword for MAG files"):
         dataset().tensorfmt.to_file(tmp_path / "a.mag", zlib=1)
 
@@ -347,7 +343,7 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
         "from xr_tensorfmt import to_cc4s, to_file, to_mag, to_pycauset, to_tens, to_vespa; "
         "print(to_mag.__module__)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = run_python("-c", code)
     assert run.stdout.strip() == "xr_tensorfmt.formats.mag.write"
     assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
         "to_cc4s", "to_file", "to_mag", "to_pycauset", "to_tens", "to_vespa",
@@ -376,6 +372,6 @@ def test_keywords_that_there_are_not(tmp_path: Path) -> None:
 
 def test_one_word_is_enough_for_drop(tmp_path: Path) -> None:
     to_mag(dataset(), tmp_path / "a.mag", version=1, drop="dims", encoding={})
-    assert opened(tmp_path / "a.mag").a.dims == ("a_dim_0", "a_dim_1")
+    assert load(tmp_path / "a.mag").a.dims == ("a_dim_0", "a_dim_1")
     with pytest.raises(ValueError, match="drop=True is not a list of some of 'name', 'dims'"):
         to_mag(dataset(), tmp_path / "a.mag", drop=True)

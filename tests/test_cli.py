@@ -4,84 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
 
 import xr_tensorfmt
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
+from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, vertex
 from tests.families import FILES
+from tests.processes import run_python
 from xr_tensorfmt import to_file
-from xr_tensorfmt.cli import main
 
-GAMMA = np.arange(24.0).reshape(4, 3, 2)
-
-
-@pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments, catch_exceptions=False)
-
-
-def done(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def failed(*arguments: str, code: int = 1) -> str:
-    """The one line on stderr of a command that fails."""
-    result = run(*arguments)
-    assert result.exit_code == code, result.output
-    assert not result.stdout
-    assert result.stderr.count("\n") == 1 or code == 2
-    return result.stderr
-
-
-def dataset() -> xr.Dataset:
-    """What MAG, zarr and netCDF can all represent."""
-    values = np.random.default_rng(0).random((20, 30)).astype("f4")
-    return xr.Dataset(
-        {
-            "w": (("row", "col"), values, {"units": "m"}),
-            "n": ("row", np.arange(20, dtype="i8")),
-            "flag": ("row", np.arange(20) % 2 == 0),
-        },
-        {"row": np.arange(20) * 2},
-        {"title": "x", "epoch": 3, "rate": 0.5},
-    )
-
-
-def save(name: str = "a.mag", ds: xr.Dataset | None = None, **options: Any) -> str:
-    xr_tensorfmt.to_file(dataset() if ds is None else ds, name, **options)
-    return name
-
-
-def opened(name: str, **options: Any) -> xr.Dataset:
-    engine = {".zarr": "zarr", ".nc": "netcdf4"}.get(Path(name).suffix, "tensorfmt")
-    with xr.open_dataset(name, engine=engine, **options) as ds:
-        return ds.load()
-
-
-def vertex(name: str = "vertex.bin") -> str:
-    Path(name).write_bytes(tf.version_0_9(GAMMA))
-    return name
+pytestmark = pytest.mark.usefixtures("working_directory")
 
 
 # The command itself
@@ -93,9 +36,7 @@ def test_help_imports_no_large_package() -> None:
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print('LOADED', *sys.modules)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    shown = run_python("-c", code).stdout
     assert "convert" in shown
     loaded = set(shown.partition("LOADED")[2].split())
     assert not loaded & {"dask", "fsspec"}
@@ -107,23 +48,18 @@ from xr_tensorfmt.cli import main
 try: main(["info", {vertex()!r}])
 except SystemExit as end: assert not end.code
 assert not {{"dask", "fsspec"}} & set(sys.modules)"""
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    run_python("-c", code)
 
 
 @pytest.mark.parametrize("first", ["xarray", "xr_tensorfmt"])
 def test_datasets_have_the_accessor_in_whatever_order_packages_come(first: str) -> None:
     code = f"import {first}, xarray, xr_tensorfmt; xarray.Dataset().tensorfmt.explain()"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def test_the_module_is_the_command() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "xr_tensorfmt", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
+    said = run_python("-m", "xr_tensorfmt", "--version").stdout
+    assert said.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +207,6 @@ def test_a_wrong_checksum_can_be_ignored() -> None:
 
 
 def test_urls_are_described_checked_explained_and_converted() -> None:
-    fsspec = pytest.importorskip("fsspec")
     save()
     url = "memory://folder/a.mag"
     with fsspec.open(url, "wb") as file:
@@ -281,7 +216,7 @@ def test_urls_are_described_checked_explained_and_converted() -> None:
     assert done("validate", url, *option) == f"{url}: ok\n"
     assert "requests fetch" in done("explain", url, *option)
     done("convert", url, "b.mag", *option)
-    xr.testing.assert_identical(opened("b.mag"), dataset())
+    xr.testing.assert_identical(load_any("b.mag"), dataset())
 
 
 # validate
@@ -340,15 +275,15 @@ def test_mag_to_mag_is_identical_with_bfloat16() -> None:
     ds.attrs["config"] = {"a": [1, None]}
     save("a.mag", ds, encoding={"w": {"dtype": "bfloat16"}})
     done("convert", "a.mag", "b.mag")
-    xr.testing.assert_identical(opened("b.mag"), opened("a.mag"))
-    assert opened("b.mag").w.encoding["dtype"] == "bfloat16"
+    xr.testing.assert_identical(load_any("b.mag"), load_any("a.mag"))
+    assert load_any("b.mag").w.encoding["dtype"] == "bfloat16"
 
 
 def test_formats_may_be_given_where_suffixes_name_none() -> None:
     save()
     done("convert", "a.mag", "b", "--to", "zarr")
     done("convert", "b", "c", "--from", "zarr", "--to", "mag")
-    xr.testing.assert_identical(opened("c"), dataset())
+    xr.testing.assert_identical(load_any("c"), dataset())
     message = failed("convert", "a.mag", "d.foo")
     assert "d.foo: the suffix names no format; pass format=, one of 'tens'" in message
 
@@ -360,9 +295,9 @@ def test_nothing_is_replaced_unless_that_is_wanted(target: str) -> None:
     save("new.mag", dataset() + 1)
     message = failed("convert", "new.mag", target)
     assert message == f"Error: {target} exists already; pass --overwrite to replace it\n"
-    xr.testing.assert_equal(opened(target).w, dataset().w)
+    xr.testing.assert_equal(load_any(target).w, dataset().w)
     done("convert", "new.mag", target, "--overwrite")
-    xr.testing.assert_equal(opened(target).w, dataset().w + 1)
+    xr.testing.assert_equal(load_any(target).w, dataset().w + 1)
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])
@@ -376,7 +311,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(target: str) -> None:
     message = failed("convert", "bad.tens", target, "--overwrite")
     assert "the 16-byte integer 9223372036854775808" in message
     assert sorted(Path().iterdir()) == before
-    xr.testing.assert_equal(opened(target).w, dataset().w)
+    xr.testing.assert_equal(load_any(target).w, dataset().w)
 
 
 @pytest.mark.parametrize("target", ["no/b.mag", "no/b.nc"])
@@ -398,7 +333,7 @@ def test_a_file_is_not_converted_onto_itself_by_any_name() -> None:
 def test_one_variable_under_other_names() -> None:
     save()
     done("convert", "a.mag", "b.mag", "-v", "w", "--name", "v", "--dims", "x,y")
-    ds = opened("b.mag")
+    ds = load_any("b.mag")
     assert list(ds.data_vars) == ["v"]
     assert ds.v.dims == ("x", "y")
     assert ds.x.values.tolist() == dataset().row.values.tolist()
@@ -438,7 +373,7 @@ def test_numbers_are_rounded_where_that_is_wanted() -> None:
     done("convert", "a.bin", "b.mag", "--dtype", "float32")
     done("convert", "a.bin", "c.mag", "--dtype", "tensor=float32")
     for name in ("b.mag", "c.mag"):
-        np.testing.assert_array_equal(opened(name).tensor.values, (GAMMA / 3).astype("f4"))
+        np.testing.assert_array_equal(load_any(name).tensor.values, (GAMMA / 3).astype("f4"))
 
 
 def test_parts_to_drop_add_up() -> None:
@@ -447,7 +382,7 @@ def test_parts_to_drop_add_up() -> None:
     assert "no place for the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
     drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
     done("convert", "a.tens", "b.tens", "-o", "version=0.9", *drop)
-    assert opened("b.tens").tensor.dims == ("a",)
+    assert load_any("b.tens").tensor.dims == ("a",)
 
 
 class Terminal(StringIO):
@@ -493,7 +428,7 @@ def test_every_family_becomes_every_other(kind: str, to: str) -> None:
     source = family_file(kind)
     # Vespa and TENS have no place for what PyCauset says of a matrix.
     done("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
-    ds = opened(to)
+    ds = load_any(to)
     np.testing.assert_array_equal(ds.tensor.values, np.arange(15.0).reshape(3, 5))
     assert ds.tensor.dims == ("x", "y")
     assert ds.tensor.dtype == np.float32
@@ -506,7 +441,7 @@ def test_formats_of_one_tensor_ask_for_a_variable(to: str) -> None:
     assert "'w', 'n', 'flag'" in failed("convert", "a.mag", to)
     drop = ["--drop", "name", "--drop", "coords", "--drop", "attrs"]
     done("convert", "a.mag", to, "-v", "w", *drop)
-    (kept,) = opened(to).data_vars.values()
+    (kept,) = load_any(to).data_vars.values()
     # Vespa sorts dimensions by their names.
     np.testing.assert_array_equal(kept.transpose("row", "col").values, dataset().w.values)
 
@@ -528,7 +463,7 @@ def test_pairs_stay_pairs() -> None:
     done("convert", "a.tens", "b.tens")
     assert Path("b.tens").read_bytes() == Path("a.tens").read_bytes()
     done("convert", "a.tens", "c.tens", "-o", "sparse=false")
-    assert opened("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
+    assert load_any("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
 
 
 def test_files_that_only_convert_takes_are_told_from_bad_ones() -> None:

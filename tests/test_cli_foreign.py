@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +10,24 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
-from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
+from tests.commands import GAMMA, dataset, done, failed, load_any, save
 from tests.servers import S3Store
-from tests.test_cli import GAMMA, dataset, done, failed, opened, save
-from tests.test_cli import directory as directory  # noqa: PLC0414  # a fixture
 from xr_tensorfmt.cli.stores import open_store
 
+pytestmark = pytest.mark.usefixtures("working_directory")
 BOTH = pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
-
-
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    MemoryFileSystem.store.clear()
-    yield MemoryFileSystem()
-    MemoryFileSystem.store.clear()
 
 
 @BOTH
 def test_there_and_back_is_identical(store: str) -> None:
     save()
     done("convert", "a.mag", store)
-    xr.testing.assert_identical(opened(store), dataset())
+    xr.testing.assert_identical(load_any(store), dataset())
     done("convert", store, "c.mag")
-    xr.testing.assert_identical(opened("c.mag"), dataset())
+    xr.testing.assert_identical(load_any("c.mag"), dataset())
     assert done("validate", "c.mag") == "c.mag: ok\n"
 
 
@@ -70,8 +61,8 @@ def test_labels_become_coordinates_of_zarr() -> None:
     content = vf.tensor("double", ["u"], {"x": 2}, [("a",), ("ö",)], np.ones((2, 2)))
     Path("v.tbf").write_bytes(content)
     done("convert", "v.tbf", "v.zarr")
-    assert opened("v.zarr").u.values.tolist() == ["a", "ö"]
-    assert opened("v.zarr").tensor.shape == (2, 2)
+    assert load_any("v.zarr").u.values.tolist() == ["a", "ö"]
+    assert load_any("v.zarr").tensor.shape == (2, 2)
 
 
 def test_complex_numbers_become_netcdf() -> None:
@@ -81,30 +72,30 @@ def test_complex_numbers_become_netcdf() -> None:
     np.testing.assert_array_equal(ds.vertex.values, GAMMA + 1j)
     assert ds.vertex.dims == ("F", "q", "r")
     done("convert", "c.nc", "c.zarr")
-    assert opened("c.zarr").vertex.dtype == np.complex128
+    assert load_any("c.zarr").vertex.dtype == np.complex128
 
 
 def test_sparse_files_are_converted_either_way() -> None:
     Path("s.tens").write_bytes(tf.index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
     done("convert", "s.tens", "full.zarr")
     done("convert", "s.tens", "pairs.zarr", "--sparse", "stored")
-    assert opened("full.zarr").tensor.shape == (3, 4)
-    assert opened("pairs.zarr").tensor.values.tolist() == [1.0, 2.0]
+    assert load_any("full.zarr").tensor.shape == (3, 4)
+    assert load_any("pairs.zarr").tensor.values.tolist() == [1.0, 2.0]
 
 
 @BOTH
 def test_dtypes_are_those_of_encoding(store: str) -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
     done("convert", "a.bin", store, "--dtype", "float32")
-    np.testing.assert_array_equal(opened(store).tensor.values, (GAMMA / 3).astype("f4"))
-    assert opened(store).tensor.dtype == np.float32
+    np.testing.assert_array_equal(load_any(store).tensor.values, (GAMMA / 3).astype("f4"))
+    assert load_any(store).tensor.dtype == np.float32
 
 
 @pytest.mark.parametrize("values", [np.full(4, -0.0), np.full(4, complex(-0.0, -0.0))])
 def test_negative_zeros_keep_their_signs_in_zarr(values: np.ndarray) -> None:
     Path("z.bin").write_bytes(tf.version_0_9(values))
     done("convert", "z.bin", "z.zarr")
-    found = opened("z.zarr").tensor.values
+    found = load_any("z.zarr").tensor.values
     assert np.signbit(found.real).all()
     assert np.signbit(found.imag).all() == np.iscomplexobj(values)
 
@@ -119,9 +110,9 @@ def test_attributes_that_netcdf_cannot_represent_can_be_dropped() -> None:
     assert message.startswith("Error: b.nc from a.mag: Invalid value for attr 'config'")
     assert not Path("b.nc").exists()
     done("convert", "a.mag", "b.nc", "--drop", "attrs")
-    xr.testing.assert_identical(opened("b.nc"), ds.drop_attrs())
+    xr.testing.assert_identical(load_any("b.nc"), ds.drop_attrs())
     done("convert", "a.mag", "b.zarr")
-    xr.testing.assert_identical(opened("b.zarr"), ds)
+    xr.testing.assert_identical(load_any("b.zarr"), ds)
 
 
 def test_a_source_that_cannot_be_opened_is_named() -> None:
@@ -163,7 +154,7 @@ def test_zarr_behind_a_url() -> None:
     url = "memory://store/b.zarr"
     done("convert", "a.mag", url)
     done("convert", url, "c.mag")
-    xr.testing.assert_identical(opened("c.mag"), dataset())
+    xr.testing.assert_identical(load_any("c.mag"), dataset())
     assert f"{url} exists already; pass --overwrite" in failed("convert", "a.mag", url)
     done("convert", "a.mag", url, "--overwrite")
 
@@ -198,12 +189,12 @@ def test_nothing_is_written_into_the_store_that_is_read(target: str, to: str) ->
     done("convert", save(), "s.zarr")
     message = failed("convert", "s.zarr", target, "--to", to, "--overwrite")
     assert f"{target} lies in the input s.zarr; write to another place" in message
-    xr.testing.assert_identical(opened("s.zarr"), dataset())
+    xr.testing.assert_identical(load_any("s.zarr"), dataset())
 
 
 def test_a_name_that_only_begins_alike_is_another_file() -> None:
     done("convert", save(), "a.mag.zarr")
-    xr.testing.assert_identical(opened("a.mag.zarr"), dataset())
+    xr.testing.assert_identical(load_any("a.mag.zarr"), dataset())
 
 
 @pytest.mark.parametrize("file", ["docs.d/diary", "diary"])

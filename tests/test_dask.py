@@ -6,8 +6,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import dask
@@ -17,6 +15,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests.clock import wait_for_a_tick
+from tests.processes import run_python, run_script
 from tests.recording import RecordingSource
 from xr_tensorfmt import SourceChangedError
 
@@ -48,13 +47,7 @@ def test_no_chunk_is_larger_than_dask_wants(path: Path) -> None:
 
 
 def _run(code: str, **environment: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    return run_python("-c", code, env={**os.environ, **environment}).stdout.strip()
 
 
 def test_opening_without_chunks_does_not_import_dask(path: Path) -> None:
@@ -136,7 +129,7 @@ def test_two_files_with_one_path_have_different_names_in_dask(tmp_path: Path, se
     assert (after.compute() == 1).all()
 
 
-def test_pairs_are_filled_chunk_by_chunk(tmp_path: Path) -> None:
+def test_pairs_are_filled_chunk_by_chunk() -> None:
     rng = np.random.default_rng(0)
     indices = np.sort(rng.choice(10**6, 5000, replace=False))
     dense = np.zeros(10**6)
@@ -167,17 +160,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("options", [{}, {"io": "read"}])
 def test_worker_processes_compute_the_same(path: Path, tmp_path: Path, options: dict) -> None:
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
-    run = subprocess.run(
-        [sys.executable, str(script), str(path), json.dumps(options)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    total, chunks = run.stdout.split()
+    said = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
+    total, chunks = said.split()
     assert float(total) == numbers().sum()
     assert chunks == "16"
 
@@ -216,14 +200,7 @@ def test_a_vertex_of_49_gigabytes_needs_little_memory(tmp_path: Path) -> None:
     with file.open("wb") as stream:
         stream.write(tf.header(lengths, size=16, numbers=2))
         stream.truncate(56 + 2000 * 1237 * 1237 * 16)
-    run = subprocess.run(
-        [sys.executable, "-c", LARGE, str(file)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    (selected, _), (reduced,) = (line.split() for line in run.stdout.splitlines())
+    said = run_python("-c", LARGE, file).stdout
+    (selected, _), (reduced,) = (line.split() for line in said.splitlines())
     assert int(selected) < 100 * MIB
     assert int(reduced) < 400 * 10**6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stnp
 
@@ -75,14 +76,28 @@ def assert_alike(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def has_half_a_pair(value: Any) -> bool:
+    """Whether there is half of a surrogate pair in any string, which UTF-8 cannot encode."""
+    if isinstance(value, dict | list):
+        within = [*value, *value.values()] if isinstance(value, dict) else value
+        return any(has_half_a_pair(each) for each in within)
+    strings = [each for each in np.ravel(value).tolist() if isinstance(each, str)]
+    return any("\ud800" <= character <= "\udfff" for each in strings for character in each)
+
+
 @given(value=values)
 def test_what_json_can_be_made_of_comes_back(value: Any) -> None:
-    try:
-        text = to_json(value, "it")
-    except TypeError:
-        assert "\\ud" in ascii(value)  # half of a surrogate pair
-        return
-    assert_alike(from_json(through_json(text)), value)
+    assume(not has_half_a_pair(value))
+    assert_alike(from_json(through_json(to_json(value, "it"))), value)
+
+
+@given(before=st.text(max_size=3), half=st.characters(categories=["Cs"]))
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands(before: str, half: str) -> None:
+    string = before + half
+    scalar = np.array(string)[()]
+    for value in (string, [string], {string: 1}, {"a": string}, np.array([string]), scalar):
+        with pytest.raises(TypeError, match="UTF-8 cannot encode"):
+            to_json(value, "it")
 
 
 @pytest.mark.parametrize("kind", ["text", "object", "bytes", "datetime64", "timedelta64", "bool"])
@@ -183,11 +198,8 @@ def test_arrays_that_are_none_are_refused(facts: Any) -> None:
 
 @given(facts=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "strings"]), json_values))
 def test_any_facts_give_an_array_or_an_error(facts: Any) -> None:
-    try:
-        array = array_from_json(facts)
-    except (TypeError, ValueError, KeyError):
-        return
-    assert array.nbytes < 10_000
+    with contextlib.suppress(TypeError, ValueError, KeyError):
+        assert array_from_json(facts).nbytes < 10_000
 
 
 def container(**embedded: Any) -> Container:

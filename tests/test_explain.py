@@ -11,9 +11,11 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests import tensfiles as tf
+from tests.opening import opened
 from tests.servers import MemoryStore
 
 MIB = 1 << 20
+TENSOR = "memory://bucket/t"
 VALUES = np.arange(4 * MIB, dtype="f8").reshape(1024, 4096)
 
 
@@ -22,10 +24,6 @@ def store():
     with MemoryStore().running() as memory:
         memory.put("t", tf.version_0_9(VALUES))
         yield memory
-
-
-def opened(**keywords) -> xr.Dataset:
-    return xr.open_dataset("memory://bucket/t", engine="tensorfmt", **keywords)
 
 
 COMPUTATIONS = {
@@ -44,7 +42,7 @@ COMPUTATIONS = {
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("computation", COMPUTATIONS)
 def test_what_dask_would_read_is_what_it_reads(store, computation: str, inline: bool) -> None:
-    tensor = opened(chunks={}, chunk_bytes=8 * MIB, inline_array=inline).tensor
+    tensor = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB, inline_array=inline).tensor
     computed = COMPUTATIONS[computation](tensor)
     store.log.clear()
     explained = computed.tensorfmt.explain()
@@ -57,29 +55,29 @@ def test_what_dask_would_read_is_what_it_reads(store, computation: str, inline: 
 
 
 def test_a_bad_chunking_is_seen(store) -> None:
-    good = opened(chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
+    good = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
     assert (good.requests, good.amplification) == (16, 1.0)
     assert [piece.chunk for piece in good.pieces] == [(0, n) for n in range(4)]
     with pytest.warns(UserWarning, match="separate the stored chunks"):
-        bad = opened(chunks={"a": 64, "b": -1}).tensorfmt.explain()
+        bad = opened(TENSOR, chunks={"a": 64, "b": -1}).tensorfmt.explain()
     assert len(bad.pieces) == 16
     assert bad.needed == good.needed
     assert bad.fetched > 15 * good.fetched
 
 
 def test_a_selection_and_its_words(store) -> None:
-    explained = opened().tensorfmt.explain({"b": 100, "a": slice(0, 10)})
+    explained = opened(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
     (piece,) = explained.pieces
     assert piece.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
     assert piece.requests == tuple(piece.ranges)
     assert (piece.variable, piece.chunk, piece.shape) == ("tensor", (), (10,))
     assert (explained.needed, explained.fetched) == (80, 80)
-    function = xr_tensorfmt.explain(opened().tensor, b=100, a=slice(0, 10))
+    function = xr_tensorfmt.explain(opened(TENSOR).tensor, b=100, a=slice(0, 10))
     assert repr(function) == repr(explained)
 
 
 def test_it_prints_as_a_table_and_as_html(store) -> None:
-    explained = opened(chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(b=slice(0, 1024))
+    explained = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(b=slice(0, 1024))
     assert repr(explained).splitlines() == [
         "4 requests fetch 8.0 MiB for 8.0 MiB (1.00 x)",
         "variable  chunk     values  ranges  requests   needed  fetched          bytes",
@@ -88,18 +86,18 @@ def test_it_prints_as_a_table_and_as_html(store) -> None:
     page = explained._repr_html_()
     assert "<td>48 to 8388656</td>" in page
     assert page.count("<tr>") == 2
-    many = opened(chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
+    many = opened(TENSOR, chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
     assert repr(many).splitlines()[-1] == "... and 21 more"
     assert "<p>... and 21 more</p>" in many._repr_html_()
 
 
 def test_names_cannot_bring_html_along(store) -> None:
-    dataset = opened(name="<script>")
+    dataset = opened(TENSOR, name="<script>")
     assert "<script>" not in dataset.tensorfmt.explain()._repr_html_()
 
 
 def test_what_is_in_memory_reads_nothing(store) -> None:
-    dataset = opened()
+    dataset = opened(TENSOR)
     assert dataset.tensorfmt.explain().requests == 1 + 15
     dataset.load()
     assert dataset.tensorfmt.explain().pieces == ()
@@ -122,4 +120,4 @@ def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
 
 def test_unknown_dimensions_of_a_selection_are_refused(store) -> None:
     with pytest.raises(ValueError, match="nowhere"):
-        opened().tensorfmt.explain(nowhere=3)
+        opened(TENSOR).tensorfmt.explain(nowhere=3)

@@ -23,6 +23,7 @@ from hypothesis.extra import numpy as hnp
 from tests import magfiles as mf
 from tests.headers import header_of
 from tests.magfiles import Put, put
+from tests.opening import load
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.core.header import MOST_READ_AHEAD
@@ -30,10 +31,6 @@ from xr_tensorfmt.core.header import MOST_READ_AHEAD
 DATA = Path(__file__).parent / "data"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 UNRELEASED = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9)), "w": put(WEIGHTS)}
-
-
-def load(content: bytes, **options) -> xr.Dataset:
-    return xr.open_dataset(memoryview(content), engine="tensorfmt", **options).load()
 
 
 def expected_values(each: Put) -> np.ndarray:
@@ -340,7 +337,7 @@ class TestDtypes:
             "last": put(np.zeros((2, 0), np.int8)),
         }
         assert_holds(load(mf.document(tensors)), tensors)
-        assert_holds(load(mf.document(tensors), chunks={}), tensors)
+        assert_holds(load(memoryview(mf.document(tensors)), chunks={}), tensors)
 
 
 class TestContainersToldApart:
@@ -389,7 +386,7 @@ class TestChecksums:
         with pytest.raises(ValueError, match=rf"the checksum at byte {at}: 0x.*verify=False"):
             load(damaged)
         with pytest.warns(TensorFormatWarning, match="the checksum at byte") as caught:
-            dataset = load(damaged, verify=False)
+            dataset = xr.open_dataset(damaged, engine="tensorfmt", verify=False)
         np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
         assert caught[0].filename == __file__
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-magnetron = pytest.importorskip("magnetron", reason="magnetron has no wheel for this platform")
-snapshot = pytest.importorskip("magnetron.snapshot")
+from tests.released_magnetron import magnetron, magnetron_dtype, snapshot
 
 DTYPES = [
     "float32", "float16", "bfloat16", "float8_e4m3fn", "boolean", "uint8", "int8", "uint16",
@@ -23,10 +22,6 @@ def numpy_dtype(name: str) -> np.dtype:
     if name in ("bfloat16", "float8_e4m3fn"):
         return np.dtype(getattr(ml_dtypes, name))
     return np.dtype("bool" if name == "boolean" else name)
-
-
-def magnetron_dtype(name: str):
-    return next(each for each in magnetron.dtype.all if each.name == name)
 
 
 def random_array(name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.headers import header_of
+from tests.opening import opened
 from tests.recording import RecordingSource
-from tests.test_tens import open_tens, quad
+from tests.tensfiles import quad
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
@@ -91,7 +92,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
 @given(sparse_tensors(">f8").map(lambda made: (made[0].astype("<f8"), made[1])))
 def test_stored_pairs_come_as_they_lie_with_their_indices(made: tuple) -> None:
     dense, indices = made
-    stored = open_tens(content_of(dense, indices), sparse="stored")
+    stored = opened(content_of(dense, indices), sparse="stored")
     assert stored.tensor.dims == ("entry",)
     assert not stored.indexes
     along = np.unravel_index(np.array(indices, dtype=np.int64), dense.shape, order="F")
@@ -104,11 +105,11 @@ def test_stored_pairs_are_lazy_chunked_and_answer_every_key() -> None:
     dense = np.arange(12.0).reshape(3, 4)
     indices = [7, 0, 3, 11, 5]
     content = content_of(dense, indices)
-    stored = open_tens(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
+    stored = opened(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
     flat = dense.ravel(order="F")[indices]
     assert stored.tensor.chunks == ((2, 2, 1),)
     np.testing.assert_array_equal(stored.tensor.compute(), flat)
-    lazy = open_tens(content, sparse="stored")
+    lazy = opened(content, sparse="stored")
     assert lazy.tensor.isel(entry=[4, 0]).values.tolist() == flat[[4, 0]].tolist()
     assert lazy.tensor.isel(entry=slice(None, None, -2)).values.tolist() == flat[::-2].tolist()
     picked = {"entry": xr.DataArray([[1, 1], [4, 2]], dims=("p", "q"))}
@@ -125,41 +126,39 @@ def quaternions() -> tuple[bytes, np.ndarray]:
 
 def test_values_of_several_components() -> None:
     content, dense = quaternions()
-    tensor = open_tens(content).tensor
+    tensor = opened(content).tensor
     assert tensor.dims == ("a", "component")
     np.testing.assert_array_equal(tensor.values, dense)
     np.testing.assert_array_equal(
-        open_tens(content).tensor.isel(component=[3, 1]).values, dense[:, [3, 1]]
+        opened(content).tensor.isel(component=[3, 1]).values, dense[:, [3, 1]]
     )
     points = {"a": xr.DataArray([2, 1], dims="p"), "component": xr.DataArray([3, 0], dims="p")}
-    assert open_tens(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
-    stored = open_tens(content, sparse="stored")
+    assert opened(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
+    stored = opened(content, sparse="stored")
     assert stored.tensor.dims == ("entry", "component")
     np.testing.assert_array_equal(stored.tensor.values, dense[[2, 0]])
     points = {"entry": xr.DataArray([1, 0], dims="p"), "component": xr.DataArray([0, 2], dims="p")}
-    assert open_tens(content, sparse="stored").tensor.isel(points).values.tolist() == [4.0, 2.0]
+    assert opened(content, sparse="stored").tensor.isel(points).values.tolist() == [4.0, 2.0]
     assert stored.a.values.tolist() == [2, 0]
 
 
 def test_a_scalar_of_pairs() -> None:
-    assert open_tens(tf.index_value((), [0], np.array([2.5]))).tensor.values == 2.5
-    assert open_tens(tf.index_value((), [], np.array([]))).tensor.values == 0.0
-    assert open_tens(tf.index_value((), [0], np.array([2.5])), sparse="stored").tensor.values == [
-        2.5
-    ]
+    assert opened(tf.index_value((), [0], np.array([2.5]))).tensor.values == 2.5
+    assert opened(tf.index_value((), [], np.array([]))).tensor.values == 0.0
+    assert opened(tf.index_value((), [0], np.array([2.5])), sparse="stored").tensor.values == [2.5]
 
 
 def test_binary128_pairs() -> None:
     content = tf.header((4,), version=tf.V1_0, size=16, flags=1)
     content += struct.pack("<QQ", 2, 3) + quad(1.5) + struct.pack("<Q", 0) + quad(-2.0)
-    assert open_tens(content).tensor.values.tolist() == [-2.0, 0.0, 0.0, 1.5]
+    assert opened(content).tensor.values.tolist() == [-2.0, 0.0, 0.0, 1.5]
 
 
 def test_pairs_may_follow_chunks() -> None:
     content = tf.index_value(
         (2, 2), [1], np.ones(1), tf.chunk(b"COMMENT ", b"hi"), tf.symmetry("x", "ba")
     )
-    tensor = open_tens(content).tensor
+    tensor = opened(content).tensor
     assert tensor.values.tolist() == [[0, 0], [1, 0]]
     assert tensor.attrs == {"symmetries": "x ba", "skipped_chunks": "COMMENT "}
 
@@ -168,7 +167,7 @@ def test_pairs_may_follow_chunks() -> None:
 def test_an_index_out_of_range_is_refused_in_both_views(as_stored: bool) -> None:
     content = tf.index_value((2, 2), [1, 4], np.ones(2))
     with pytest.raises(TensorFormatError, match="below 4"):
-        open_tens(content, sparse="stored" if as_stored else "auto").load()
+        opened(content, sparse="stored" if as_stored else "auto").load()
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -178,7 +177,7 @@ def test_an_index_out_of_range_is_refused_in_both_views(as_stored: bool) -> None
 def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
     content = tf.index_value((10,), indices, np.ones(len(indices)))
     with pytest.raises(TensorFormatError, match=f"pair {len(indices) - 1} .*as in another pair"):
-        open_tens(content).load()
+        opened(content).load()
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -251,31 +250,31 @@ def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
     chunks = [tf.symmetry(code, index_map, packed=True) for code, index_map in SYMMETRIES[case]]
     content = tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices], *chunks)
     assert len(indices) < dense.size / 1.4
-    np.testing.assert_allclose(open_tens(content).tensor.values, dense, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(opened(content).tensor.values, dense, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(
-        open_tens(content).tensor[1, ..., :2].values, dense[1, ..., :2], rtol=1e-12, atol=1e-12
+        opened(content).tensor[1, ..., :2].values, dense[1, ..., :2], rtol=1e-12, atol=1e-12
     )
     points = {name: xr.DataArray([2, 0, 1, 1][:4], dims="p") for name in names[:-1]}
     points[names[-1]] = xr.DataArray([0, 1, 2, 2], dims="p")
     expected = dense[tuple(points[name].values for name in names)]
     np.testing.assert_allclose(
-        open_tens(content).tensor.isel(points).values, expected, rtol=1e-12, atol=1e-12
+        opened(content).tensor.isel(points).values, expected, rtol=1e-12, atol=1e-12
     )
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<c16"])
 def test_a_stored_zero_of_an_antisymmetric_tensor_stays_the_positive_zero(dtype) -> None:
     chunk = tf.symmetry("-x", "ba", packed=True)
-    filled = open_tens(tf.index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
+    filled = opened(tf.index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
     assert filled.values.tobytes() == np.zeros((2, 2), dtype).tobytes()
 
 
 def test_related_elements_may_both_be_stored_if_they_agree() -> None:
     chunk = tf.symmetry("-x", "ba", packed=True)
     content = tf.index_value((2, 2), [1, 2, 0], np.array([3.0, -3.0, 0.0]), chunk)
-    assert open_tens(content).tensor.values.tolist() == [[0, -3], [3, 0]]
+    assert opened(content).tensor.values.tolist() == [[0, -3], [3, 0]]
     nan = tf.index_value((2, 2), [1, 2], np.array([np.nan, np.nan]), chunk)
-    assert np.isnan(open_tens(nan).tensor.values[0, 1])
+    assert np.isnan(opened(nan).tensor.values[0, 1])
 
 
 def test_groups_are_closed_and_bounded() -> None:

@@ -14,8 +14,9 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests import pycausetfiles as pf
+from tests.opening import tensor_of
+from tests.packedbits import causal, dense_bits
 from tests.recording import RecordingSource
-from tests.test_packed import causal, dense_bits
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import unread
 from xr_tensorfmt.formats.pycauset.bits import Bits
@@ -76,15 +77,11 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarr
     return path, values
 
 
-def opened(path: Path, **options: Any) -> xr.DataArray:
-    return xr.open_dataset(path, engine="tensorfmt", **options).tensor
-
-
 @pytest.mark.parametrize("options", [{}, {"io": "read"}, {"chunks": {}, "chunk_bytes": 5000}])
 def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dict) -> None:
     path, values = file
-    for dims in (None, *opened(path).dims, list(opened(path).dims)):
-        array = opened(path, **options)
+    for dims in (None, *tensor_of(path).dims, list(tensor_of(path).dims)):
+        array = tensor_of(path, **options)
         assert unread(array.variable) is not None
         counts = popcount(array, dims)
         expected = xr.DataArray(values, dims=array.dims).sum(dims).astype("i8")
@@ -112,7 +109,7 @@ def test_selections_are_counted_packed(
     (tmp_path / "file").write_bytes(content)
     expected = xr.DataArray(values, dims=("row", "col")).isel(key)
     for dims in (*expected.dims, None):
-        lazy = opened(tmp_path / "file").isel(key)
+        lazy = tensor_of(tmp_path / "file").isel(key)
         repeated = any(isinstance(key.get(dim), list) for dim in np.atleast_1d(dims or lazy.dims))
         if repeated:
             continue
@@ -135,7 +132,7 @@ def test_other_selections_are_counted_all_the_same(key: dict, tmp_path: Path) ->
     (tmp_path / "file").write_bytes(content)
     eager = xr.DataArray(values, dims=("row", "col"))
     for options in ({}, {"chunks": {}}):
-        lazy = opened(tmp_path / "file", **options).isel(key)
+        lazy = tensor_of(tmp_path / "file", **options).isel(key)
         for dims in (*lazy.dims, None):
             xr.testing.assert_equal(popcount(lazy, dims).compute(), eager.isel(key).sum(dims))
 
@@ -144,7 +141,7 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
     content, values = FILES["v2 causal"]
     (tmp_path / "file").write_bytes(content)
     eager = xr.DataArray(values, dims=("row", "col"))
-    array = opened(tmp_path / "file", chunks={})
+    array = tensor_of(tmp_path / "file", chunks={})
     for lazy, expected in (
         (~array, ~eager),
         (array[::-1], eager[::-1]),
@@ -161,14 +158,14 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
 
 def test_an_array_that_was_written_to_is_summed(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    array = opened(tmp_path / "file")
+    array = tensor_of(tmp_path / "file")
     array[5, 0] = True
     assert int(popcount(array, "col")[5]) == CAUSAL[5].sum() + 1
 
 
 def test_chunked_later_is_counted_packed(tmp_path: Path, nothing_is_unpacked: None) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    part = opened(tmp_path / "file")[10:90].chunk(row=7)
+    part = tensor_of(tmp_path / "file")[10:90].chunk(row=7)
     np.testing.assert_array_equal(popcount(part, "col"), CAUSAL[10:90].sum(1))
 
 
@@ -177,7 +174,7 @@ def test_tasks_of_dask_count_blocks_of_rows_and_travel(
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    array = opened(tmp_path / "file", chunks={})
+    array = tensor_of(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
     assert rows.data.npartitions > 5
     columns = popcount(array, "row")
@@ -190,7 +187,7 @@ def test_tasks_of_dask_count_blocks_of_rows_and_travel(
 
 def test_coordinates_and_names_stay_where_they_still_fit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    array = opened(tmp_path / "file").assign_coords(
+    array = tensor_of(tmp_path / "file").assign_coords(
         row=np.arange(ORDER) * 2, age=("col", CAUSAL[0])
     )
     counts = popcount(array, "col")
@@ -199,7 +196,7 @@ def test_coordinates_and_names_stay_where_they_still_fit(tmp_path: Path) -> None
     assert int(counts.sel(row=8)) == CAUSAL[4].sum()
 
 
-def test_only_bool_can_be_counted(tmp_path: Path) -> None:
+def test_only_bool_can_be_counted() -> None:
     with pytest.raises(TypeError, match="takes a DataArray, not a ndarray"):
         popcount(CAUSAL)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"array of bool, not of float64; use da\.sum"):

@@ -14,21 +14,18 @@ import numpy as np
 import pytest
 import xarray as xr
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
+from tests.opening import tensor_of
+from tests.pycausetblocks import block_matrix, two_blocks
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
 RNG = np.random.default_rng(7)
 
 
-def opened(content: bytes | Path, **options: Any) -> xr.DataArray:
-    return xr.open_dataset(content, engine="tensorfmt", **options).tensor
-
-
 def check(content: bytes, values: np.ndarray, **options: Any) -> xr.DataArray:
-    array = opened(content, **options)
+    array = tensor_of(content, **options)
     assert array.dims == {1: ("index",), 2: ("row", "col")}[values.ndim]
     np.testing.assert_array_equal(array.values, values, strict=True)
     return array
@@ -190,7 +187,7 @@ def test_zeros_are_positive_whatever_the_scalar(
     facts = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
     content, zero = pf.r1(facts, payload), values == 0
     points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
-    array = opened(content)
+    array = tensor_of(content)
     picked = array.isel({dim: points[:, axis] for axis, dim in enumerate(array.dims)})
     for zeros in (array.values[zero], picked.values):
         assert zeros.size
@@ -245,7 +242,7 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
     scaled = check(file(scalar=-2.0), wide * -2)
     assert scaled.encoding["dtype"] == (name.lower() if wide.dtype != values.dtype else wide.dtype)
     number = {"real": 0.5, "imag": -1.5}
-    product = opened(file(scalar=number, conjugated=True)).values
+    product = tensor_of(file(scalar=number, conjugated=True)).values
     np.testing.assert_allclose(product, np.conj(wide * (0.5 - 1.5j)), rtol=1e-14)
     check(file(conjugated=True), np.conj(logical) if "COMPLEX" in name else logical)
 
@@ -308,7 +305,7 @@ def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> N
     else:
         content = content[:-1]
     with pytest.warns(TensorFormatWarning, match="slot B.*; slot A, generation 1, is read instead"):
-        array = opened(bytes(content))
+        array = tensor_of(bytes(content))
     np.testing.assert_array_equal(array, values)
 
 
@@ -330,7 +327,7 @@ def test_facts_become_attributes() -> None:
         properties={"is_zero": False, "more": [1, b"x"]}, object_type="CausalSet", n=2,
         spacetime={"type": "MinkowskiDiamond", "args": {"dimension": 2}}, unknown={"a": -1},
     )  # fmt: skip
-    array = opened(pf.r1(facts, bytes(8)))
+    array = tensor_of(pf.r1(facts, bytes(8)))
     assert array.attrs == {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": 1.0,
         "is_transposed": 0, "is_conjugated": 0, "is_temporary": 0,
@@ -348,7 +345,7 @@ def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
     cached = {"eigenvalues": {"value": [[1.0, 0.0], [2.0, 3.0]], "signature": signature}}
     scalar = {"real": 1.0, "imag": 2.0}
     facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
-    array = opened(pf.r1(facts, np.ones(1).tobytes()))
+    array = tensor_of(pf.r1(facts, np.ones(1).tobytes()))
     assert complex(array.attrs["scalar"]) == 1 + 2j
     assert list(map(complex, array.attrs["cached_eigenvalues"])) == [1, 2 + 3j]
     abs(array).assign_attrs(array.attrs).to_netcdf(tmp_path / "t.nc", engine="netcdf4")
@@ -356,7 +353,7 @@ def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
 
 def test_temporary_files_and_seeds_of_v2_are_attributes() -> None:
     content = pf.v2("CAUSAL", "BIT", 2, 2, bytes(8), temporary=1, seed=5, transposed=1)
-    attrs = opened(content).attrs
+    attrs = tensor_of(content).attrs
     assert (attrs["is_temporary"], attrs["seed"], attrs["is_transposed"]) == (1, 5, 1)
 
 
@@ -364,9 +361,9 @@ def test_options() -> None:
     content = pf.v2("IDENTITY", "FLOAT64", 2, 2, b"")
     array = xr.open_dataset(content, engine="tensorfmt", dims=("i", "j"), name="C").C
     assert array.dims == ("i", "j")
-    assert opened(content, format="pycauset", sparse="dense").shape == (2, 2)
+    assert tensor_of(content, format="pycauset", sparse="dense").shape == (2, 2)
     with pytest.raises(ValueError, match="sparse='stored' has nothing to leave out"):
-        opened(content, sparse="stored")
+        tensor_of(content, sparse="stored")
 
 
 def test_files_are_known_by_their_content(tmp_path: Path) -> None:
@@ -384,67 +381,13 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
         np.testing.assert_array_equal(xr.open_dataset(path).tensor, np.eye(2))
 
 
-def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
-    """A BLOCK matrix of a dense block, a causal one, and a BLOCK matrix of two."""
-    dense, causal = RNG.random((2, 3)), np.triu(bits(3, 3), 1)
-    children = directory / "m.pycauset.blocks"
-    inner = children / "c.pycauset.blocks"
-    inner.mkdir(parents=True)
-    (children / "a.pycauset").write_bytes(
-        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 2, 3, "a"), dense.tobytes())
-    )
-    (children / "b.pycauset").write_bytes(
-        pf.r1(facts("CAUSAL", "BIT", 3, 3, "b"), pf.triangle(causal))
-    )
-    integers = np.arange(5, dtype="i2").reshape(5, 1)
-    for name, part in (("x", integers[:1]), ("y", integers[1:])):
-        content = pf.r1(facts("INTEGER", "INT16", *part.shape, name), part.tobytes())
-        (inner / f"{name}.pycauset").write_bytes(content)
-    (children / "c.pycauset").write_bytes(pf.r1(manifest([0, 1, 5], [0, 1], [["x"], ["y"]], "c")))
-    values = np.hstack([np.vstack([dense, causal]), integers])
-    # The nested block spans both rows of blocks of the outer one, which is cut by columns alone.
-    rows = np.vstack([dense, causal.astype("f8")])
-    (children / "a.pycauset").write_bytes(
-        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())
-    )
-    path = directory / "m.pycauset"
-    path.write_bytes(pf.r1(manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")))
-    return path, values
-
-
-def facts(matrix_type: str, data_type: str, rows: int, cols: int, uuid: str) -> dict[str, Any]:
-    return pf.metadata(matrix_type, data_type, rows, cols) | {"payload_uuid": uuid}
-
-
-def manifest(
-    rows: list[int], cols: list[int], children: list[list[str]], uuid: str
-) -> dict[str, Any]:
-    grid = [
-        [{"path": f"{name}.pycauset", "payload_uuid": name} for name in row] for row in children
-    ]
-    partitions = {"version": 1, "row_partitions": rows, "col_partitions": cols, "children": grid}
-    return facts("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {"block_manifest": partitions}
-
-
-def two_blocks(directory: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
-    """A BLOCK matrix of one row of blocks, each given as its types and values."""
-    children = directory / "two.pycauset.blocks"
-    children.mkdir(exist_ok=True)
-    for name, (matrix_type, data_type, values) in zip("ab", blocks, strict=True):
-        content = pf.r1(facts(matrix_type, data_type, *values.shape, name), values.tobytes())
-        (children / f"{name}.pycauset").write_bytes(content)
-    path = directory / "two.pycauset"
-    path.write_bytes(pf.r1(manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
-    return path
-
-
 def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Path) -> None:
     large = np.array([[2**62 + 1]])
     path = two_blocks(
         tmp_path, ("INTEGER", "INT64", large), ("INTEGER", "UINT64", large.astype("u8"))
     )
     with pytest.warns(TensorFormatWarning, match="blocks of int64, uint64 together are float64"):
-        opened(path)
+        tensor_of(path)
 
 
 def test_a_block_that_is_rewritten_has_another_name_in_dask(tmp_path: Path) -> None:
@@ -462,32 +405,24 @@ def test_a_block_that_is_rewritten_has_another_name_in_dask(tmp_path: Path) -> N
     assert second.values.tolist() == [[1, 2]]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no files of such names")
 @pytest.mark.parametrize("name", ["a\\b.pycauset", "matrix:1.pycauset"])
 def test_blocks_are_beside_the_file_whatever_its_name(tmp_path: Path, name: str) -> None:
-    if os.name == "nt":
-        return
     path, values = block_matrix(tmp_path)
     path.with_name("m.pycauset.blocks").rename(tmp_path / f"{name}.blocks")
-    np.testing.assert_array_equal(opened(path.rename(tmp_path / name)), values)
+    np.testing.assert_array_equal(tensor_of(path.rename(tmp_path / name)), values)
 
 
 @pytest.mark.parametrize("way", ["mmap", "read"])
 def test_blocks_within_blocks(tmp_path: Path, way: str) -> None:
     path, values = block_matrix(tmp_path)
-    array = opened(path, io=way)
+    array = tensor_of(path, io=way)
     np.testing.assert_array_equal(array, values)
     np.testing.assert_array_equal(array[1:4, [0, 3]], values[1:4, [0, 3]])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array.chunk())).compute(), values)
 
 
-@given(
-    st.recursive(
-        st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
-        | st.text(max_size=9) | st.binary(max_size=9),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-        max_leaves=10,
-    )
-)  # fmt: skip
+@given(pf.metadata_values)
 def test_metadata_of_any_form_are_decoded(value: Any) -> None:
     assert decode_map(pf.encoded({"key": value}), "<path>", 0) == {"key": value}
 
@@ -516,6 +451,6 @@ def test_real_files_by_every_source_and_chunked(conformance: Path) -> None:
         for file, options in sources.values():
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                array = opened(file, chunk_bytes=1000, **options)
+                array = tensor_of(file, chunk_bytes=1000, **options)
             assert array.dtype == values.dtype
             np.testing.assert_allclose(array.values, values, rtol=tolerance, err_msg=str(path))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.processes import run_python
 from xr_tensorfmt import popcount, to_pycauset, validate
 
 pytestmark = pytest.mark.skipif(
@@ -62,10 +61,7 @@ np.save("causet.npy", pc.to_numpy(causet.C))
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("pycauset")
-    run = subprocess.run(
-        [sys.executable, "-c", WRITE], cwd=where, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
+    run_python("-c", WRITE, cwd=where)
     return where
 
 
@@ -107,10 +103,7 @@ for order in (1, 2, 3, 4, 5, 8, 15, 16, 17):
 @pytest.fixture(scope="module")
 def triangles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("triangles")
-    run = subprocess.run(
-        [sys.executable, "-c", WRITE_TRIANGLES], cwd=where, capture_output=True, check=False
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
+    run_python("-c", WRITE_TRIANGLES, cwd=where)
     return where
 
 
@@ -169,10 +162,7 @@ for path in sorted(Path().glob("[!.]*.pycauset")):
 
 def loaded(where: Path) -> dict[str, tuple[str, np.ndarray]]:
     """What the package makes of all files in a directory."""
-    run = subprocess.run(
-        [sys.executable, "-c", LOAD], cwd=where, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
+    run_python("-c", LOAD, cwd=where)
     return {
         path.stem: (path.with_suffix(".kind").read_text(), np.load(path.with_suffix(".loaded.npy")))
         for path in where.glob("[!.]*.pycauset")
@@ -253,10 +243,7 @@ matrix.invert(save=True)
 def test_the_package_leaves_the_embedded_metadata_where_they_are(tmp_path: Path) -> None:
     data = xr.DataArray(np.eye(3) * 2 + 1, dims=("a", "b"), name="x", attrs={"units": "m"})
     to_pycauset(data, tmp_path / "t.pycauset")
-    run = subprocess.run(
-        [sys.executable, "-c", KEEP], cwd=tmp_path, capture_output=True, check=False
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
+    run_python("-c", KEEP, cwd=tmp_path)
     found = xr.open_dataarray(tmp_path / "t.pycauset").load()
     xr.testing.assert_identical(found, data)
     assert found.encoding["tensorfmt"]["generation"] == 2
@@ -277,12 +264,7 @@ else:
 
 
 def test_a_result_that_the_package_has_cached_never_becomes_wrong(tmp_path: Path) -> None:
-    def trace(what: str) -> None:
-        command = [sys.executable, "-c", TRACE, what]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-        assert run.returncode == 0, run.stderr[-2000:]
-
-    trace("save")
+    run_python("-c", TRACE, "save", cwd=tmp_path)
     path = tmp_path / "t.pycauset"
     data = xr.open_dataset(path, engine="tensorfmt").load().tensor
     assert data.attrs["cached_trace"] == 42
@@ -290,5 +272,5 @@ def test_a_result_that_the_package_has_cached_never_becomes_wrong(tmp_path: Path
     with pytest.raises(ValueError, match="has the cached results 'trace', which region="):
         to_pycauset(data[:1], path, region={"row": slice(0, 1)})
     to_pycauset(data, path)
-    trace("load")
+    run_python("-c", TRACE, "load", cwd=tmp_path)
     assert np.load(tmp_path / "trace.npy") == 400

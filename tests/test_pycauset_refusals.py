@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
-from tests.test_pycauset import block_matrix, facts, manifest
+from tests.findings import assert_found_where_refused
+from tests.pycausetblocks import block_matrix, facts, manifest
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
 VALUES = np.arange(9.0).reshape(3, 3)
@@ -227,6 +228,11 @@ def test_message(name: str) -> None:
     with pytest.raises(TensorFormatError, match=message) as caught:
         load(content)
     assert caught.value.offset is not None
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
+    assert_found_where_refused(REFUSED[name][0], "pycauset")
 
 
 BLOCKS = {

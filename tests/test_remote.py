@@ -307,6 +307,7 @@ def test_an_open_file_of_fsspec_and_a_file_system_will_do(store: Store) -> None:
     store.log.clear()
     xr.testing.assert_identical(by_file.load(), expected)
     xr.testing.assert_identical(by_system.load(), expected)
+    assert store.log.gets
     assert all(length > 0 for _, length in store.log.gets)
 
 

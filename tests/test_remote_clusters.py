@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, numbers
+from tests.processes import run_script
 from tests.servers import HttpStore, S3Store
 
 MIB = 1 << 20
@@ -79,33 +79,19 @@ HEADERS = {
 }
 
 
-def run(script: str, *arguments: str, folder: Path) -> str:
-    path = folder / "script.py"
-    path.write_text(script)
-    done = subprocess.run(
-        [sys.executable, str(path), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.parametrize("family", HEADERS)
 def test_a_file_of_four_times_the_memory_is_reduced_without_pause(
     tmp_path: Path, family: str
 ) -> None:
     name = "large.tbf" if family == "vespa" else "large.bin"
     path = zeros(tmp_path / name, HEADERS[family])
-    answer = json.loads(run(CLUSTER, str(path), str(LIMIT), "reduce", folder=tmp_path))
+    answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "reduce", directory=tmp_path))
     assert answer == [0.0, True, NO_TROUBLE]
 
 
 def test_the_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
     path = zeros(tmp_path / "part.bin", tf.header((1024, ROWS // 2)), LARGE // 2)
-    answer = json.loads(run(CLUSTER, str(path), str(LIMIT), "hoard", folder=tmp_path))
+    answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "hoard", directory=tmp_path))
     assert answer[2] != NO_TROUBLE
 
 
@@ -113,7 +99,7 @@ def test_the_same_over_http(tmp_path: Path, http: HttpStore) -> None:
     piece = np.zeros(PIECE, dtype=np.uint8).tobytes()
     size = 8 * PIECE  # twice the memory of a worker
     url = http.put("large", tf.header((1024, size // 8192)) + piece * (size // PIECE))
-    answer = json.loads(run(CLUSTER, url, str(LIMIT), "reduce", folder=tmp_path))
+    answer = json.loads(run_script(CLUSTER, url, str(LIMIT), "reduce", directory=tmp_path))
     assert answer == [0.0, True, NO_TROUBLE]
     assert http.log.fetched == size + 65536
 
@@ -146,7 +132,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> Non
     values = (numbers() * 1000).astype("i4").astype("f8")
     url = http.put("killed", tf.version_0_9(values))
     marker = tmp_path / "marker"
-    assert float(run(KILLED, url, str(marker), folder=tmp_path)) == values.sum()
+    assert float(run_script(KILLED, url, str(marker), directory=tmp_path)) == values.sum()
     assert marker.exists()
 
 
@@ -198,7 +184,7 @@ def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Sto
     s3.put("first", b"")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    said = run(WRITER, str(scratch), json.dumps(s3.options), folder=tmp_path)
+    said = run_script(WRITER, str(scratch), json.dumps(s3.options), directory=tmp_path)
     assert "s3://bucket/never.mag was not written; what was there before is unchanged" in said
     assert "set dask's 'temporary-directory' to a directory that all workers share" in said
     values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)

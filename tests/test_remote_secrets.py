@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 import traceback
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -21,6 +19,8 @@ from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
+from tests.opening import tensor_of
+from tests.processes import run_python
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, explain, to_file, to_mag, validate
 from xr_tensorfmt.cli import main
@@ -86,11 +86,6 @@ def assert_silent(*things: object) -> None:
             assert not [text for text in texts if form in text]
 
 
-def opened(url: str, options: dict[str, Any], **keywords: Any) -> xr.DataArray:
-    keywords |= {"engine": "tensorfmt", "storage_options": options}
-    return xr.open_dataset(url, **keywords).tensor
-
-
 @ways
 @statuses
 def test_an_http_status_at_opening(
@@ -100,7 +95,7 @@ def test_an_http_status_at_opening(
     url, options = way(plain)
     http.status = status
     with pytest.raises(kind, match=f"the server answered {status} ") as caught:
-        opened(url, options)
+        tensor_of(url, storage_options=options)
     assert type(caught.value) is kind
     assert caught.value.filename.startswith(plain)
     assert_silent(caught.value, caplog.text)
@@ -113,7 +108,8 @@ def test_an_http_status_at_reading(
     http: HttpStore, way: Way, status: int, kind: type[OSError], chunks: Any, caplog: Any
 ) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
-    tensor = opened(*way(plain), chunks=chunks)
+    url, options = way(plain)
+    tensor = tensor_of(url, storage_options=options, chunks=chunks)
     http.status = status
     with pytest.raises(kind, match="while bytes 40 to 359 were fetched") as caught:
         tensor.load(scheduler="threads") if chunks == {} else tensor.load()
@@ -126,14 +122,15 @@ def test_an_http_status_at_reading(
 @ways
 def test_a_server_that_is_gone(http: HttpStore, way: Way) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
-    tensor = opened(*way(plain))
+    url, options = way(plain)
+    tensor = tensor_of(url, storage_options=options)
     http.cut = True
     with pytest.raises(OSError, match=r"Disconnected") as caught:
         tensor.load()
     assert_silent(caught.value)
     url, options = way(plain.replace(f":{http.server.server_port}", ":9"))
     with pytest.raises(OSError, match=r"Cannot connect|Connect call failed") as caught:
-        opened(url, options)
+        tensor_of(url, storage_options=options)
     assert_silent(caught.value)
 
 
@@ -141,7 +138,7 @@ def test_a_server_that_is_gone(http: HttpStore, way: Way) -> None:
 def test_an_object_that_changed_or_is_damaged(http: HttpStore, way: Way) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     url, options = way(plain)
-    tensor = opened(url, options)
+    tensor = tensor_of(url, storage_options=options)
     http.put("t", tf.version_0_9(np.ones(41)))
     with pytest.raises(SourceChangedError) as caught:
         tensor.load()
@@ -149,11 +146,11 @@ def test_an_object_that_changed_or_is_damaged(http: HttpStore, way: Way) -> None
     assert_silent(caught.value)
     http.put("t", b"TENS" + bytes(90))
     with pytest.raises(ValueError, match="expected") as damaged:
-        opened(url, options)
+        tensor_of(url, storage_options=options)
     assert_silent(damaged.value, *validate(url, storage_options=options))
     http.trouble = lambda handler, content, *_: not handler.answer(200, content + bytes(1 << 17))
     with pytest.raises(OSError, match="does not serve byte ranges") as refused:
-        opened(url, options)
+        tensor_of(url, storage_options=options)
     assert_silent(refused.value)
 
 
@@ -161,9 +158,9 @@ def test_an_object_that_changed_or_is_damaged(http: HttpStore, way: Way) -> None
 def test_what_prints_of_a_tensor(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
-    tensor = opened(url, options)
+    tensor = tensor_of(url, storage_options=options)
     (lazy, key) = unwrapped(tensor.variable)
-    chunked = opened(url, options, chunks={})
+    chunked = tensor_of(url, storage_options=options, chunks={})
     explained = explain(chunked)
     assert_silent(source, source.name, tensor, lazy, key, tensor.variable._data, chunked)
     assert_silent(explained, explained.pieces, explained.pieces[0].requests)
@@ -173,7 +170,7 @@ def test_what_prints_of_a_tensor(http: HttpStore, way: Way) -> None:
 def test_objects_that_differ_by_their_query_alone_are_different_to_dask(http: HttpStore) -> None:
     http.etags = False
     url = http.put("t", tf.version_0_9(np.zeros(40)))
-    names = {opened(f"{url}?id={n}", {}, chunks={}).data.name for n in (1, 2)}
+    names = {tensor_of(f"{url}?id={n}", storage_options={}, chunks={}).data.name for n in (1, 2)}
     assert len(names) == 2
 
 
@@ -195,7 +192,7 @@ def test_a_cache_before_a_url(http: HttpStore, way: Way, cache: str, tmp_path: P
     http.status = 401
     options = {"http": options, cache: {"cache_storage": str(tmp_path)}}
     with pytest.raises(OSError) as caught:  # each says it in its own words
-        opened(f"{cache}::{url}", options)
+        tensor_of(f"{cache}::{url}", storage_options=options)
     assert_silent(caught.value)
 
 
@@ -239,7 +236,7 @@ def test_an_upload_that_s3_refuses(s3: S3Store) -> None:
         assert_silent(caught.value)
         assert len(list(chain(caught.value))) == 1
         with pytest.raises(PermissionError, match="s3://bucket/first") as refused:
-            opened("s3://bucket/first", options)
+            tensor_of("s3://bucket/first", storage_options=options)
         assert_silent(refused.value)
     finally:
         s3.refused = lambda environ: False
@@ -274,7 +271,7 @@ def test_a_memory_error_stays_one() -> None:
 @pytest.mark.parametrize("word", ["nowhere", "http+nowhere"])
 def test_a_url_that_cannot_be_reached_at_all(word: str) -> None:
     with pytest.raises(ValueError, match="Protocol not known") as caught:
-        opened(f"{word}://user:{SECRET}@host/x?sig={SECRET}", {})
+        tensor_of(f"{word}://user:{SECRET}@host/x?sig={SECRET}", storage_options={})
     assert_silent(caught.value)
 
 
@@ -370,19 +367,9 @@ if __name__ == "__main__":
 def test_errors_on_a_cluster(http: HttpStore, tmp_path: Path, processes: bool) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     ways = [way(plain) for way in WAYS]
-    (tmp_path / "script.py").write_text(CLUSTER)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(tmp_path / "script.py"),
-            json.dumps([ways, http.url, processes, str(tmp_path)]),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    script = tmp_path / "script.py"
+    script.write_text(CLUSTER)
+    done = run_python(script, json.dumps([ways, http.url, processes, str(tmp_path)]))
     *errors, (_, *logs) = map(json.loads, done.stdout.splitlines())
     kinds = [PermissionError, FileNotFoundError, OSError]
     reads = [kind.__name__ for kind in kinds for _ in range(2)]

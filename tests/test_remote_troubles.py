@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests.families import FILES, numbers
+from tests.opening import tensor_of
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatError
 from xr_tensorfmt.core.extents import Extents
@@ -31,10 +32,6 @@ from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, Threads
 
 MIB = 1 << 20
-
-
-def opened(url: str, **keywords: Any) -> xr.DataArray:
-    return xr.open_dataset(url, engine="tensorfmt", **keywords).tensor
 
 
 def server_error(handler: Handler, content: bytes, start: int, stop: int) -> bool:
@@ -105,7 +102,7 @@ def test_a_store_that_fails_gives_a_clear_error(
     http: HttpStore, trouble: Callable, error: type[Exception], words: str
 ) -> None:
     url = http.put("trouble", tf.version_0_9(numbers()))
-    tensor = opened(url)
+    tensor = tensor_of(url)
     http.trouble = trouble
     with pytest.raises(error, match=words) as caught:
         tensor[:, 20:30, 40:].values  # noqa: B018
@@ -126,7 +123,7 @@ def test_a_store_that_fails_at_opening_gives_a_clear_error(
     url = http.put("trouble", tf.version_0_9(numbers()))
     http.trouble = trouble
     with pytest.raises(SourceChangedError if trouble is too_little else error):
-        opened(url)
+        tensor_of(url)
 
 
 def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
@@ -135,7 +132,7 @@ def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
     def last_part(handler: Handler, content: bytes, start: int, stop: int) -> bool:
         return stop == len(content) and server_error(handler, content, start, stop)
 
-    tensor = opened(http.put("part", tf.version_0_9(values)))
+    tensor = tensor_of(http.put("part", tf.version_0_9(values)))
     http.trouble = last_part
     with pytest.raises(OSError, match="the server answered 500"):
         tensor.values  # noqa: B018
@@ -144,23 +141,23 @@ def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
 def test_what_is_not_there_is_a_missing_file(http: HttpStore, s3: S3Store) -> None:
     s3.put("there", b"")
     with pytest.raises(FileNotFoundError):
-        opened(f"{http.url}/missing")
+        tensor_of(f"{http.url}/missing")
     with pytest.raises(FileNotFoundError):
-        opened("s3://bucket/missing", storage_options=s3.options)
+        tensor_of("s3://bucket/missing", storage_options=s3.options)
     with pytest.raises(FileNotFoundError):
-        opened("memory://missing")
+        tensor_of("memory://missing")
 
 
 def test_a_folder_is_refused() -> None:
     MemoryFileSystem().pipe_file("/folder/x", b"TENS")
     with pytest.raises((IsADirectoryError, FileNotFoundError)):
-        opened("memory://folder")
+        tensor_of("memory://folder")
 
 
 def test_a_server_without_conditions_is_found_out_by_its_answer(http: HttpStore) -> None:
     http.conditions = False
     url = http.put("plain", tf.version_0_9(numbers()))
-    tensor = opened(url)
+    tensor = tensor_of(url)
     http.put("plain", tf.version_0_9(numbers() + 1))
     with pytest.raises(SourceChangedError, match="entity tag"):
         tensor[3].values  # noqa: B018
@@ -169,9 +166,9 @@ def test_a_server_without_conditions_is_found_out_by_its_answer(http: HttpStore)
 def test_a_server_without_versions_is_found_out_where_the_size_tells(http: HttpStore) -> None:
     http.etags = False
     url = http.put("bare", tf.version_0_9(numbers()))
-    tensor = opened(url)
+    tensor = tensor_of(url)
     np.testing.assert_array_equal(tensor, numbers())
-    tensor = opened(url)
+    tensor = tensor_of(url)
     http.put("bare", tf.version_0_9(numbers()[:, :, :3]))
     with pytest.raises(SourceChangedError):
         tensor.values  # noqa: B018
@@ -184,7 +181,7 @@ def test_an_object_of_another_size_is_found_out_without_a_version(
 ) -> None:
     http.etags, http.modified = False, modified
     url = http.put("bare", tf.version_0_9(np.zeros((1000, 20))))
-    tensor = opened(url)
+    tensor = tensor_of(url)
     http.put("bare", tf.version_0_9(np.ones((1000, rows))))
     with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
         tensor[:5, 1].values  # noqa: B018
@@ -202,7 +199,7 @@ def test_an_object_that_shrinks_while_it_is_opened_is_noticed(http: HttpStore) -
 
     http.trouble = replace
     with pytest.raises(SourceChangedError, match="it has been replaced since"):
-        opened(url)
+        tensor_of(url)
 
 
 def unread(answer: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -238,7 +235,7 @@ def test_another_range_from_s3_is_refused_before_it_is_received(
     import s3fs  # noqa: PLC0415
 
     url = s3.put("other", tf.version_0_9(np.arange(48.0)))
-    tensor = opened(url, storage_options=s3.options)
+    tensor = tensor_of(url, storage_options=s3.options)
     call = s3fs.S3FileSystem.call_s3
 
     def other(fs: Any, method: str, *args: Any, **keywords: Any) -> Any:
@@ -268,8 +265,8 @@ def test_s3_without_ranges_is_refused_and_its_objects_are_not_received(
     words = "the server sent the whole file .* does not serve byte ranges.* 'simplecache::'"
     try:
         with pytest.raises(OSError, match=words):
-            opened(large, storage_options=s3.options)
-        tensor = opened(small, storage_options=s3.options)
+            tensor_of(large, storage_options=s3.options)
+        tensor = tensor_of(small, storage_options=s3.options)
         with pytest.raises(OSError, match=words):
             tensor[3:].values  # noqa: B018
     finally:
@@ -291,7 +288,7 @@ def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3St
 @pytest.mark.parametrize("count", [-1, 1], ids=["less", "more"])
 def test_another_number_of_bytes_from_any_store_is_refused(monkeypatch, count: int) -> None:
     with MemoryStore().running() as store:
-        tensor = opened(store.put("any", tf.version_0_9(numbers())))
+        tensor = tensor_of(store.put("any", tf.version_0_9(numbers())))
         cat_file = MemoryFileSystem.cat_file
 
         def other(fs: Any, path: str, *, start: int, end: int) -> bytes:
@@ -313,13 +310,13 @@ def test_an_object_replaced_while_it_is_opened_is_noticed(http: HttpStore) -> No
 
     http.trouble = replace
     with pytest.raises(SourceChangedError):
-        opened(url)
+        tensor_of(url)
 
 
 def test_a_small_file_of_a_server_without_ranges_is_not_read_wrongly(http: HttpStore) -> None:
     url = http.put("small", tf.version_0_9(np.arange(6.0).reshape(2, 3)))
     http.trouble = whole_file
-    tensor = opened(url)
+    tensor = tensor_of(url)
     with pytest.raises(OSError, match="does not serve byte ranges"):
         tensor.values  # noqa: B018
 
@@ -329,16 +326,16 @@ def test_caches_read_the_same_and_ask_the_store_once(tmp_path: Path, protocol: s
     with MemoryStore().running() as store:
         url = f"{protocol}::" + store.put("cached", tf.version_0_9(numbers()))
         options = {protocol: {"cache_storage": str(tmp_path)}}
-        tensor = opened(url, storage_options=options, chunks={}, chunk_bytes=MIB // 4)
+        tensor = tensor_of(url, storage_options=options, chunks={}, chunk_bytes=MIB // 4)
         np.testing.assert_array_equal(tensor, numbers())
-        np.testing.assert_array_equal(opened(url, storage_options=options), numbers())
+        np.testing.assert_array_equal(tensor_of(url, storage_options=options), numbers())
         assert not store.log.gets
 
 
 def test_a_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_path) -> None:
     url = "simplecache::" + http.put("once", tf.version_0_9(np.zeros(4 * MIB)))
     options = {"simplecache": {"cache_storage": str(tmp_path)}}
-    opened(url, storage_options=options).load()
+    tensor_of(url, storage_options=options).load()
     # Some versions of fsspec ask in the same way whether it is there.
     assert http.log.gets in ([(0, -1)], [(0, -1)] * 2)
 
@@ -351,9 +348,9 @@ def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
         (fsspec.open(str(path)), {}),
         (str(path), {"fs": fsspec.filesystem("file")}),
     ):
-        tensor = opened(file, **keywords)
+        tensor = tensor_of(file, **keywords)
         np.testing.assert_array_equal(tensor, numbers())
-        (tensor, _) = unwrapped(opened(file, **keywords).variable)
+        (tensor, _) = unwrapped(tensor_of(file, **keywords).variable)
         assert isinstance(tensor.source, LocalFile)
 
 
@@ -382,13 +379,13 @@ def test_arguments_that_do_not_fit_are_refused(file, keywords, error, words) -> 
 def test_compressed_open_files_are_refused() -> None:
     MemoryFileSystem().pipe_file("/t.gz", b"x")
     with pytest.raises(ValueError, match=r"is compressed \(gzip\).* decompress it first"):
-        opened(fsspec.open("memory://t.gz", compression="gzip"))
+        tensor_of(fsspec.open("memory://t.gz", compression="gzip"))
 
 
 def test_asynchronous_file_systems_are_refused(http: HttpStore) -> None:
     fs = fsspec.filesystem("http", asynchronous=True)
     with pytest.raises(ValueError, match="asynchronous=True"):
-        opened(f"{http.url}/x", fs=fs)
+        tensor_of(f"{http.url}/x", fs=fs)
 
 
 def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None:
@@ -399,14 +396,14 @@ def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None
     fs = Silent(skip_instance_cache=True)
     fs.pipe_file("/t", FILES["tens-0.9"]())
     with pytest.raises(ValueError, match="does not tell the size of the object"):
-        opened("/t", fs=fs)
+        tensor_of("/t", fs=fs)
 
 
 def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None:
     import s3fs  # noqa: PLC0415
 
     url = s3.put("again", tf.version_0_9(numbers()))
-    tensor = opened(url, storage_options=s3.options)
+    tensor = tensor_of(url, storage_options=s3.options)
     call = s3fs.S3FileSystem.call_s3
     broken = threading.Semaphore(1)
 
@@ -427,7 +424,7 @@ def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None
 
 def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpStore) -> None:
     url = http.put("threads", tf.version_0_9(numbers()))
-    tensor = opened(url)
+    tensor = tensor_of(url)
     picks = xr.DataArray(np.arange(40) % 7, dims="p")
     expected = numbers()[:, np.arange(40) % 7, np.arange(40) % 7]
 
@@ -455,10 +452,10 @@ def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> 
     assert len(taken) <= 4 + MOST_AT_ONCE
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_reads_with_threads_of_its_own(http: HttpStore) -> None:
-    tensor = opened(http.put("fork", tf.version_0_9(numbers())))
+    tensor = tensor_of(http.put("fork", tf.version_0_9(numbers())))
     tensor[0].values  # noqa: B018  # threads and connections are there
     reading, writing = os.pipe()
     child = os.fork()

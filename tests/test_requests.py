@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.lazyarrays import assert_same, numbers, pair_of, stored
 from tests.recording import HollowSource, RecordingSource
 from tests.tensfiles import header
-from tests.test_keys import assert_same, numbers, pair_of, stored
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.views import column_major

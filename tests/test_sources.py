@@ -155,7 +155,7 @@ def test_windows_of_another_file_stay_attached(path: Path) -> None:
     assert isinstance(owner(LocalFile.at(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked for it")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports what it cannot copy")
 def test_a_window_over_a_file_that_was_cut_cannot_be_detached(path: Path) -> None:
     whole = LocalFile.at(path).read(Extents.single(0, 1 << 20))
     os.truncate(path, 0)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
+from tests.findings import assert_found_where_refused
 from xr_tensorfmt import TensorFormatError
 
 VALUES = np.arange(15, dtype="<f8").reshape(3, 5)
@@ -220,6 +221,13 @@ def test_bad_files_are_refused_with_a_sentence_that_names_the_place(case: str) -
         load(content)
     assert str(caught.value).startswith(f"<{len(content)} bytes in memory>: ")
     assert "; " in str(caught.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
+    # Of contradicting pairs the reader comes to another one first.
+    same_place = name != "stored against the symmetry"
+    assert_found_where_refused(REFUSED[name][0], "tens", same_place=same_place)
 
 
 GOOD = {

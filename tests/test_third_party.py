@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
@@ -77,18 +77,10 @@ def installed(directory: Path, module: str, entry_point: str) -> None:
     (information / "entry_points.txt").write_text(f"[xr_tensorfmt.formats]\n{entry_point}\n")
 
 
-def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where the package is installed; warnings are errors."""
+def run(directory: Path, *arguments: str) -> str:
+    """Run Python where the package is installed; what it printed."""
     path = os.pathsep.join([str(directory / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_python(*arguments, cwd=directory, env={**os.environ, "PYTHONPATH": path}).stdout
 
 
 @pytest.fixture
@@ -105,21 +97,16 @@ def test_the_example_is_about_as_short_as_the_page_says() -> None:
 
 def test_a_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
     (grid / "ways.py").write_text(WAYS)
-    result = run(grid, "ways.py")
-    assert result.returncode == 0, result.stderr
+    run(grid, "ways.py")
 
 
 def test_the_command_knows_a_format_of_another_package(grid: Path) -> None:
     make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.grid')"  # noqa: E501
-    assert run(grid, "-c", make).returncode == 0
-    result = run(grid, "-m", "xr_tensorfmt", "info", "a.grid")
-    assert result.returncode == 0, result.stderr
-    assert "grid" in result.stdout
-    assert run(grid, "-m", "xr_tensorfmt", "validate", "a.grid").returncode == 0
-    result = run(grid, "-m", "xr_tensorfmt", "convert", "a.grid", "a.tens")
-    assert result.returncode == 0, result.stderr
-    result = run(grid, "-m", "xr_tensorfmt", "convert", "a.tens", "b.grid")
-    assert result.returncode == 0, result.stderr
+    run(grid, "-c", make)
+    assert "grid" in run(grid, "-m", "xr_tensorfmt", "info", "a.grid")
+    run(grid, "-m", "xr_tensorfmt", "validate", "a.grid")
+    run(grid, "-m", "xr_tensorfmt", "convert", "a.grid", "a.tens")
+    run(grid, "-m", "xr_tensorfmt", "convert", "a.tens", "b.grid")
     assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
 
 
@@ -137,7 +124,6 @@ def test_a_format_that_cannot_be_imported_is_left_out_with_a_warning(tmp_path: P
         "    except ValueError: pass\n"
         "print(*(each.message for each in caught))\n"
     )
-    result = run(tmp_path, "-c", code)
-    assert result.returncode == 0, result.stderr
-    assert "the format 'grid' of xarray_grid:GridFormat cannot be loaded" in result.stdout
-    assert "no such library" in result.stdout
+    said = run(tmp_path, "-c", code)
+    assert "the format 'grid' of xarray_grid:GridFormat cannot be loaded" in said
+    assert "no such library" in said

@@ -21,11 +21,7 @@ from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES
-from tests.test_mag_refusals import REFUSED as MAG_REFUSED
-from tests.test_pycauset import block_matrix
-from tests.test_pycauset_refusals import REFUSED as PYCAUSET_REFUSED
-from tests.test_tens_refusals import REFUSED as TENS_REFUSED
-from tests.test_vespa_refusals import REFUSED as VESPA_REFUSED
+from tests.pycausetblocks import block_matrix
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
 from xr_tensorfmt.cli import main
 from xr_tensorfmt.contract import (
@@ -53,32 +49,7 @@ def patched(content: bytes, offset: int, new: bytes) -> bytes:
     return content[:offset] + new + content[offset + len(new) :]
 
 
-# What readers refuse
-
-
-ALL_REFUSED = {
-    (family, name): case[0]
-    for family, cases in {
-        "tens": TENS_REFUSED,
-        "mag": MAG_REFUSED,
-        "pycauset": PYCAUSET_REFUSED,
-        "vespa": VESPA_REFUSED,
-    }.items()
-    for name, case in cases.items()
-}
-# Of contradicting pairs the reader comes to another one first.
-_ELSEWHERE = ("stored against the symmetry",)
-
-
-@pytest.mark.parametrize(("format", "name"), ALL_REFUSED)
-def test_what_a_reader_refuses_is_a_finding_at_the_same_place(format: str, name: str) -> None:
-    content = ALL_REFUSED[format, name]
-    with pytest.raises(TensorFormatError) as caught:
-        xr.open_dataset(content, engine="tensorfmt", format=format).load()
-    found = [each for each in validate(content, format=format) if each.severity == "error"]
-    assert found
-    if name not in _ELSEWHERE:
-        assert caught.value.offset in [each.offset for each in found]
+# Whole files
 
 
 @pytest.mark.parametrize("name", FILES)

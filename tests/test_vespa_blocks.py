@@ -264,7 +264,8 @@ def axis_key(length: int):
 
 @given(st.data())
 def test_any_selection_of_an_outer_product(data) -> None:
-    pairs = data.draw(st.sets(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))))
+    pair = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))
+    pairs = data.draw(st.sets(pair, min_size=1))
     labels, values = sorted(pairs), vf.values_for("float", (len(pairs), 3))
     content = vf.tensor("float", ["k", "l"], {"n": 3}, labels, values)
     tensor = xr.open_dataset(
@@ -273,8 +274,6 @@ def test_any_selection_of_an_outer_product(data) -> None:
     whole = np.full(tensor.shape, np.nan, "f4")
     for (first, second), row in zip(labels, values, strict=True):
         whole[tensor.indexes["k"].get_loc(first), tensor.indexes["l"].get_loc(second)] = row
-    if 0 in whole.shape:
-        return
     key = tuple(data.draw(axis_key(length)) for length in whole.shape)
     expected = whole
     for axis in (2, 1, 0):

@@ -13,14 +13,11 @@ from hypothesis import given, settings
 
 from tests import magfiles as mf
 from tests.datasets import NARROW_DTYPES, bits, datasets
+from tests.opening import opened
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.formats.mag.spec import element
 
 DATA = Path(__file__).parent / "data"
-
-
-def opened(path: Path, **options) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def native(dtype: np.dtype) -> np.dtype:

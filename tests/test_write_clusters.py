@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from tests.opening import opened
+from tests.processes import run_python, run_script
 from xr_tensorfmt import to_mag
 
 MIB = 1 << 20
@@ -92,25 +92,12 @@ if __name__ == "__main__":
 """
 
 
-def opened(path: Path) -> np.ndarray:
-    return xr.open_dataset(path, engine="tensorfmt").a.values
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_worker_processes_write(tmp_path: Path) -> None:
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
     folder = tmp_path / "files"
     folder.mkdir()
-    run = subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout.splitlines()[-1])
+    said = run_script(CLUSTER, folder, directory=tmp_path)
+    found = json.loads(said.splitlines()[-1])
     assert found["writers"] == 2
     assert not found["client"]
     assert not found["early"]
@@ -122,11 +109,11 @@ def test_worker_processes_write(tmp_path: Path) -> None:
     assert found["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):
-        np.testing.assert_array_equal(opened(folder / f"{name}.mag"), expected)
+        np.testing.assert_array_equal(opened(folder / f"{name}.mag").a, expected)
     rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
-    np.testing.assert_array_equal(opened(folder / "turned.mag"), rows)
+    np.testing.assert_array_equal(opened(folder / "turned.mag").a, rows)
     expected[2:4] *= -1
-    np.testing.assert_array_equal(opened(folder / "later.mag"), expected)
+    np.testing.assert_array_equal(opened(folder / "later.mag").a, expected)
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
 
 
@@ -140,7 +127,7 @@ def test_any_scheduler_writes(tmp_path: Path, scheduler: str) -> None:
     encoding = {"b": {"dtype": "float32"}}
     with dask.config.set(scheduler=scheduler, num_workers=2):
         to_mag(dataset, tmp_path / "a.mag", encoding=encoding)
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag"), values)
+    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
 
 
 MEMORY = """
@@ -175,13 +162,6 @@ with dask.config.set(num_workers=2):
 
 @pytest.mark.parametrize("kind", ["chunks", "narrow", "held", "lazy"])
 def test_hundreds_of_megabytes_take_a_few_chunks_of_memory(tmp_path: Path, kind: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path / "a.mag"), kind],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    said = run_python("-c", MEMORY, tmp_path / "a.mag", kind).stdout
     # Two threads have a chunk of 16 MiB each, and what it is turned into.
-    assert int(run.stdout) < 12 * 16 * MIB
+    assert int(said) < 12 * 16 * MIB

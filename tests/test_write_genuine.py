@@ -11,12 +11,9 @@ import pytest
 import xarray as xr
 
 from tests.datasets import NARROW_DTYPES, NUMPY_DTYPES, bits
-from tests.test_mag_genuine import magnetron_dtype
+from tests.released_magnetron import magnetron_dtype, snapshot
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.formats.mag.spec import element
-
-pytest.importorskip("magnetron", reason="magnetron has no wheel for this platform")
-snapshot = pytest.importorskip("magnetron.snapshot")
 
 
 def raw_values(tensor, name: str) -> np.ndarray:

@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.opening import load
 from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
 from xr_tensorfmt.formats import by_name
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
-
-
-def opened(path: Path, **options) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options).load()
 
 
 def matrix(values, **attrs) -> xr.Dataset:
@@ -31,7 +28,7 @@ def test_chunks_without_elements(tmp_path: Path, options) -> None:
     lengths = (0, 2, 0, 2, 0)
     chunked = xr.Dataset({"v": (("a", "b"), da.from_array(values, chunks=(lengths, lengths)))})
     to_tens(chunked, tmp_path / "a.tens", **options)
-    xr.testing.assert_identical(opened(tmp_path / "a.tens"), chunked.compute())
+    xr.testing.assert_identical(load(tmp_path / "a.tens"), chunked.compute())
     assert not validate(tmp_path / "a.tens")
 
 
@@ -51,7 +48,7 @@ def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
     odd = np.array([[0, 1, 2], [255, 128, 0]], dtype="u1").view(bool)
     to_mag(matrix(odd), tmp_path / "a.mag")
     assert not validate(tmp_path / "a.mag")
-    found = opened(tmp_path / "a.mag").v.values
+    found = load(tmp_path / "a.mag").v.values
     assert found.view("u1").tolist() == [[0, 1, 1], [1, 1, 0]]
 
 
@@ -59,7 +56,7 @@ def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
 def test_attributes_of_as_many_dimensions_as_numpy_has(tmp_path: Path, name: str) -> None:
     before = matrix(np.ones((2, 3), "f4"), deep=np.ones((1,) * 64))
     WRITERS[name](before, tmp_path / f"a.{name}")
-    found = opened(tmp_path / f"a.{name}")
+    found = load(tmp_path / f"a.{name}")
     assert found.v.dims == ("p", "q")
     assert found.v.attrs["deep"].shape == (1,) * 64
 
@@ -71,7 +68,7 @@ def test_masked_attributes_are_refused(tmp_path: Path, name: str) -> None:
         WRITERS[name](masked, tmp_path / f"a.{name}")
     assert not list(tmp_path.iterdir())
     WRITERS[name](masked, tmp_path / f"a.{name}", drop=["attrs"])
-    assert not opened(tmp_path / f"a.{name}").v.attrs
+    assert not load(tmp_path / f"a.{name}").v.attrs
 
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
@@ -157,7 +154,7 @@ def test_notes_that_do_not_fit_are_not_used(tmp_path: Path, problem: str) -> Non
     path = tmp_path / "a.tens"
     tens_with_note(path, {"version": 1, **NOTES[problem]})
     with pytest.warns(UserWarning, match=problem):
-        found = opened(path)
+        found = load(path)
     values = found["tensor"].values
     np.testing.assert_array_equal(values, np.arange(6.0).reshape(2, 3))
     assert any(problem in str(each) for each in validate(path))

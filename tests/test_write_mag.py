@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.opening import opened
 from xr_tensorfmt import to_mag, validate
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.formats.mag.archive import MetadataRecord, TensorRecord
 from xr_tensorfmt.sources import find_source
 
 DATA = Path(__file__).parent / "data"
-
-
-def opened(path: Path, **options: Any) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
+from tests.opening import opened
+from tests.processes import run_script
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import bits as bits_layout
@@ -79,10 +79,6 @@ DATA_TYPES = {"CAUSAL": "BIT", "TRIANGULAR_INTEGER": "INT32"}
 def array(values: Any, **more: Any) -> xr.DataArray:
     dims = ("index",) if values.ndim == 1 else ("row", "col")
     return xr.DataArray(values, **({"dims": dims, "name": "tensor"} | more))
-
-
-def opened(path: Path | bytes, **options: Any) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def facts(path: Path, name: str = "tensor") -> dict[str, Any]:
@@ -235,14 +231,7 @@ def test_any_dataset_comes_back(
         assert facts(again, str(name))["matrix_type"] == facts(path, str(name))["matrix_type"]
 
 
-@given(
-    st.recursive(
-        st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
-        | st.text(max_size=9) | st.binary(max_size=9),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-        max_leaves=10,
-    )
-)  # fmt: skip
+@given(pf.metadata_values)
 def test_metadata_of_any_form_are_encoded(value: Any) -> None:
     assert encode_map({"key": value, "a": 1}) == pf.encoded({"key": value, "a": 1})
 
@@ -414,17 +403,7 @@ if __name__ == "__main__":
 def test_a_symmetric_matrix_is_compared_by_a_worker_of_a_cluster(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](30)
     np.save(tmp_path / "values.npy", values)
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
-    run = subprocess.run(
-        [sys.executable, script, "values.npy"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert "makes it" in run.stdout
+    assert "makes it" in run_script(CLUSTER, "values.npy", directory=tmp_path)
     np.testing.assert_array_equal(opened(tmp_path / "right").tensor, values)
     assert not (tmp_path / "wrong").exists()
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
+from tests.opening import load
 from xr_tensorfmt import SourceChangedError, to_file, to_mag, to_pycauset, to_tens
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -27,10 +28,6 @@ from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import Placed, cut_all
 from xr_tensorfmt.writing.graph import FileTask, writing
 from xr_tensorfmt.writing.region import SharedFile
-
-
-def opened(path: Path) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt").load()
 
 
 def base() -> xr.Dataset:
@@ -59,7 +56,7 @@ def test_only_the_region_changes(path: Path) -> None:
     to_mag(patch(2, 3), path, region={"x": slice(1, 3), "y": slice(-3, None)})
     expected = base()
     expected.a[1:3, 3:] = -1
-    xr.testing.assert_identical(opened(path), expected)
+    xr.testing.assert_identical(load(path), expected)
     assert path.stat().st_size == size
     assert xr.open_dataset(path, engine="tensorfmt").a.encoding["dtype"] == "bfloat16"
     assert os.listdir(path.parent) == ["a.mag"]
@@ -113,24 +110,24 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
 def test_dims_may_come_in_another_order(path: Path) -> None:
     values = np.arange(4, dtype="f4").reshape(2, 2)
     to_mag(xr.Dataset({"a": (("y", "x"), values)}), path, region={"x": slice(2), "y": slice(1, 3)})
-    np.testing.assert_array_equal(opened(path).a[:2, 1:3], values.T)
+    np.testing.assert_array_equal(load(path).a[:2, 1:3], values.T)
 
 
 def test_without_any_slice_whole_variables_are_written(path: Path) -> None:
     to_file(base()[["b"]].drop_vars("level") * np.int16(2), path, region={})
-    xr.testing.assert_identical(opened(path), base().assign(b=base().b * np.int16(2)))
+    xr.testing.assert_identical(load(path), base().assign(b=base().b * np.int16(2)))
 
 
 def test_later_is_possible(path: Path) -> None:
     task = to_mag(patch(1, 6).chunk(y=2), path, region={"x": slice(1)}, compute=False)
-    xr.testing.assert_identical(opened(path), base())
+    xr.testing.assert_identical(load(path), base())
     task.compute()
-    assert (opened(path).a[0] == -1).all()
+    assert (load(path).a[0] == -1).all()
 
 
 def test_empty_regions_change_nothing(path: Path) -> None:
     to_mag(patch(0, 6), path, region={"x": slice(2, 2)})
-    xr.testing.assert_identical(opened(path), base())
+    xr.testing.assert_identical(load(path), base())
 
 
 def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
@@ -138,7 +135,7 @@ def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
     path.write_bytes(mf.archive({"w": mf.put(np.arange(6, dtype="f2").reshape(2, 3))}))
     dims = ("w_dim_0", "w_dim_1")
     to_mag(xr.Dataset({"w": (dims, np.ones((2, 1), "f8"))}), path, region={"w_dim_1": slice(1, 2)})
-    np.testing.assert_array_equal(opened(path).w, [[0, 1, 2], [3, 1, 5]])
+    np.testing.assert_array_equal(load(path).w, [[0, 1, 2], [3, 1, 5]])
 
 
 def test_numbers_are_rounded_to_what_the_file_holds_only_if_asked(path: Path) -> None:
@@ -147,7 +144,7 @@ def test_numbers_are_rounded_to_what_the_file_holds_only_if_asked(path: Path) ->
     to_mag(
         patch(1, 6, value=1.1), path, region={"x": slice(1)}, encoding={"a": {"dtype": "bfloat16"}}
     )
-    assert (opened(path).a[0] == np.float32(1.1015625)).all()
+    assert (load(path).a[0] == np.float32(1.1015625)).all()
 
 
 def refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
@@ -196,7 +193,7 @@ def test_labels_are_not_written_in_part(path: Path) -> None:
 def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
     one = base()[["a"]].isel(x=slice(1)).drop_vars("x")
     to_mag(one * 2, path, region={"x": slice(1)})
-    np.testing.assert_array_equal(opened(path).a[0], 2 * base().a[0])
+    np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
     region = {"x": slice(1)}
     refused(one.assign_coords(label="other"), path, region, "coordinate 'label' is not the same in")
     refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is not the same in")
@@ -232,7 +229,7 @@ def test_loaded_values_are_not_changed_by_writing_into_their_file(tmp_path: Path
     dim = loaded.tensor.dims[0]
     persisted = xr.open_dataset(path, engine="tensorfmt", chunks={}).persist()
     write(loaded.isel({dim: slice(None, None, -1)}), path, region={dim: slice(500)})
-    np.testing.assert_array_equal(opened(path).tensor, values[::-1])
+    np.testing.assert_array_equal(load(path).tensor, values[::-1])
     np.testing.assert_array_equal(loaded.tensor, values)
     np.testing.assert_array_equal(persisted.tensor, values)
 
@@ -248,7 +245,7 @@ def test_values_that_are_loaded_before_a_task_is_done_are_not_changed(tmp_path: 
     task.compute()
     xr.testing.assert_identical(loaded, before)
     xr.testing.assert_identical(part, before.isel(x=[3, 50, 99], y=slice(10)))
-    xr.testing.assert_identical(opened(path), wide(1))
+    xr.testing.assert_identical(load(path), wide(1))
 
 
 def wide(value: float) -> xr.Dataset:
@@ -267,7 +264,7 @@ def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch)
     monkeypatch.setattr("xr_tensorfmt.writing.region.os.stat", elsewhere)
     task.compute()
     monkeypatch.undo()
-    assert (opened(path).a[0] == -1).all()
+    assert (load(path).a[0] == -1).all()
 
 
 def test_writing_waits_for_memory_of_loaded_values(tmp_path: Path, monkeypatch) -> None:
@@ -296,7 +293,7 @@ def test_another_file_is_read_while_one_is_changed(path: Path) -> None:
     to_mag(base() * np.float32(2), other)
     lazy = xr.open_dataset(other, engine="tensorfmt", chunks={})[["a"]].drop_vars("x")
     to_mag(lazy.isel(x=[0]), path, region={"x": slice(1)})
-    np.testing.assert_array_equal(opened(path).a[0], 2 * base().a[0])
+    np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
 
 
 def test_a_file_that_took_its_place_is_left_alone(path: Path) -> None:
@@ -340,7 +337,7 @@ def test_others_may_write_while_the_header_is_read(
 
     monkeypatch.setattr(SharedFile, "read", touched)
     to_mag(patch(1, 6), path, region={"x": slice(1)})
-    assert (opened(path).a[0] == -1).all()
+    assert (load(path).a[0] == -1).all()
 
 
 def write_rows(path: str, first: int) -> None:
@@ -360,7 +357,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
         each.join(60)
         assert each.exitcode == 0
     expected = np.broadcast_to(np.arange(24)[:, np.newaxis], (24, 1000))
-    np.testing.assert_array_equal(opened(path).a, expected)
+    np.testing.assert_array_equal(load(path).a, expected)
 
 
 def test_extents_of_a_region_do_not_touch_its_neighbours() -> None:

@@ -20,6 +20,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
+from tests.opening import opened
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.sources.remote import locate
@@ -94,18 +95,8 @@ def bucket(s3: S3Store) -> Iterator[s3fs.S3FileSystem]:
     assert fs.list_multipart_uploads("bucket") == []
 
 
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    yield MemoryFileSystem()
-    MemoryFileSystem.store.clear()
-
-
 def at(s3: S3Store) -> dict[str, Any]:
     return {"storage_options": s3.options}
-
-
-def opened(url: str, **keywords: Any) -> xr.Dataset:
-    return xr.open_dataset(url, engine="tensorfmt", **keywords)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.test_tens import open_tens, values_of
+from tests.opening import opened
+from tests.tensfiles import values_of
 from xr_tensorfmt import TensorFormatWarning, validate
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
 from xr_tensorfmt.formats.tens.write import to_tens
@@ -478,7 +479,7 @@ OTHER_RANK = b'{"version": 1, "tensors": {"tensor": {"dims": ["x"]}}}', "has 2 d
 @pytest.mark.parametrize(("embedded", "message"), [*DAMAGED, OTHER_RANK])
 def test_damaged_embedded_metadata_are_a_warning(embedded, message) -> None:
     with pytest.warns(TensorFormatWarning, match=message):
-        back = open_tens(with_embedded(embedded))
+        back = opened(with_embedded(embedded))
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"a": 3, "b": 3}
 
@@ -488,7 +489,7 @@ def test_damaged_embedded_metadata_are_a_warning(embedded, message) -> None:
 def test_damaged_embedded_metadata_of_stored_pairs_are_a_warning(embedded, message) -> None:
     content = tf.index_value((3, 3), [1], np.ones(1), tf.chunk(b"XRTENSOR", embedded))
     with pytest.warns(TensorFormatWarning, match=message):
-        back = open_tens(content, sparse="stored")
+        back = opened(content, sparse="stored")
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"entry": 1}
 
@@ -497,7 +498,7 @@ def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
     with pytest.warns(
         TensorFormatWarning, match=f"{MOST_BYTES + 8192} bytes, more than {MOST_BYTES}"
     ):
-        assert open_tens(with_embedded(b" " * (MOST_BYTES + 8192))).tensor.sum() == 18
+        assert opened(with_embedded(b" " * (MOST_BYTES + 8192))).tensor.sum() == 18
 
 
 def test_names_that_the_user_wants_come_before_the_embedded_ones(tmp_path) -> None:

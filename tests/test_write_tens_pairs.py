@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import threading
 import tracemalloc
 import weakref
@@ -19,13 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.test_tens import values_of
+from tests.opening import opened
+from tests.processes import run_script
+from tests.tensfiles import values_of
 from xr_tensorfmt import validate
 from xr_tensorfmt.formats.tens.write import to_tens
-
-
-def opened(path, **options) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def embedded_of(content: bytes) -> bytes:
@@ -194,11 +190,7 @@ if __name__ == "__main__":
 
 
 def test_a_cluster_of_processes_writes_pairs(tmp_path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(CLUSTER)
-    command = [sys.executable, script, tmp_path / "t"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert run.stdout == "written\n", run.stderr
+    assert run_script(CLUSTER, tmp_path / "t", directory=tmp_path) == "written\n"
 
 
 def test_version_0_9_has_no_pairs(tmp_path) -> None:

@@ -1,0 +1,70 @@
+"""Runs of the command ``xr-tensorfmt``, and files in the working directory for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from click.testing import CliRunner, Result
+
+from tests import tensfiles as tf
+from xr_tensorfmt import to_file
+from xr_tensorfmt.cli import main
+
+GAMMA = np.arange(24.0).reshape(4, 3, 2)
+
+
+def run(*arguments: str) -> Result:
+    """What the command says, and its exit code."""
+    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+def done(*arguments: str) -> str:
+    """The output of a command that succeeds."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def failed(*arguments: str, code: int = 1) -> str:
+    """The one line on stderr of a command that fails."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert not result.stdout
+    assert result.stderr.count("\n") == 1 or code == 2
+    return result.stderr
+
+
+def dataset() -> xr.Dataset:
+    """What MAG, zarr and netCDF can all represent."""
+    values = np.random.default_rng(0).random((20, 30)).astype("f4")
+    return xr.Dataset(
+        {
+            "w": (("row", "col"), values, {"units": "m"}),
+            "n": ("row", np.arange(20, dtype="i8")),
+            "flag": ("row", np.arange(20) % 2 == 0),
+        },
+        {"row": np.arange(20) * 2},
+        {"title": "x", "epoch": 3, "rate": 0.5},
+    )
+
+
+def save(name: str = "a.mag", ds: xr.Dataset | None = None, **options: Any) -> str:
+    """Write a Dataset; give the name of its file."""
+    to_file(dataset() if ds is None else ds, name, **options)
+    return name
+
+
+def load_any(name: str, **options: Any) -> xr.Dataset:
+    """The Dataset of a zarr store, of a netCDF file, or of a file of the engine."""
+    engine = {".zarr": "zarr", ".nc": "netcdf4"}.get(Path(name).suffix, "tensorfmt")
+    with xr.open_dataset(name, engine=engine, **options) as ds:
+        return ds.load()
+
+
+def vertex(name: str = "vertex.bin") -> str:
+    """Write a TENS file of `GAMMA`; give its name."""
+    Path(name).write_bytes(tf.version_0_9(GAMMA))
+    return name

@@ -1,0 +1,29 @@
+"""Matrices of packed bits: the bytes, the layout that reads them, and the values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests import pycausetfiles as pf
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
+
+Case = tuple[bytes, Layout, np.ndarray]
+
+
+def random_bits(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(rows * columns).random((rows, columns)) < 0.5
+
+
+def dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
+    values = random_bits(rows, columns)
+    stride = -(-columns // (8 * multiple)) * multiple
+    layout = Bits(PaddedRows(rows, columns, stride, 16))
+    return bytes(16) + pf.dense_bits(values, multiple, dirty=True), layout, values
+
+
+def causal(order: int) -> Case:
+    values = np.triu(random_bits(order, order), 1)
+    layout = Bits(TriangleRows(order, False, 1, 8, 64))
+    return bytes(64) + pf.triangle(values, dirty=True), layout, values

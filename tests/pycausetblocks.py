@@ -1,0 +1,67 @@
+"""BLOCK matrices of PyCauset: a file, and beside it a directory with those of its blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import pycausetfiles as pf
+
+
+def facts(matrix_type: str, data_type: str, rows: int, cols: int, uuid: str) -> dict[str, Any]:
+    """The metadata of a container whose UUID is this."""
+    return pf.metadata(matrix_type, data_type, rows, cols) | {"payload_uuid": uuid}
+
+
+def manifest(
+    rows: list[int], cols: list[int], children: list[list[str]], uuid: str
+) -> dict[str, Any]:
+    """The metadata of a BLOCK matrix of children that are called by their UUID."""
+    grid = [
+        [{"path": f"{name}.pycauset", "payload_uuid": name} for name in row] for row in children
+    ]
+    partitions = {"version": 1, "row_partitions": rows, "col_partitions": cols, "children": grid}
+    return facts("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {"block_manifest": partitions}
+
+
+def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
+    """A BLOCK matrix of a dense block, a causal one, and a BLOCK matrix of two."""
+    rng = np.random.default_rng(7)
+    dense, causal = rng.random((2, 3)), np.triu(rng.random((3, 3)) < 0.5, 1)
+    children = directory / "m.pycauset.blocks"
+    inner = children / "c.pycauset.blocks"
+    inner.mkdir(parents=True)
+    (children / "a.pycauset").write_bytes(
+        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 2, 3, "a"), dense.tobytes())
+    )
+    (children / "b.pycauset").write_bytes(
+        pf.r1(facts("CAUSAL", "BIT", 3, 3, "b"), pf.triangle(causal))
+    )
+    integers = np.arange(5, dtype="i2").reshape(5, 1)
+    for name, part in (("x", integers[:1]), ("y", integers[1:])):
+        content = pf.r1(facts("INTEGER", "INT16", *part.shape, name), part.tobytes())
+        (inner / f"{name}.pycauset").write_bytes(content)
+    (children / "c.pycauset").write_bytes(pf.r1(manifest([0, 1, 5], [0, 1], [["x"], ["y"]], "c")))
+    values = np.hstack([np.vstack([dense, causal]), integers])
+    # The nested block spans both rows of blocks of the outer one, which is cut by columns alone.
+    rows = np.vstack([dense, causal.astype("f8")])
+    (children / "a.pycauset").write_bytes(
+        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())
+    )
+    path = directory / "m.pycauset"
+    path.write_bytes(pf.r1(manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")))
+    return path, values
+
+
+def two_blocks(directory: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
+    """A BLOCK matrix of one row of blocks, each given as its types and values."""
+    children = directory / "two.pycauset.blocks"
+    children.mkdir(exist_ok=True)
+    for name, (matrix_type, data_type, values) in zip("ab", blocks, strict=True):
+        content = pf.r1(facts(matrix_type, data_type, *values.shape, name), values.tobytes())
+        (children / f"{name}.pycauset").write_bytes(content)
+    path = directory / "two.pycauset"
+    path.write_bytes(pf.r1(manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
+    return path
