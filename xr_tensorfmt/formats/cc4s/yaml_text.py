@@ -43,7 +43,7 @@ class Fields:
     @classmethod
     def parse(cls, path: str, content: bytes) -> Fields:
         """Parse a file; TensorFormatError where it is not a mapping in YAML that is safe."""
-        anchor = _ANCHOR.search(content)
+        anchor = _ANCHOR.search(content) if b"&" in content else None
         if anchor is not None:
             raise TensorFormatError(
                 path,
