@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmark.case import Section
 from benchmark.sections import (
     causal,
+    cc4s,
     dense,
     hole,
     imports,
@@ -18,5 +19,5 @@ from benchmark.sections import (
 
 SECTIONS: dict[str, Section] = {
     each.SECTION.name: each.SECTION
-    for each in (dense, pairs, causal, vespa, hole, mag, opening, remote, write, imports)
+    for each in (dense, pairs, cc4s, causal, vespa, hole, mag, opening, remote, write, imports)
 }
