@@ -54,9 +54,9 @@ MOST_FILLED_ELEMENTS = 1 << 40
 _LEAST_TEXT = 2  # a digit and the end of the line
 
 # What no other YAML file has all of.
-_VERSION = re.compile(rb"^version: +100\s*$", re.MULTILINE)
-_TYPE = re.compile(rb"^type: +(Tensor|TensorSet)\s*$", re.MULTILINE)
-_SCALAR_TYPE = re.compile(rb"^ *scalarType: +(Real64|Complex64)\s*$", re.MULTILINE)
+_VERSION = re.compile(rb"^version: *100\b", re.MULTILINE)
+_TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
+_SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
 
 
 def recognises(reader: HeaderReader) -> bool:

@@ -39,12 +39,15 @@ OBJECTS = frozenset(
         "CoulombPotential",
         "CoulombVertex",
         "CoulombVertexSingularVectors",
+        "DeltaIntegrals",
         "DeltaIntegralsHH",
         "DeltaIntegralsPPHH",
         "EigenEnergies",
         "GridVectors",
         "GroundStateDensity",
         "Mp2PairEnergies",
+        "SlicedCoulombVertex",
+        "SlicedEigenEnergies",
         "StructureFactors",
     }
 )
