@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import xarray as xr
 from dask.diagnostics.progress import ProgressBar
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import errors_in_one_line
-from xr_tensorfmt.cli.options import options_for
-from xr_tensorfmt.cli.stores import (
-    NETCDF,
-    ZARR,
-    open_store,
-    store_format,
-    write_netcdf,
-    write_zarr,
-)
+from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
+from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.remote import Place, locate
 from xr_tensorfmt.writing.checked_input import Part
 from xr_tensorfmt.writing.to_file import to_file
+
+_ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,108 +39,144 @@ class Conversion:
     overwrite: bool
     variable: str | None
     name: str | None
-    dims: tuple[str, ...] | None
-    dtypes: Mapping[str | None, str]
+    dims: list[str] | None
+    dtypes: tuple[str, ...]
     drop: tuple[Part, ...]
-    options: Mapping[str, Any]
+    options: Pairs
     sparse: str
-    storage_options: dict[str, Any]
+    storage_options: Pairs
     verify: bool
+    quiet: bool
 
-    def run(self, *, progress: bool) -> None:
-        """Do it; with a progress bar if that is wanted and stderr is a terminal."""
-        with errors_in_one_line(self.target):
+    def run(self) -> None:
+        """Do it, with a progress bar if stderr is a terminal."""
+        with errors_in_one_line(self.target, self.source):
             to = self.to or store_format(self.target) or formats.by_suffix(self.target).name
-            source, target = map(self._place, (self.source, self.target))
-            _check_apart(source, target)
+            self._check_target(to)
         with errors_in_one_line(self.source):
-            ds = self._open()
+            ds = part_of(self._open(), self.variable, self.dims, self.name)
             encoding = self._encoding(ds)
-        with errors_in_one_line(self.target, self.source), _bar(progress):
-            try:
-                self._write(ds, target, to, encoding)
-            except FileExistsError as error:
-                raise FileExistsError(
-                    f"{self.target} exists already; pass --overwrite to replace it"
-                ) from error
+        bar: Any = nullcontext()
+        if sys.stderr.isatty() and not self.quiet:
+            bar = ProgressBar(out=sys.stderr)  # type: ignore[no-untyped-call]
+        with errors_in_one_line(self.target, self.source), bar:
+            self._write(ds, to, encoding)
 
-    def _place(self, file: str) -> Place:
-        """Where a file is, by one name of many."""
+    def _located(self, file: str) -> tuple[AbstractFileSystem, str]:
+        """The file system of a file, and its path there without links."""
+        fs, path = LocalFileSystem(), file
         if is_url(file):
-            place = locate(file, self.storage_options, None)
-            if not place.is_local:
-                return place
-            file = place.path
-        return Place(file, LocalFileSystem(), os.path.realpath(os.path.expanduser(file)))
+            fs, path = url_to_fs(file, **dict(self.storage_options))
+        if isinstance(fs, LocalFileSystem):
+            path = os.path.realpath(os.path.expanduser(path))
+        return fs, path
+
+    def _check_target(self, to: str) -> None:
+        """Refuse to write over the input, into it, over what it lies in, or over other files."""
+        (source_fs, source), (fs, target) = map(self._located, (self.source, self.target))
+        read, written = f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"
+        if type(source_fs) is type(fs) and (read.startswith(written) or written.startswith(read)):
+            inside = "lies in" if len(written) > len(read) else "contains"
+            relation = "is" if read == written else inside
+            raise ValueError(
+                f"{self.target} {relation} the input {self.source}; write to another place"
+            )
+        if to == NETCDF and not isinstance(fs, LocalFileSystem):
+            raise ValueError("netCDF is only written to local paths; write zarr there")
+        if self.options and to in (NETCDF, ZARR):
+            raise ValueError(f"--option is for tensor files, and {self.target} is {to}")
+        fs.invalidate_cache()
+        exists = fs.exists(target)
+        if exists and not self.overwrite:
+            raise FileExistsError(f"{self.target} exists already; pass --overwrite to replace it")
+        is_store = any(fs.exists(f"{target}/{name}") for name in _ZARR_METADATA)
+        if exists and to == ZARR and not is_store:
+            raise ValueError(
+                f"{self.target} exists and is not a zarr store, so that it is not replaced by one; "
+                "write to another place"
+            )
 
     def _open(self) -> xr.Dataset:
         from_ = self.from_ or store_format(self.source)
         storage_options = options_for(self.source, self.storage_options)
-        if from_ in (ZARR, NETCDF):
-            ds = open_store(self.source, from_, storage_options)
-        else:
-            ds = open_tensors(
-                self.source,
-                format=from_,
-                storage_options=storage_options,
-                sparse=self.sparse,
-                verify=self.verify,
+        if from_ == ZARR:
+            return xr.open_dataset(
+                self.source, engine=ZARR, chunks={}, storage_options=storage_options
             )
-        return part_of(ds, self.source, variable=self.variable, dims=self.dims, name=self.name)
+        if from_ == NETCDF:
+            # h5netcdf is preferred, as it alone reads complex numbers by default.
+            h5netcdf = xr.backends.list_engines().get("h5netcdf")
+            is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(self.source)
+            return xr.open_dataset(self.source, engine="h5netcdf" if is_hdf5 else None)
+        return open_tensors(
+            self.source,
+            format=from_,
+            storage_options=storage_options,
+            sparse=self.sparse,
+            verify=self.verify,
+        )
 
     def _encoding(self, ds: xr.Dataset) -> dict[str, dict[str, str]]:
-        if None in self.dtypes and len(ds.data_vars) != 1:
-            dtype = self.dtypes[None]
-            raise ValueError(
-                f"{self.source}: --dtype {dtype} is for a sole variable, and there are "
-                f"{len(ds.data_vars)}; pass --dtype NAME={dtype}"
-            )
-        sole = next(map(str, ds.data_vars), "")
-        return {
-            sole if name is None else name: {"dtype": dtype} for name, dtype in self.dtypes.items()
-        }
+        """What ``--dtype NAME=DTYPE`` asks for; names may contain equals signs."""
+        encoding = {}
+        for value in self.dtypes:
+            name, equals, dtype = value.rpartition("=")
+            if not equals and len(ds.data_vars) != 1:
+                raise ValueError(
+                    f"--dtype {dtype} is for a sole variable, and there are {len(ds.data_vars)}; "
+                    f"pass --dtype NAME={dtype}"
+                )
+            encoding[name if equals else str(next(iter(ds.data_vars)))] = {"dtype": dtype}
+        return encoding
 
-    def _write(self, ds: xr.Dataset, target: Place, format: str, encoding: Any) -> None:
+    def _write(self, ds: xr.Dataset, to: str, encoding: Any) -> None:
+        fs, path = self._located(self.target)
         storage_options = options_for(self.target, self.storage_options)
-        if format not in (ZARR, NETCDF):
+        if to not in (NETCDF, ZARR):
             to_file(
                 ds,
                 self.target,
-                format,
+                to,
                 mode="w" if self.overwrite else "x",
                 encoding=encoding,
                 drop=self.drop,
                 storage_options=storage_options,
-                **self._format_options(ds, format),
+                **self._format_options(ds, to),
             )
             return
-        if self.options:
-            raise ValueError(f"--option is for tensor files, and {self.target} is {format}")
         ds = ds.drop_encoding()
         ds = ds.drop_attrs() if "attrs" in self.drop else ds
-        if format == NETCDF:
-            write_netcdf(ds, target, overwrite=self.overwrite, encoding=encoding)
-        else:
-            write_zarr(
-                ds,
-                target,
-                overwrite=self.overwrite,
-                encoding=encoding,
-                storage_options=storage_options,
-            )
+        if to == NETCDF:
+            _write_netcdf(ds, path, encoding)
+            return
+        ds.to_zarr(
+            path if isinstance(fs, LocalFileSystem) else self.target,
+            mode="w" if self.overwrite else "w-",
+            encoding=encoding,
+            storage_options=storage_options,
+            write_empty_chunks=True,  # else -0.0, which equals the fill value, would become 0.0
+        )
 
-    def _format_options(self, ds: xr.Dataset, format: str) -> Mapping[str, Any]:
+    def _format_options(self, ds: xr.Dataset, to: str) -> dict[str, Any]:
         """Keywords of the format: those given, or else the one by which pairs stay pairs."""
-        chosen = formats.by_name(format)
-        unknown = next((key for key in self.options if key not in chosen.write_options), None)
+        chosen, options = formats.by_name(to), dict(self.options)
+        unknown = next((key for key in options if key not in chosen.write_options), None)
         if unknown is not None:
             known = ", ".join(chosen.write_options) or "none"
             raise ValueError(f"--option {unknown}: the keywords of {chosen.title} are {known}")
         facts = [variable.encoding.get("tensorfmt", {}) for variable in ds.data_vars.values()]
-        pairs = all(each.get("storage") == "pairs" for each in facts)
-        if pairs and not self.options and "sparse" in chosen.write_options:
-            return {"sparse": True}
-        return self.options
+        pairs = all(fact.get("storage") == "pairs" for fact in facts)
+        return options or ({"sparse": True} if pairs and "sparse" in chosen.write_options else {})
+
+
+def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
+    """Write a netCDF file, which takes its name when it is complete."""
+    is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
+    engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
+    with TemporaryDirectory(dir=os.path.dirname(path)) as directory:
+        part = os.path.join(directory, os.path.basename(path))
+        ds.to_netcdf(part, engine=engine, encoding=encoding)
+        os.replace(part, path)
 
 
 def open_tensors(file: str, **options: Any) -> xr.Dataset:
@@ -153,8 +186,6 @@ def open_tensors(file: str, **options: Any) -> xr.Dataset:
 
 def part_of(
     ds: xr.Dataset,
-    file: str,
-    *,
     variable: str | None = None,
     dims: Sequence[str] | None = None,
     name: str | None = None,
@@ -163,40 +194,16 @@ def part_of(
     listed = shortened(", ".join(map(repr, ds.data_vars))) or "none"
     if variable is not None:
         if variable not in ds:
-            raise ValueError(f"{file}: there is no variable {variable!r}; it has {listed}")
+            raise ValueError(f"there is no variable {variable!r}; it has {listed}")
         ds = ds[[variable]]
     if dims is None and name is None:
         return ds
     if len(ds.data_vars) != 1:
         raise ValueError(
-            f"{file}: --name and --dims are for a sole variable, and there are {listed}; "
+            f"--name and --dims are for a sole variable, and there are {listed}; "
             "choose one by --variable"
         )
     (only,) = ds.data_vars.values()
-    if dims is not None and len(dims) != only.ndim:
-        raise ValueError(
-            f"{file}: --dims {','.join(dims)} gives {len(dims)} names to the {only.ndim} "
-            f"dimensions {', '.join(map(str, only.dims))} of {only.name!r}"
-        )
-    renamed = dict(zip(only.dims, dims or only.dims, strict=True))
-    if name is not None:
-        renamed[only.name] = name
-    return ds.rename({old: new for old, new in renamed.items() if old != new})
-
-
-def _check_apart(source: Place, target: Place) -> None:
-    """Refuse to write over the input, into it, or over what it lies in."""
-    read, written = (f"{place.path.rstrip('/')}/" for place in (source, target))
-    if type(source.fs) is type(target.fs) and (
-        read.startswith(written) or written.startswith(read)
-    ):
-        inside = "lies in" if len(written) > len(read) else "contains"
-        relation = "is" if read == written else inside
-        raise ValueError(f"{target.url} {relation} the input {source.url}; write to another place")
-
-
-def _bar(wanted: bool) -> AbstractContextManager[Any]:
-    if not (wanted and sys.stderr.isatty()):
-        return nullcontext()
-    bar: AbstractContextManager[Any] = ProgressBar(out=sys.stderr)  # type: ignore[no-untyped-call]
-    return bar
+    old = (*map(str, only.dims), str(only.name))
+    new = (*named_dims(dims, old[-1], old[:-1]), old[-1] if name is None else name)
+    return ds.rename({a: b for a, b in zip(old, new, strict=True) if a != b})

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, get_args
 
 import click
 
 from xr_tensorfmt.cli.options import (
+    NETCDF,
+    ZARR,
     dims_option,
     format_option,
-    json_pairs,
+    key_json,
     sparse_option,
     storage_option,
     verify_option,
 )
-from xr_tensorfmt.cli.stores import NETCDF, ZARR
 from xr_tensorfmt.writing.checked_input import Part
-
-
-def _dtypes(
-    context: click.Context, option: click.Parameter, values: Iterable[str]
-) -> dict[str | None, str]:
-    """Parse ``NAME=DTYPE``, or a dtype alone; names may contain equals signs."""
-    found: dict[str | None, str] = {}
-    for value in values:
-        name, equals, dtype = value.rpartition("=")
-        key = name if equals else None
-        if found.setdefault(key, dtype) != dtype:
-            message = f"both {found[key]} and {dtype} are asked for"
-            raise click.BadParameter(message, context, option)
-    return found
 
 
 @click.command(short_help="Convert to another format, to zarr or netCDF, or from these.")
@@ -47,7 +33,6 @@ def _dtypes(
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
-    callback=_dtypes,
     help="What a variable is stored as, rounded if need be (encoding= in messages). Repeatable.",
 )
 @click.option(
@@ -63,15 +48,15 @@ def _dtypes(
     "options",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=json_pairs,
+    type=key_json,
     help="A keyword of the format, such as version=0.9; values may be JSON. Repeatable.",
 )
 @sparse_option
 @storage_option
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar, which a terminal shows.")
-def convert(quiet: bool, **wanted: Any) -> None:
+def convert(**wanted: Any) -> None:
     """Convert a file to another format, to zarr or netCDF, or from these."""
     from xr_tensorfmt.cli.conversion import Conversion  # noqa: PLC0415
 
-    Conversion(**wanted).run(progress=not quiet)
+    Conversion(**wanted).run()

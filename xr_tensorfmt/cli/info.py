@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import isfinite, prod
 from typing import Any
 
 import click
+import numpy as np
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.cli.description import describe
 from xr_tensorfmt.cli.messages import one_line, printable, sentence
-from xr_tensorfmt.cli.options import options_for, source_options, verify_option
+from xr_tensorfmt.cli.options import Pairs, options_for, source_options, store_format, verify_option
+from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
+from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import size_in_words
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.sources import find_source
 
 _MOST_CHARACTERS = 72
 
@@ -27,7 +35,7 @@ def info(
     files: tuple[str, ...],
     as_json: bool,
     format: str | None,
-    storage_options: dict[str, Any],
+    storage_options: Pairs,
     verify: bool,
 ) -> None:
     """Say what files are: format, dimensions, variables, attributes, offsets."""
@@ -47,6 +55,86 @@ def info(
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
+def describe(
+    file: str, format: str | None, storage_options: Mapping[str, Any] | None, *, verify: bool
+) -> dict[str, Any]:
+    """Read a header into an object that JSON can represent."""
+    if format is None and store_format(file):
+        raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
+    source, head = find_source(file, storage_options=storage_options)
+    reader = HeaderReader(source, head)
+    chosen = formats.choose(reader, format)
+    # The options of the check also open tensors that nobody could load as a whole.
+    options = replace(chosen.check_options, verify=verify, errors="strict")
+    container = formats.read(reader, chosen, options)
+    tensors = (*container.tensors, *container.coordinates)
+    # Facts about the file are those of its only variable where there is one.
+    encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
+    facts: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
+    in_this_file = not container.siblings
+    return {
+        "path": source.name,
+        "size": source.size,
+        "format": container.format,
+        "version": _plain(facts.get("version")),
+        "container": facts.get("container"),
+        "dims": {
+            dim: length
+            for tensor in tensors
+            for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True)
+        },
+        "variables": {t.name: _described(t, in_this_file) for t in container.tensors},
+        "coordinates": {t.name: _described(t, in_this_file) for t in container.coordinates},
+        "attrs": _plain(container.attrs),
+        "facts": _plain(container.encoding.get("tensorfmt", {})),
+        "embedded_metadata": container.embedded is not None,
+        "files": [sibling.name for sibling in container.siblings],
+        "warnings": [finding.sentence for finding in container.findings],
+    }
+
+
+def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
+    layout, facts = tensor.layout, tensor.encoding.get("tensorfmt", {})
+    is_stored = not (layout.stored is None or isinstance(layout.stored, InMemory))
+    offset = facts.get("offset") if in_this_file and is_stored else None
+    chunk = layout.chunk_shape(TARGET)
+    counts = (-(-n // max(1, step)) for n, step in zip(layout.shape, chunk, strict=True))
+    return {
+        "dims": list(tensor.dims),
+        "shape": list(layout.shape),
+        "dtype": _dtype_name(layout.dtype),
+        "stored": _dtype_name(tensor.encoding.get("dtype", layout.dtype)),
+        "size": prod(layout.shape) * layout.dtype.itemsize,
+        "offset": offset,
+        "on_page": None if offset is None else offset % PAGE == 0,
+        "chunk": list(chunk),
+        "chunks": prod(counts),
+        "attrs": _plain(tensor.attrs),
+        "facts": _plain(facts),
+    }
+
+
+def _dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
+    """The name of a dtype, with the byte order where it is big-endian."""
+    if isinstance(dtype, StoredDtype):
+        return dtype.name
+    if dtype.kind in "OUT":
+        return "str"
+    return f"{dtype.name}, big-endian" if dtype.str.startswith(">") else dtype.name
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can represent it, for reading and not for getting it back."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    is_number = isinstance(value, float) and isfinite(value)
+    return value if is_number or isinstance(value, bool | int | str | None) else str(value)
+
+
 def _formatted(document: Mapping[str, Any]) -> str:
     """A description, for a terminal."""
     title = formats.by_name(document["format"]).title
@@ -54,8 +142,6 @@ def _formatted(document: Mapping[str, Any]) -> str:
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
     lines = [f"{document['path']}: {kind}, {size_in_words(document['size'])}{embedded}"]
-    dims = _dims(document)
-    lines += [f"Dimensions: {dims}"] if dims else []
     for heading, content in (
         ("Coordinates", _variables(document["coordinates"])),
         ("Variables", _variables(document["variables"])),
@@ -66,17 +152,6 @@ def _formatted(document: Mapping[str, Any]) -> str:
         block = list(content)
         lines += [f"{heading}:", *block] if block else []
     return "\n".join(map(printable, lines))
-
-
-def _dims(document: Mapping[str, Any]) -> str:
-    """The dimensions, but for those that are named after the only variable that has them."""
-    variables = document["variables"]
-    found = (
-        f"{dim}: {length}"
-        for dim, length in document["dims"].items()
-        if dim.rpartition("_dim_")[0] not in variables
-    )
-    return ", ".join(found)
 
 
 def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -45,8 +45,6 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
     try:
         with plain_warnings():
             yield
-    except (click.ClickException, click.Abort, click.exceptions.Exit):
-        raise
     except Exception as error:
         raise click.ClickException(sentence(error, file, origin)) from error
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -13,60 +14,50 @@ from xr_tensorfmt.sources import is_url
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+Pairs = tuple[tuple[str, Any], ...]
+"""The values of an option of the form ``KEY=VALUE``, which may be repeated."""
+
+ZARR, NETCDF = "zarr", "netcdf"
+
+_SUFFIXES = {".zarr": ZARR, **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf5"), NETCDF)}
+
+
+def store_format(file: str) -> str | None:
+    """Whether a name has a suffix of zarr or of netCDF."""
+    return _SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
+
+
+def format_name(name: str) -> str:
+    """The name of a registered format, or of one that xarray itself reads and writes."""
+    names = (*(known.name for known in formats.all_formats()), ZARR, NETCDF)
+    if name not in names:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(names)}")
+    return name
+
 
 def format_option(
     *flags: str, more: tuple[str, ...] = (), help: str
 ) -> Callable[[Function], Function]:
-    """An option whose value is the name of a registered format, or one of some more names."""
-
-    def check(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-        known = (*(each.name for each in formats.all_formats()), *more)
-        if value is not None and value not in known:
-            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}", context, option)
-        return value
-
-    built_in = ", ".join((*(each.name for each in formats.BUILT_IN), *more))
-    return click.option(*flags, callback=check, metavar="FORMAT", help=f"{help} ({built_in})")
+    """An option whose value is the name of a format."""
+    listed = ", ".join((*(known.name for known in formats.BUILT_IN), *more))
+    return click.option(*flags, type=format_name, metavar="FORMAT", help=f"{help} ({listed})")
 
 
-def pairs(context: click.Context, option: click.Parameter, values: Iterable[str]) -> dict[str, str]:
-    """Parse values of the form ``KEY=VALUE``; a callback of click."""
-    found: dict[str, str] = {}
-    for pair in values:
-        key, equals, value = pair.partition("=")
-        if not (equals and key):
-            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE", context, option)
-        if found.setdefault(key, value) != value:
-            raise click.BadParameter(f"{key!r} is both {found[key]} and {value}", context, option)
-    return found
+def key_value(pair: str) -> tuple[str, str]:
+    """Parse a value of the form ``KEY=VALUE``."""
+    key, equals, value = pair.partition("=")
+    if not (equals and key):
+        raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE")
+    return key, value
 
 
-def json_pairs(
-    context: click.Context, option: click.Parameter, values: Iterable[str]
-) -> dict[str, Any]:
-    """Parse values of the form ``KEY=VALUE`` where a value may be JSON; others are strings."""
-    return {key: _from_json(value) for key, value in pairs(context, option, values).items()}
-
-
-def _from_json(value: str) -> Any:
+def key_json(pair: str) -> tuple[str, Any]:
+    """Parse a value of the form ``KEY=VALUE`` in which the value may be JSON or any string."""
+    key, value = key_value(pair)
     try:
-        return json.loads(value)
+        return key, json.loads(value)
     except ValueError:
-        return value
-
-
-def names(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> tuple[str, ...] | None:
-    """Parse names that are separated by commas; a callback of click."""
-    if value is None:
-        return None
-    found = tuple(name.strip() for name in value.split(","))
-    if not all(found) or len(set(found)) != len(found):
-        raise click.BadParameter(
-            f"{value!r} is not a list of different names such as a,b,c", context, option
-        )
-    return found
+        return key, value
 
 
 storage_option = click.option(
@@ -74,13 +65,16 @@ storage_option = click.option(
     "storage_options",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=json_pairs,
+    type=key_json,
     help="Option of the fsspec file system of a URL, such as anon=true. "
     "Values may be JSON. Repeatable.",
 )
 
 dims_option = click.option(
-    "--dims", callback=names, metavar="A,B,C", help="Names for the dimensions of a sole variable."
+    "--dims",
+    type=lambda names: names.split(","),
+    metavar="A,B,C",
+    help="Names for the dimensions of a sole variable.",
 )
 
 sparse_option = click.option(
@@ -107,10 +101,9 @@ def source_options(function: Function) -> Function:
         "format",
         help="Format of the files; by default their content decides, or else their suffix",
     )
-    function = storage_option(function)
-    return from_option(function)
+    return from_option(storage_option(function))
 
 
-def options_for(file: str, storage_options: dict[str, Any]) -> dict[str, Any] | None:
+def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
     """The storage options if a file is a URL; a path needs none."""
-    return (storage_options or None) if is_url(file) else None
+    return (dict(storage_options) or None) if is_url(file) else None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from xr_tensorfmt.cli.messages import one_line, plain_warnings, sentence
-from xr_tensorfmt.cli.options import options_for, source_options
+from xr_tensorfmt.cli.options import Pairs, options_for, source_options
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.validation import validate as findings_of
 
@@ -17,7 +15,10 @@ from xr_tensorfmt.validation import validate as findings_of
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings as well.")
 @source_options
 def validate(
-    files: tuple[str, ...], strict: bool, format: str | None, storage_options: dict[str, Any]
+    files: tuple[str, ...],
+    strict: bool,
+    format: str | None,
+    storage_options: Pairs,
 ) -> None:
     """Check files: header, checksums, padding, and every value."""
     failed = False
