@@ -170,7 +170,7 @@ def test_the_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> 
     path = tmp_path / "a.bin"
     path.write_bytes(raw)
     shown = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
-    assert shown.stdout.startswith(f"{path}: Raw, 7 B\nDimensions: x: 3\n")
+    assert shown.stdout.startswith(f"{path}: Raw, 7 B\nVariables:\n")
     assert "tensor  (x: 3)  uint8  3 B" in shown.stdout
     checked = CliRunner().invoke(main, ["validate", str(path)])
     assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)

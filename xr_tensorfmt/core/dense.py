@@ -11,7 +11,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes, values_of, within
+from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, Read, raw_bytes, values_of, within
 from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, row_major_strides
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
@@ -67,9 +67,10 @@ class Dense(Layout):
         """One range for each run of consecutive elements."""
         return self._extents(selection.runs())
 
-    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
         """One range for each distinct element."""
-        return self._extents(Runs(np.unique(np.ravel_multi_index(points, self.shape)), 1))
+        unique = np.unique(np.ravel_multi_index(points, self.shape))
+        return [(source, self._extents(Runs(unique, 1)))]
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows along the slowest axis of which a row fits into a chunk."""

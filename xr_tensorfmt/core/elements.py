@@ -186,21 +186,13 @@ class BFloat16(Element):
 
     big_endian: bool = False
     rounding: Literal["nearest", "down"] = "nearest"
-
-    @property
-    def name(self) -> str:
-        """The usual name."""
-        return "bfloat16"
+    name = "bfloat16"
+    dtype = np.dtype(np.float32)
 
     @property
     def stored(self) -> np.dtype[Any]:
         """The bits."""
         return np.dtype(">u2" if self.big_endian else "<u2")
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Single precision."""
-        return np.dtype(np.float32)
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Shift the bits, which keeps the payload of NaN."""
@@ -229,20 +221,9 @@ class BFloat16(Element):
 class Float8E4M3FN(Element):
     """A sign, 4 bits of exponent and 3 of fraction, without infinities; exact as float32."""
 
-    @property
-    def name(self) -> str:
-        """The name in ml_dtypes and PyTorch."""
-        return "float8_e4m3fn"
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The bits."""
-        return np.dtype(np.uint8)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Single precision."""
-        return np.dtype(np.float32)
+    name = "float8_e4m3fn"
+    stored = np.dtype(np.uint8)
+    dtype = np.dtype(np.float32)
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table."""
@@ -265,25 +246,9 @@ class Float8E4M3FN(Element):
 class Boolean(Element):
     """A byte: 0 is False and anything else is True, which is not so for numpy's own bool."""
 
-    @property
-    def name(self) -> str:
-        """The name in numpy."""
-        return "bool"
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The byte."""
-        return np.dtype(np.uint8)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """bool."""
-        return np.dtype(np.bool_)
-
-    @property
-    def encoding(self) -> np.dtype[Any]:
-        """A dtype that numpy has."""
-        return self.dtype
+    name = "bool"
+    stored = np.dtype(np.uint8)
+    dtype = encoding = np.dtype(np.bool_)
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Compare with zero."""

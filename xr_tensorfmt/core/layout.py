@@ -68,14 +68,10 @@ class Layout(ABC):
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
         """What `read_points` would fetch at most, as for `reads`."""
-        extents = self.point_extents(points)
-        return [(source, extents)] if len(extents) else []
-
-    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
-        """Bytes that hold single elements (at least one), given as for `read_points`."""
         unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
         entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
-        return Extents.union([self.extents(Selection(self.shape, each)) for each in entries])
+        extents = Extents.union([self.extents(Selection(self.shape, entry)) for entry in entries])
+        return [(source, extents)] if len(extents) else []
 
     @abstractmethod
     def read(self, source: Source, selection: Selection) -> Array:

@@ -18,36 +18,23 @@ from xr_tensorfmt.core.source import Source
 
 
 @dataclass(frozen=True)
-class Transposed(Layout):
-    """Axes in another order than in the file; nothing is moved.
-
-    Parameters
-    ----------
-    inner : Layout
-        The layout in file order.
-    axes : tuple of int
-        For each axis of this layout the one of `inner` that it is.
-    """
+class View(Layout):
+    """Another layout whose elements have other indices."""
 
     inner: Layout
-    axes: tuple[int, ...]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes, reordered."""
-        return tuple(self.inner.shape[axis] for axis in self.axes)
+    @abstractmethod
+    def _inward(self, selection: Selection) -> Selection:
+        """The selection of the inner layout."""
+
+    @abstractmethod
+    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+        """The points of the inner layout."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the inner layout."""
         return self.inner.dtype
-
-    def _inward(self, selection: Selection) -> Selection:
-        return selection.permuted(self._inverse)
-
-    @property
-    def _inverse(self) -> list[int]:
-        return [self.axes.index(axis) for axis in range(len(self.axes))]
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the inner selection."""
@@ -59,29 +46,16 @@ class Transposed(Layout):
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
         """Those of the inner layout's points."""
-        return self.inner.point_reads(source, tuple(points[axis] for axis in self._inverse))
-
-    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
-        """Bytes of the inner layout's points."""
-        return self.inner.point_extents(tuple(points[axis] for axis in self._inverse))
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read in file order and hand out a transposed view."""
-        return self.inner.read(source, self._inward(selection)).transpose(self.axes)
+        return self.inner.point_reads(source, self._points_inward(points))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the inner layout's points."""
-        return self.inner.read_points(source, tuple(points[axis] for axis in self._inverse))
+        return self.inner.read_points(source, self._points_inward(points))
 
     @property
     def prefers_points(self) -> bool:
         """As the inner layout does."""
         return self.inner.prefers_points
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the inner layout, reordered."""
-        inner = self.inner.chunk_shape(target)
-        return tuple(inner[axis] for axis in self.axes)
 
     @property
     def stored(self) -> Layout | None:
@@ -91,6 +65,45 @@ class Transposed(Layout):
     def stored_element(self) -> Element:
         """That of the inner layout."""
         return self.inner.stored_element()
+
+
+@dataclass(frozen=True)
+class Transposed(View):
+    """Axes in another order than in the file; nothing is moved.
+
+    Parameters
+    ----------
+    inner : Layout
+        The layout in file order.
+    axes : tuple of int
+        For each axis of this layout the one of `inner` that it is.
+    """
+
+    axes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes, reordered."""
+        return tuple(self.inner.shape[axis] for axis in self.axes)
+
+    @property
+    def _inverse(self) -> list[int]:
+        return [self.axes.index(axis) for axis in range(len(self.axes))]
+
+    def _inward(self, selection: Selection) -> Selection:
+        return selection.permuted(self._inverse)
+
+    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+        return tuple(points[axis] for axis in self._inverse)
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read in file order and hand out a transposed view."""
+        return self.inner.read(source, self._inward(selection)).transpose(self.axes)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Chunks of the inner layout, reordered."""
+        inner = self.inner.chunk_shape(target)
+        return tuple(inner[axis] for axis in self.axes)
 
     @property
     def write_units(self) -> tuple[int, ...]:
@@ -100,53 +113,32 @@ class Transposed(Layout):
 
 
 @dataclass(frozen=True)
-class OnlyRow(Layout):
+class OnlyRow(View):
     """The only row of a matrix, as a vector."""
-
-    inner: Layout
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The columns."""
         return self.inner.shape[1:]
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the inner layout."""
-        return self.inner.dtype
-
     def _inward(self, selection: Selection) -> Selection:
         return Selection(self.inner.shape, (slice(0, 1, 1), *selection.entries))
 
-    def extents(self, selection: Selection) -> Extents:
-        """Bytes of the inner selection."""
-        return self.inner.extents(self._inward(selection))
+    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+        return np.zeros_like(points[0]), *points
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the row."""
         row: Array = self.inner.read(source, self._inward(selection))[0]
         return row
 
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read points of the row."""
-        return self.inner.read_points(source, (np.zeros_like(points[0]), *points))
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout."""
         return self.inner.chunk_shape(target)[1:]
 
-    @property
-    def stored(self) -> Layout | None:
-        """That of the inner layout."""
-        return self.inner.stored
-
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Encode the row."""
         return self.inner.encode(self._inward(selection), values[np.newaxis])
-
-    def stored_element(self) -> Element:
-        """That of the inner layout."""
-        return self.inner.stored_element()
 
     @property
     def write_units(self) -> tuple[int, ...]:
