@@ -76,24 +76,15 @@ def test_a_selection_and_its_words(store) -> None:
     assert repr(function) == repr(explained)
 
 
-def test_it_prints_as_a_table_and_as_html(store) -> None:
+def test_it_prints_as_a_table(store) -> None:
     explained = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(b=slice(0, 1024))
     assert repr(explained).splitlines() == [
         "4 requests fetch 8.0 MiB for 8.0 MiB (1.00 x)",
         "variable  chunk     values  ranges  requests   needed  fetched          bytes",
         "  tensor   0, 0  1,048,576       1         4  8.0 MiB  8.0 MiB  48 to 8388656",
     ]
-    page = explained._repr_html_()
-    assert "<td>48 to 8388656</td>" in page
-    assert page.count("<tr>") == 2
     many = opened(TENSOR, chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
     assert repr(many).splitlines()[-1] == "... and 21 more"
-    assert "<p>... and 21 more</p>" in many._repr_html_()
-
-
-def test_names_cannot_bring_html_along(store) -> None:
-    dataset = opened(TENSOR, name="<script>")
-    assert "<script>" not in dataset.tensorfmt.explain()._repr_html_()
 
 
 def test_what_is_in_memory_reads_nothing(store) -> None:

@@ -39,20 +39,10 @@ class Extents:
 
     @classmethod
     def joined(cls, starts: Integers, stops: Integers) -> Extents:
-        """Ascending ranges ``[start, stop)``; adjacent ones are joined, empty ones left out.
-
-        Parameters
-        ----------
-        starts, stops : ndarray of int64
-            The ranges.
-
-        Returns
-        -------
-        Extents
-        """
+        """Ascending ranges ``[start, stop)``; those that touch are joined, empty ones left out."""
         starts, stops = starts[starts < stops], stops[starts < stops]
         begins, ends = np.ones((2, starts.size), dtype=np.bool_)
-        begins[1:] = ends[:-1] = starts[1:] != stops[:-1]
+        begins[1:] = ends[:-1] = starts[1:] > stops[:-1]
         return cls(starts[begins], stops[ends] - starts[begins])
 
     @classmethod
@@ -69,16 +59,12 @@ class Extents:
     @classmethod
     def union(cls, many: Sequence[Extents]) -> Extents:
         """The union of several Extents; ranges that overlap or touch are joined."""
-        many = [each for each in many if len(each)]
         if not many:
             return cls.none()
-        starts = np.concatenate([each.starts for each in many])
-        stops = starts + np.concatenate([each.lengths for each in many])
+        starts = np.concatenate([extents.starts for extents in many])
+        stops = starts + np.concatenate([extents.lengths for extents in many])
         order = np.argsort(starts, kind="stable")
-        starts, stops = starts[order], np.maximum.accumulate(stops[order])
-        first = np.concatenate(([True], starts[1:] > stops[:-1]))
-        last = np.concatenate((first[1:], [True]))
-        return cls(starts[first], stops[last] - starts[first])
+        return cls.joined(starts[order], np.maximum.accumulate(stops[order]))
 
     def __len__(self) -> int:
         return self.starts.size
@@ -106,20 +92,7 @@ class Extents:
         return int((last - first + 1).sum()) - int(again)
 
     def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
-        """Group ranges that are fetched by one request.
-
-        Parameters
-        ----------
-        gap : int
-            Largest gap between two ranges of a group.
-        limit : int
-            Limit on the span of a group; only its last range may exceed it.
-
-        Yields
-        ------
-        Extents
-            The ranges of one group, in order.
-        """
+        """Group ranges with gaps up to `gap`; only the last one of a group may exceed `limit`."""
         if len(self) == 1:
             yield self
             return
@@ -133,20 +106,7 @@ class Extents:
             yield Extents(self.starts[lower:upper], self.lengths[lower:upper])
 
     def gather(self, window: Bytes, origin: int) -> Bytes:
-        """Copy the ranges from bytes that contain all of them.
-
-        Parameters
-        ----------
-        window : ndarray of uint8
-            Bytes of the file from ``origin`` on.
-        origin : int
-            Position in the file of the first byte of the window.
-
-        Returns
-        -------
-        ndarray of uint8
-            The ranges one after the other.
-        """
+        """Copy the ranges, packed, from a window of the file that begins at `origin`."""
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
         # A broadcast scalar needs no comparison.

@@ -5,7 +5,8 @@ Nothing is read before the method ``read`` of a plan is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,6 +23,9 @@ from xr_tensorfmt.core.source import Source
 _KEEP = slice(None)
 _REVERSE = slice(None, None, -1)
 _EMPTY = slice(0, 0, 1)
+
+Spread = tuple[tuple[int, ...], ...]
+"""For each axis the axes of a broadcast result that it becomes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +89,21 @@ def checked_indices(indices: NDArray[Any], length: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class OuterPlan:
-    """A key that is an outer product of one key for each axis."""
+    """A key that is an outer product of one key for each axis.
+
+    `spread` says which axes of a broadcast result of `shape` each axis becomes; without it the
+    axes stay as they are.
+    """
 
     extent: tuple[int, ...]
     picks: tuple[AxisPick, ...]
+    spread: Spread | None = None
+    shape: tuple[int, ...] = ()
 
     @property
     def selection(self) -> Selection:
         """The Selection to read."""
-        return Selection(self.extent, tuple(each.entry for each in self.picks))
+        return Selection(self.extent, tuple(axis.entry for axis in self.picks))
 
     def reads(self, layout: Layout, source: Source) -> list[Read]:
         """What `read` would fetch at most."""
@@ -109,7 +119,7 @@ class OuterPlan:
                 values = np.take(values, then, axis=axis)
             elif then != _KEEP:
                 values = values[(slice(None),) * axis + (then, ...)]
-        return values
+        return values if self.spread is None else arrange(values, self.spread, self.shape)
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
@@ -117,24 +127,7 @@ def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
     return OuterPlan(shape, tuple(map(pick, key, shape)))
 
 
-@dataclass(frozen=True, eq=False)
-class ArrangedPlan:
-    """An outer product whose axes are axes of a broadcast result."""
-
-    outer: OuterPlan
-    spread: tuple[tuple[int, ...], ...]
-    shape: tuple[int, ...]
-
-    def reads(self, layout: Layout, source: Source) -> list[Read]:
-        """What `read` would fetch at most."""
-        return self.outer.reads(layout, source)
-
-    def read(self, layout: Layout, source: Source) -> Array:
-        """Read the outer product and arrange its axes."""
-        return arrange(self.outer.read(layout, source), self.spread, self.shape)
-
-
-def arrange(values: Array, spread: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> Array:
+def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
     """Arrange the axes of an array as those of a broadcast result."""
     axes = [axis for group in spread for axis in group]
     split = values.reshape([shape[axis] for axis in axes])
@@ -157,30 +150,33 @@ class PointPlan:
     extent: tuple[int, ...]
     points: dict[int, Integers]
     picks: dict[int, AxisPick]
-    spread: tuple[tuple[int, ...], ...]
+    spread: Spread
     shape: tuple[int, ...]
 
     def reads(self, layout: Layout, source: Source) -> list[Read]:
         """What `read` would fetch at most."""
         if self._singly(layout):
             return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]
-        count = next(iter(self.points.values())).size
-        return layout.point_reads(source, self._all_indices(slice(0, count)))
+        return layout.point_reads(source, self._all_indices(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read all points at once, or one after the other where each has many elements."""
         read = self._read_each if self._singly(layout) else self._read_all
         return arrange(read(layout, source), self.spread, self.shape)
 
+    @property
+    def _count(self) -> int:
+        return next(iter(self.points.values())).size
+
     def _singly(self, layout: Layout) -> bool:
-        outer = prod(_picked(each).size for each in self.picks.values())
+        outer = prod(_picked(axis).size for axis in self.picks.values())
         return outer >= _LARGE_POINT and not layout.prefers_points
 
     @property
     def _kept(self) -> tuple[int, ...]:
         """Lengths of the axes that `picks` keeps."""
         return tuple(
-            _picked(each).size for each in self.picks.values() if not isinstance(each.then, int)
+            _picked(axis).size for axis in self.picks.values() if not isinstance(axis.then, int)
         )
 
     def _plans(self) -> tuple[list[OuterPlan], Integers]:
@@ -203,20 +199,22 @@ class PointPlan:
             values[number] = plans[number].read(layout, source)
 
         source.run(read, range(len(plans)))
-        return values if _is_identity(inverse) else values[inverse]
+        is_identity = np.array_equal(inverse, np.arange(len(plans)))
+        return values if is_identity else values[inverse]
 
     def _read_all(self, layout: Layout, source: Source) -> Array:
-        kept = self._kept
-        count = next(iter(self.points.values())).size
+        kept, count = self._kept, self._count
         values = np.empty((count, prod(kept)), dtype=layout.dtype)
-        for batch in _batches(count, max(1, _MOST_POINTS // max(1, prod(kept)))):
+        step = max(1, _MOST_POINTS // max(1, prod(kept)))
+        for first in range(0, count, step):
+            batch = slice(first, min(first + step, count))
             indices = self._all_indices(batch)
             values[batch] = layout.read_points(source, indices).reshape(-1, prod(kept))
         return values.reshape(count, *kept)
 
     def _all_indices(self, batch: slice) -> tuple[Integers, ...]:
         """Flat index arrays of a batch of points, combined with the outer product."""
-        lines = [_picked(each) for each in self.picks.values()]
+        lines = [_picked(axis) for axis in self.picks.values()]
         mesh = np.ix_(np.arange(batch.stop - batch.start), *lines)
         outer = dict(zip(self.picks, mesh[1:], strict=True))
         points = {axis: line[batch][mesh[0]] for axis, line in self.points.items()}
@@ -224,78 +222,43 @@ class PointPlan:
         return tuple(array.ravel() for array in together)
 
 
-def plan_vectorized(
-    key: Sequence[Integers | slice], extent: tuple[int, ...]
-) -> OuterPlan | ArrangedPlan | PointPlan:
+def plan_vectorized(key: Sequence[Integers], extent: tuple[int, ...]) -> OuterPlan | PointPlan:
     """Plan a key of integer arrays that are broadcast against each other."""
-    arrays = _as_arrays(key, extent)
-    shape = np.broadcast_shapes(*(each.shape for each in arrays))
+    arrays = list(map(checked_indices, key, extent))
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        empty = tuple(AxisPick(slice(0, 0, 1), slice(None)) for _ in extent)
-        return ArrangedPlan(OuterPlan(extent, empty), (tuple(range(len(shape))),), shape)
-    varying = [_varying_axes(each) for each in arrays]
-    together = {axis for axis, own in enumerate(varying) if _shares(axis, own, varying)}
+        empty = (AxisPick(_EMPTY, _KEEP),) * len(extent)
+        return OuterPlan(extent, empty, (tuple(range(len(shape))),), shape)
+    varying = list(map(_varying_axes, arrays))
+    uses = Counter(axis for axes in varying for axis in axes)
+    together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
         axis: pick(_line(arrays[axis], varying[axis]), extent[axis])
         for axis in range(len(extent))
         if axis not in together
     }
-    spread = tuple(varying[axis] for axis, each in picks.items() if not isinstance(each.then, int))
+    spread = tuple(varying[axis] for axis, own in picks.items() if not isinstance(own.then, int))
     if not together:
-        return ArrangedPlan(OuterPlan(extent, tuple(picks.values())), spread, shape)
-    joint = tuple(sorted({axis for each in together for axis in varying[each]}))
-    points = {axis: _line(arrays[axis], joint, shape) for axis in sorted(together)}
+        return OuterPlan(extent, tuple(picks.values()), spread, shape)
+    joint = tuple(sorted({a for axis in together for a in varying[axis]}))
+    points = {axis: _line(np.broadcast_to(arrays[axis], shape), joint) for axis in together}
     return PointPlan(extent, points, picks, (joint, *spread), shape)
-
-
-def _as_arrays(key: Sequence[Integers | slice], extent: tuple[int, ...]) -> list[Integers]:
-    sliced = [axis for axis, entry in enumerate(key) if isinstance(entry, slice)]
-    rank = max((entry.ndim for entry in key if not isinstance(entry, slice)), default=0)
-    arrays = []
-    for axis, (entry, length) in enumerate(zip(key, extent, strict=True)):
-        if isinstance(entry, slice):
-            after = len(sliced) - 1 - sliced.index(axis)
-            line = np.arange(*entry.indices(length))
-            arrays.append(line.reshape((1,) * (rank + sliced.index(axis)) + (-1,) + (1,) * after))
-        else:
-            indices = checked_indices(entry, length)
-            arrays.append(indices.reshape(indices.shape + (1,) * len(sliced)))
-    return arrays
 
 
 def _varying_axes(array: Integers) -> tuple[int, ...]:
     return tuple(
         axis
         for axis, length in enumerate(array.shape)
-        if length > 1 and array.strides[axis] and not _constant_along(array, axis)
+        if length > 1 and array.strides[axis] and (array != array.take([0], axis=axis)).any()
     )
 
 
-def _constant_along(array: Integers, axis: int) -> bool:
-    return bool((array == array.take([0], axis=axis)).all())
-
-
-def _shares(axis: int, own: tuple[int, ...], varying: list[tuple[int, ...]]) -> bool:
-    return any(set(own) & set(other) for number, other in enumerate(varying) if number != axis)
-
-
-def _line(array: Integers, axes: tuple[int, ...], shape: tuple[int, ...] | None = None) -> Integers:
+def _line(array: Integers, axes: tuple[int, ...]) -> Integers:
     """The values of an array along some axes, flattened; a scalar if there is no axis."""
-    if shape is not None:
-        array = np.broadcast_to(array, shape)
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
     return first.ravel() if axes else first
 
 
-def _picked(each: AxisPick) -> Integers:
+def _picked(axis: AxisPick) -> Integers:
     """The indices of a pick, in the order of the key."""
-    return np.atleast_1d(entry_indices(each.entry)[each.then])
-
-
-def _batches(count: int, size: int) -> Iterator[slice]:
-    for first in range(0, count, size):
-        yield slice(first, min(first + size, count))
-
-
-def _is_identity(inverse: Integers) -> bool:
-    return bool((inverse == np.arange(inverse.size)).all())
+    return np.atleast_1d(entry_indices(axis.entry)[axis.then])

@@ -92,20 +92,7 @@ class Selection:
         return 1 + sum((last - first) * s for (first, last), s in zip(ends, strides, strict=True))
 
     def batches(self, *, runs: int, span: int) -> Iterator[Selection]:
-        """Split along the slowest axes.
-
-        Parameters
-        ----------
-        runs : int
-            Limit on the runs of a batch, which bounds the memory of its plan.
-        span : int
-            Limit on the elements that a batch spans, which bounds the memory of its window.
-
-        Yields
-        ------
-        Selection
-            The batches, in C order.
-        """
+        """Split along the slowest axes, so that each part has few runs and a short span."""
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
         excess = max(self.run_count / runs, self.span / span)
         if excess <= 1 or axis is None:

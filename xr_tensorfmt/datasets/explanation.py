@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol
+from operator import itemgetter
+from typing import Any
 
 import dask.array
-import dask.base
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.extents import Extents, size_in_words
-from xr_tensorfmt.core.layout import Layout, Read
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import lazy_reads
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 
 _MOST_LINES = 20
 _HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes")
-
-
-class Plan(Protocol):
-    """The plan of a read, as `core.indexing` makes it."""
-
-    def reads(self, layout: Layout, source: Source) -> list[Read]:
-        """An upper limit on what is read, for each source."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +80,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """What reading would fetch; shown as a table, and as HTML in a notebook.
+    """What reading would fetch; shown as a table.
 
     Parameters
     ----------
@@ -121,73 +112,28 @@ class Explanation:
 
     def __repr__(self) -> str:
         """The totals, and a table of at most 20 pieces."""
-        rows = [_HEADINGS, *self._rows]
+        requests = "request fetches" if self.requests == 1 else "requests fetch"
+        sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
+        rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MOST_LINES])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self._totals, *lines, *self._rest])
-
-    def _repr_html_(self) -> str:
-        """The same table for notebooks."""
-        rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._rows]
-        heading = "".join(f"<th>{cell}</th>" for cell in _HEADINGS)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        rest = "".join(f"<p>{line}</p>" for line in self._rest)
-        return (
-            f"<p>{self._totals}</p><table><thead><tr>{heading}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{rest}"
-        )
-
-    @property
-    def _totals(self) -> str:
-        requests = (
-            "1 request fetches" if self.requests == 1 else f"{self.requests:,} requests fetch"
-        )
-        sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
-        return f"{requests} {sizes} ({self.amplification:.2f} x)"
-
-    @property
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [each.cells for each in self.pieces[:_MOST_LINES]]
-
-    @property
-    def _rest(self) -> list[str]:
         more = len(self.pieces) - _MOST_LINES
-        return [f"... and {more:,} more"] if more > 0 else []
-
-
-def explain_piece(
-    variable: str,
-    chunk: Iterable[int],
-    shape: tuple[int, ...],
-    plan: Plan,
-    layout: Layout,
-    source: Source,
-) -> Piece:
-    """Explain one read."""
-    reads = plan.reads(layout, source)
-    parts = [(origin, part) for origin, read in reads for part in origin.parts(read)]
-    fetched = sum(origin.fetched(part) for origin, part in parts)
-    requests = tuple((origin.name, part.start, part.stop) for origin, part in parts)
-    by_origin: dict[str, list[Extents]] = {}
-    for origin, read in reads:
-        by_origin.setdefault(origin.name, []).append(read)
-    extents = {name: Extents.union(each) for name, each in by_origin.items()}
-    return Piece(variable, tuple(chunk), shape, extents, requests, fetched)
+        lines += [f"... and {more:,} more"] if more > 0 else []
+        totals = f"{self.requests:,} {requests} {sizes} ({self.amplification:.2f} x)"
+        return "\n".join([totals, *lines])
 
 
 def explanation(data: Dataset | DataArray) -> Explanation:
     """Explain what computing something would read."""
     return Explanation(
-        tuple(piece for name, each in _variables(data) for piece in _pieces(name, each))
+        tuple(piece for name, variable in _variables(data) for piece in _pieces(name, variable))
     )
 
 
 def sources(variable: Variable) -> Iterator[Source]:
     """The files of this engine that computing a variable would read."""
-    for _, lazy in _reads(variable):
-        found = unwrapped(lazy)
-        if found is not None:
-            yield found[0].source
+    for _, _, (tensor, _) in _reads(variable):
+        yield tensor.source
 
 
 def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
@@ -195,22 +141,34 @@ def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]
         yield from data.variables.items()
         return
     yield data.name, data.variable
-    yield from ((name, each.variable) for name, each in data.coords.items())
+    yield from ((name, coordinate.variable) for name, coordinate in data.coords.items())
 
 
 def _pieces(name: Hashable, variable: Variable) -> Iterator[Piece]:
-    for chunk, lazy in _reads(variable):
-        found = unwrapped(lazy)
+    for chunk, shape, (tensor, key) in _reads(variable):
+        reads = tensor.plan(key).reads(tensor.layout, tensor.source)
+        parts = [(source, part) for source, extents in reads for part in source.parts(extents)]
+        by_file: dict[str, list[Extents]] = {}
+        for source, extents in reads:
+            by_file.setdefault(source.name, []).append(extents)
+        yield Piece(
+            str(name),
+            chunk,
+            shape,
+            {file: Extents.union(several) for file, several in by_file.items()},
+            tuple((source.name, part.start, part.stop) for source, part in parts),
+            sum(source.fetched(part) for source, part in parts),
+        )
+
+
+def _reads(variable: Variable) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Any]]:
+    """Chunk, shape, and array with key for each chunk, or for a variable without chunks."""
+    lazy: list[tuple[tuple[int, ...], Any]] = [((), variable)]
+    if variable.chunks is not None:
+        # There are other chunk managers than dask.
+        is_dask = isinstance(variable.data, dask.array.Array)
+        lazy = sorted(lazy_reads(variable.data), key=itemgetter(0)) if is_dask else []
+    for chunk, array in lazy:
+        found = unwrapped(array)
         if found is not None:
-            tensor, key = found
-            plan = tensor.plan(key)
-            yield explain_piece(str(name), chunk, lazy.shape, plan, tensor.layout, tensor.source)
-
-
-def _reads(variable: Variable) -> list[tuple[tuple[int, ...], Any]]:
-    """The chunks that are read, or the variable itself where it has no chunks."""
-    if variable.chunks is None:
-        return [((), variable)]
-    if not isinstance(variable.data, dask.array.Array):
-        return []  # of a chunk manager other than dask
-    return sorted(lazy_reads(variable.data), key=lambda read: read[0])
+            yield chunk, array.shape, found

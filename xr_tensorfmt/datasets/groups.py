@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.errors import shortened
@@ -29,7 +29,12 @@ def branch(container: Container, group: str | None, separator: str) -> Container
         if each.name.startswith(start)
     )
     if not tensors:
-        raise _no_such_group(container, group, start, separator)
+        first = dict.fromkeys(each.name.partition(separator)[0] for each in container.tensors)
+        raise ValueError(
+            f"group={shortened(repr(group))} is not in the file: no name begins with "
+            f"{shortened(repr(start))}; names begin with "
+            f"{shortened(', '.join(map(repr, first))) or 'nothing'}"
+        )
     return _node(tensors, container, start, is_root=False)
 
 
@@ -41,22 +46,6 @@ def prefix(group: str | None, separator: str) -> str:
         parts = [unquoted(part) for part in group.strip("/").split("/")]
         return separator.join(parts) + separator
     return group + separator
-
-
-def _no_such_group(
-    container: Container, group: str | None, start: str, separator: str
-) -> ValueError:
-    """An error with the names below the longest prefix of the group that exists."""
-    names = [each.name for each in container.tensors]
-    known = start
-    while known and not any(name.startswith(known) for name in names):
-        known = known[: known.rstrip(separator).rfind(separator) + 1]
-    below = [name[len(known) :].partition(separator)[0] for name in names if name.startswith(known)]
-    return ValueError(
-        f"group={shortened(repr(group))} is not in the file: no name begins with "
-        f"{shortened(repr(start))}; after {shortened(repr(known))}, names continue with "
-        f"{shortened(', '.join(map(repr, dict.fromkeys(below)))) or 'nothing'}"
-    )
 
 
 def _renamed(tensor: Tensor, name: str, suffix: str = "") -> Tensor:
@@ -79,7 +68,7 @@ def split(container: Container, separator: str) -> dict[str, Container]:
     nodes: dict[str, Container] = {}
     dims: dict[str, set[str]] = {}
     for path, members in _members(container, separator).items():
-        above = [dims[each] for each in _ancestors(path)]
+        above = [dims[str(parent)] for parent in PurePosixPath(path).parents]
         tensors = tuple(_without_shared_dims(tensor, name, above) for tensor, name in members)
         dims[path] = {dim for each in tensors for dim in each.dims}
         nodes[path] = _node(tensors, container, path, is_root=path == "/")
@@ -89,9 +78,9 @@ def split(container: Container, separator: str) -> dict[str, Container]:
 def _members(container: Container, separator: str) -> dict[str, list[tuple[Tensor, str]]]:
     """The tensors of each group with their names in it; parents come before children."""
     members: dict[str, list[tuple[Tensor, str]]] = {"/": []}
-    prefixes = _prefixes((each.name for each in container.tensors), separator)
-    for tensor in container.tensors:
-        *groups, leaf = tensor.name.split(separator)
+    split_names = [each.name.split(separator) for each in container.tensors]
+    prefixes = {separator.join(parts[:i]) for parts in split_names for i in range(1, len(parts))}
+    for tensor, (*groups, leaf) in zip(container.tensors, split_names, strict=True):
         path = ""
         for part in groups:
             path = f"{path}/{quoted(part)}"
@@ -99,12 +88,6 @@ def _members(container: Container, separator: str) -> dict[str, list[tuple[Tenso
         name = quoted(leaf) + (LEAF_AND_PREFIX if tensor.name in prefixes else "")
         members[path or "/"].append((tensor, name))
     return members
-
-
-def _ancestors(path: str) -> list[str]:
-    """The parents of a group, from the root on."""
-    parts = path.split("/")
-    return [] if path == "/" else ["/", *("/".join(parts[:i]) for i in range(2, len(parts)))]
 
 
 def _without_shared_dims(tensor: Tensor, name: str, above: list[set[str]]) -> Tensor:
@@ -128,19 +111,6 @@ def unquoted(part: str) -> str:
     if part == EMPTY:
         return ""
     return part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
-
-
-def _prefixes(names: Iterable[str], separator: str) -> set[str]:
-    """All prefixes of the names that end before a separator."""
-    prefixes: set[str] = set()
-    for name in names:
-        shorter = name
-        while separator in shorter:
-            shorter = shorter[: shorter.rindex(separator)]
-            if shorter in prefixes:
-                break
-            prefixes.add(shorter)
-    return prefixes
 
 
 def _node(

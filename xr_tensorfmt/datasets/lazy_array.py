@@ -23,13 +23,7 @@ from xarray.core.indexing import (
 )
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.indexing import (
-    ArrangedPlan,
-    OuterPlan,
-    PointPlan,
-    plan_outer,
-    plan_vectorized,
-)
+from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transposed
@@ -51,7 +45,7 @@ class TensorArray(BackendArray):
         """Read exactly what a key selects."""
         return self.plan(key).read(self.layout, self.source)
 
-    def plan(self, key: ExplicitIndexer) -> OuterPlan | ArrangedPlan | PointPlan:
+    def plan(self, key: ExplicitIndexer) -> OuterPlan | PointPlan:
         """Plan the read for a key."""
         if isinstance(key, BasicIndexer | OuterIndexer):
             return plan_outer(key.tuple, self.shape)
