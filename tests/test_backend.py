@@ -6,13 +6,11 @@ import asyncio
 import gc
 import inspect
 import io
-import os
 import pickle
 import pydoc
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
-from xr_tensorfmt import TensorFormatBackend, TensorFormatError, formats
+from xr_tensorfmt import TensorFormatBackend, TensorFormatError
 from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.sources import open_source
 
@@ -153,25 +151,6 @@ def test_guessing_never_raises(thing) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert TensorFormatBackend().guess_can_open(thing) is False
-
-
-def test_guessing_looks_again_at_a_file_that_was_just_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "vertex.bin"
-    path.write_bytes(tf.version_0_9(np.ones((2, 3))))
-    real = formats.recognised
-    asked = []
-
-    def replaced_once(source: Any) -> bool:
-        asked.append(source)
-        if len(asked) == 1:
-            path.write_bytes(tf.version_0_9(np.ones((4, 3))))
-        return real(source)
-
-    monkeypatch.setattr(formats, "recognised", replaced_once)
-    assert TensorFormatBackend().guess_can_open(path)
-    assert len(asked) == 2
 
 
 def test_guessing_never_touches_the_network(monkeypatch) -> None:
@@ -454,15 +433,3 @@ class TestTheGarbageCollector:
             assert not gc.isenabled()
         finally:
             gc.enable()
-
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-    def test_it_is_on_in_a_process_that_is_forked_meanwhile(self) -> None:
-        code = (
-            "import gc, os\n"
-            "from xr_tensorfmt.datasets.collector import paused_collector\n"
-            "with paused_collector():\n"
-            "    child = os.fork()\n"
-            "    if child == 0: os._exit(0 if gc.isenabled() else 1)\n"
-            "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        )
-        run_python("-c", code)

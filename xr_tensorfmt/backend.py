@@ -6,6 +6,7 @@ All engines are imported when xarray looks for one, so this module imports littl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
@@ -36,30 +37,6 @@ class TensorFormatBackend(BackendEntrypoint):
     description: ClassVar[str] = "Open binary tensor files as lazy, labelled Datasets"
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = (
-        "filename_or_obj",
-        "mask_and_scale",
-        "decode_times",
-        "concat_characters",
-        "decode_coords",
-        "drop_variables",
-        "use_cftime",
-        "decode_timedelta",
-        "format",
-        "name",
-        "dims",
-        "sparse",
-        "fill_value",
-        "errors",
-        "verify",
-        "apply_unit",
-        "group",
-        "separator",
-        "storage_options",
-        "fs",
-        "io",
-        "chunk_bytes",
-    )
 
     def open_dataset(
         self,
@@ -189,6 +166,8 @@ class TensorFormatBackend(BackendEntrypoint):
             chunk_bytes=chunk_bytes,
         )
         return open_file(filename_or_obj, request)
+
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (*signature(open_dataset).parameters,)[1:]
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
         """Open a file as a tree, with a group for each part of a variable's name but the last.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
-from collections.abc import Hashable
-from contextlib import suppress
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
@@ -17,16 +18,15 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.collector import paused_collector
 from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapped_data
 from xr_tensorfmt.datasets.options import Request
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatWarning, stacklevel_of_caller
+from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources import find_source, is_remote, open_source
 
 
 def open_file(file: Any, request: Request) -> Dataset:
     """Open a file, or one branch of it, as a Dataset."""
-    with paused_collector():
+    with _paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
         return _dataset(part, source, request)
@@ -34,7 +34,7 @@ def open_file(file: Any, request: Request) -> Dataset:
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
-    with paused_collector():
+    with _paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
         nodes = groups.split(part, request.separator)
@@ -50,22 +50,28 @@ def recognised(file: Any) -> bool:
     """Whether a file can only be of one of the formats, by its content."""
     if is_remote(file):
         return False
-    if isinstance(file, str | os.PathLike):
-        return _recognised_at(file)
-    if isinstance(file, bytes | bytearray | memoryview):
-        return formats.recognised(open_source(file))
-    position = file.tell()
+    position = file.tell() if hasattr(file, "tell") else None
     try:
-        return formats.recognised(open_source(file))
+        return formats.recognised(open_source(file, "read"))
     finally:
-        file.seek(position)
+        if position is not None:
+            file.seek(position)
 
 
-def _recognised_at(path: str | os.PathLike[str]) -> bool:
-    """Look a second time where a writer has replaced the file in the meantime."""
-    with suppress(SourceChangedError):
-        return formats.recognised(open_source(path, "read"))
-    return formats.recognised(open_source(path, "read"))
+@contextmanager
+def _paused_collector() -> Iterator[None]:
+    """Let no collection of garbage begin, which would visit all variables again and again.
+
+    Of 10,000 variables the opening takes 0.95 s of processor time instead of 1.4 s.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
