@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
@@ -46,6 +46,7 @@ __all__ = [
     "check_gaps",
     "column_major",
     "named_dims",
+    "trailing",
     "transposed",
 ]
 

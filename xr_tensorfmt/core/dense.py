@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,11 @@ class Dense(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.element.dtype
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last element."""
+        return self.offset + prod(self.lengths) * self._item
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """What tells two layouts apart; dask would look at each field, which takes longer."""

@@ -164,7 +164,24 @@ def _check(path: str, gap: Gap, raw: Bytes) -> Iterator[Finding]:
 
 
 def trailing(source: Source, stop: int, after: str, severity: Severity = "error") -> list[Finding]:
-    """The finding about bytes after the end of a file's contents, if there are any."""
+    """The finding about bytes after the end of a file's contents, if there are any.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    stop : int
+        Where the contents end.
+    after : str
+        What ends there.
+    severity : {"error", "warning"}
+        Severity of the finding.
+
+    Returns
+    -------
+    list of Finding
+        One finding, or none.
+    """
     more = source.size - stop
     if more <= 0:
         return []

@@ -139,6 +139,24 @@ class HeaderReader:
         """A little-endian unsigned integer; the errors of `bytes_at`."""
         return int.from_bytes(self.bytes_at(offset, length, field), "little")
 
+    def check_complete(self, stop: int) -> None:
+        """Refuse a file that is shorter than its header says.
+
+        Parameters
+        ----------
+        stop : int
+            The byte after the last one that the header speaks of.
+
+        Raises
+        ------
+        TensorFormatError
+            The file ends before it.
+        """
+        size = self.source.size
+        if size < stop:
+            hint = "the file is incomplete; fetch it again"
+            raise self.error("the file", f"{size} bytes", f"{stop} bytes", hint, size)
+
     def error(
         self, field: str, found: object, expected: str, hint: str, offset: int
     ) -> TensorFormatError:

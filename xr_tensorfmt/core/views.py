@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,17 +18,22 @@ from xr_tensorfmt.core.source import Source
 
 @dataclass(frozen=True)
 class View(Layout):
-    """Another layout whose elements have other indices."""
+    """Another layout, whose elements may have other indices."""
 
     inner: Layout
 
-    @abstractmethod
     def _inward(self, selection: Selection) -> Selection:
         """The selection of the inner layout."""
+        return selection
 
-    @abstractmethod
     def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         """The points of the inner layout."""
+        return points
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the inner layout."""
+        return self.inner.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -119,6 +119,40 @@ class CheckedInput:
             )
         return next(iter(self.variables.items()))
 
+    def only_values(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
+        """The one variable of a format that has no place for anything but its values.
+
+        Parameters
+        ----------
+        dims : tuple of str
+            The names that its dimensions will have when the file is read.
+
+        Returns
+        -------
+        tuple of (str, Variable)
+            The variable with its name.
+
+        Raises
+        ------
+        ValueError
+            The variable has another number of dimensions, or something would be lost that
+            ``drop=`` does not name.
+        """
+        name, variable = self.only
+        if variable.ndim != len(dims):
+            raise ValueError(
+                f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
+            )
+        if name != OpenOptions.name:
+            self.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+        if variable.dims != dims:
+            self.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
+        for coordinate in self.coordinates:
+            self.dropping("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
+        for attribute in (*self.attrs, *variable.attrs):
+            self.dropping("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
+        return name, variable
+
     def dropping(self, part: Part, what: str, way_out: str) -> None:
         """Raise an error about what the format has no place for, unless it may be dropped.
 
