@@ -195,10 +195,7 @@ class TestKeysAndDims:
 
     def test_lengths_that_disagree_are_named(self) -> None:
         content = mf.document({"images": put(WEIGHTS), "labels": put(np.arange(4))})
-        with pytest.raises(
-            ValueError,
-            match=r"'n' to dimensions of different lengths: 3 in 'images' and 4 in 'labels'",
-        ):
+        with pytest.raises(ValueError, match="conflicting sizes for dimension 'n'"):
             load(content, dims={"images": ("n", "x"), "labels": ("n",)})
 
     def test_a_plain_sequence_names_the_dims_of_the_only_tensor(self) -> None:

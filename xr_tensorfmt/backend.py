@@ -143,13 +143,13 @@ class TensorFormatBackend(BackendEntrypoint):
         from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
 
         request = Request(
-            mask_and_scale,
-            decode_times,
-            concat_characters,
-            decode_coords,
-            drop_variables,
-            use_cftime,
-            decode_timedelta,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            drop_variables=drop_variables,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
             format=format,
             name=name,
             dims=dims,

@@ -7,7 +7,7 @@ was written. Nothing in it is trusted: where it does not fit the file, it is not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from json import dumps, loads
 from typing import Any, Self
 
@@ -41,10 +41,9 @@ class EmbeddedVariable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Check the types; several errors where it is not what `to_dict` makes."""
-        _check_members(data, {each.name for each in fields(cls)})
-        members = dict(data)
+        members = _without_none(data)
         if "name" in data:
-            members["name"] = _string(data["name"])
+            (members["name"],) = _strings([data["name"]])
         if "dims" in data:
             members["dims"] = _strings(data["dims"])
         return cls(**members)
@@ -76,8 +75,8 @@ class EmbeddedMetadata:
         """Check the version and the types; several errors where it is not what `to_dict` makes."""
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}, expected {VERSION}")
-        _check_members(data, {"version", *(each.name for each in fields(cls))})
-        members = {name: value for name, value in data.items() if name != "version"}
+        members = _without_none(data)
+        del members["version"]
         for name in {"tensors", "coordinates"} & set(data):
             variables = data[name].items()
             members[name] = {key: EmbeddedVariable.from_dict(value) for key, value in variables}
@@ -128,24 +127,18 @@ def _decoded(embedded: Any) -> Any:
     return loads(embedded)
 
 
-def _check_members(data: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse what was never written: a damaged name would lose what it stands for in silence."""
-    for name, value in data.items():
-        if name not in known or value is None:
-            raise ValueError(f"the key {name!r} with {shortened(repr(value))} is unknown")
+def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a JSON object; what is None was never written."""
+    if None in data.values():
+        raise ValueError(f"a value of {shortened(repr(data))} is null")
+    return dict(data)
 
 
 def _strings(values: Sequence[Any]) -> tuple[str, ...]:
-    if isinstance(values, str):
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{values!r} is not a list of str")
-    return tuple(map(_string, values))
-
-
-def _string(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"the name {value!r} is not a str")
-    value.encode()  # raises where no name that was written could be the same
-    return value
+    "".join(values).encode()  # raises where no name that was written could be the same
+    return tuple(values)
 
 
 def _applied(container: Container, embedded: EmbeddedMetadata, options: OpenOptions) -> Container:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from typing import Literal
 
 import numpy as np
@@ -14,10 +15,8 @@ from xr_tensorfmt.errors import TensorFormatError, shortened
 
 Severity = Literal["error", "warning"]
 
-
 _PIECE = 4 << 20
 _BATCH = 16 << 20
-_MOST_GAPS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -117,33 +116,23 @@ def check_gaps(source: Source, gaps: Iterable[Gap]) -> Iterator[Finding]:
     Finding
         For each gap, or for each 4 MiB of a longer one, at most one: at its first wrong byte.
     """
-    batch: list[Gap] = []
-    size = 0
-    for gap in _pieces(gaps):
-        if size + gap.stop - gap.start > _BATCH or len(batch) == _MOST_GAPS:
-            yield from _check_batch(source, batch)
-            batch, size = [], 0
-        batch.append(gap)
-        size += gap.stop - gap.start
-    yield from _check_batch(source, batch)
-
-
-def _pieces(gaps: Iterable[Gap]) -> Iterator[Gap]:
-    for gap in sorted(gaps, key=lambda gap: gap.start):
-        for start in range(gap.start, gap.stop, _PIECE):
-            yield replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
+    pieces = [
+        replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
+        for gap in sorted(gaps, key=lambda gap: gap.start)
+        for start in range(gap.start, gap.stop, _PIECE)
+    ]
+    sizes = accumulate(piece.stop - piece.start for piece in pieces)
+    for _, batch in groupby(zip(pieces, sizes, strict=True), lambda pair: pair[1] // _BATCH):
+        yield from _check_batch(source, [piece for piece, _ in batch])
 
 
 def _check_batch(source: Source, batch: list[Gap]) -> Iterator[Finding]:
-    if not batch:
-        return
     starts = np.array([gap.start for gap in batch], dtype=np.int64)
     lengths = np.array([gap.stop for gap in batch], dtype=np.int64) - starts
     raw = source.read(Extents(starts, lengths))
-    position = 0
-    for gap, length in zip(batch, lengths.tolist(), strict=True):
-        yield from _check(source.name, gap, raw[position : position + length])
-        position += length
+    ends = np.cumsum(lengths)
+    for gap, content in zip(batch, np.split(raw, ends[:-1]), strict=True):
+        yield from _check(source.name, gap, content)
 
 
 def _check(path: str, gap: Gap, raw: Bytes) -> Iterator[Finding]:

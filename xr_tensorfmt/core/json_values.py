@@ -35,10 +35,8 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
         raise TypeError(f"{what} is nested deeper than {MOST_LEVELS} levels; make it flatter")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
         return {TAG: array_to_json(np.asanyarray(value), what)}
-    if value is None or isinstance(value, bool | float):
+    if isinstance(value, int | float | None):
         return value
-    if isinstance(value, int):
-        return _printable(value, what)
     if isinstance(value, str):
         return _encodable(value, what)
     if isinstance(value, list | tuple):
@@ -145,16 +143,6 @@ def _strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
     array: Array = np.empty(len(strings), dtype=dtype)
     array[:] = strings
     return array
-
-
-def _printable(number: int, what: str) -> int:
-    try:
-        str(number)
-    except ValueError:
-        raise TypeError(
-            f"{what} has more digits than Python reads from a str; make it a float or a str"
-        ) from None
-    return number
 
 
 def _key(key: object, what: str) -> str:

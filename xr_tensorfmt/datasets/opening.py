@@ -89,7 +89,16 @@ def _dataset(container: Container, source: Source, request: Request) -> Dataset:
     # Decoding depends on attributes alone, and is slow for variables that have none.
     described = {name: each for name, each in variables.items() if each.attrs}
     if described and not container.decoded:
-        decoded, _, more = conventions.decode_cf_variables(described, {}, **request.decoders)
+        decoded, _, more = conventions.decode_cf_variables(
+            described,
+            {},
+            mask_and_scale=request.mask_and_scale,
+            decode_times=request.decode_times,
+            concat_characters=request.concat_characters,
+            decode_coords=request.decode_coords,
+            use_cftime=request.use_cftime,
+            decode_timedelta=request.decode_timedelta,
+        )
         names |= more
         for name, each in decoded.items():
             variables[name] = DistinctVariable(

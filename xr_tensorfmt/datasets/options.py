@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import TARGET
-from xr_tensorfmt.core.container import Names
-from xr_tensorfmt.core.options import OpenOptions, Sparse, TextErrors
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.datasets.groups import prefix
 from xr_tensorfmt.sources import InputOutput
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(OpenOptions):
     """The keywords of `TensorFormatBackend.open_dataset`, where they are documented."""
 
     mask_and_scale: bool | Mapping[str, bool] = True
@@ -25,22 +24,16 @@ class Request:
     use_cftime: bool | Mapping[str, bool] | None = None
     decode_timedelta: Any = None
     format: str | None = None
-    name: str = "tensor"
-    dims: Names = None
-    sparse: Sparse = "auto"
-    verify: bool = True
     group: str | None = None
     separator: str = "."
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
-    fill_value: float | None = None
-    errors: TextErrors = "strict"
-    apply_unit: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values of types that would be misinterpreted."""
+        super().__post_init__()
         for keyword in ("verify", "apply_unit"):
             if not isinstance(getattr(self, keyword), bool):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
@@ -59,31 +52,11 @@ class Request:
 
     @property
     def options(self) -> OpenOptions:
-        """The options for the formats, in which variables have their full names."""
+        """The same for the formats, in which variables have their full names."""
         start, dims = prefix(self.group, self.separator), self.dims
-        if start and isinstance(dims, Mapping):
-            dims = {f"{start}{name}": names for name, names in dims.items()}
-        return OpenOptions(
-            self.name,
-            dims,
-            self.sparse,
-            self.verify,
-            self.fill_value,
-            self.errors,
-            self.apply_unit,
-        )
-
-    @property
-    def decoders(self) -> dict[str, Any]:
-        """The keywords of `xarray.conventions.decode_cf_variables`."""
-        return {
-            "mask_and_scale": self.mask_and_scale,
-            "decode_times": self.decode_times,
-            "concat_characters": self.concat_characters,
-            "decode_coords": self.decode_coords,
-            "use_cftime": self.use_cftime,
-            "decode_timedelta": self.decode_timedelta,
-        }
+        if not (start and isinstance(dims, Mapping)):
+            return self
+        return replace(self, dims={f"{start}{name}": names for name, names in dims.items()})
 
     @property
     def dropped(self) -> frozenset[str]:

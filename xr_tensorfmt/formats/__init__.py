@@ -107,9 +107,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
     container = replace(chosen.read(reader, options), format=chosen.name)
     if container.embedded is not None:
         container = with_embedded_metadata(path, container, options)
-    if options.dims is not None:
-        _check_named_variables(container, options)
-        _check_lengths(container, options)
+    _check_named_variables(container, options)
     return container
 
 
@@ -123,20 +121,6 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
                 f"but the variables are {shortened(', '.join(map(repr, names)))}; "
                 "to rename single dimensions use ds.rename"
             )
-
-
-def _check_lengths(container: Container, options: OpenOptions) -> None:
-    """Refuse one name for dimensions of different lengths."""
-    found: dict[str, tuple[int, str]] = {}
-    for tensor in container.tensors:
-        for name, length in zip(tensor.dims, tensor.layout.shape, strict=True):
-            known, other = found.setdefault(name, (length, tensor.name))
-            if known != length:
-                raise ValueError(
-                    f"dims={shortened(options.dims)} gives the name {name!r} to dimensions of "
-                    f"different lengths: {known} in {shortened(repr(other))} and {length} in "
-                    f"{shortened(repr(tensor.name))}"
-                )
 
 
 def _by_content(reader: HeaderReader) -> Format:
