@@ -89,8 +89,8 @@ class Conversion:
         exists = fs.exists(target)
         if exists and not self.overwrite:
             raise FileExistsError(f"{self.target} exists already; pass --overwrite to replace it")
-        is_store = any(fs.exists(f"{target}/{name}") for name in _ZARR_METADATA)
-        if exists and to == ZARR and not is_store:
+        stores = (f"{target}/{name}" for name in _ZARR_METADATA)
+        if exists and to == ZARR and not any(map(fs.exists, stores)):
             raise ValueError(
                 f"{self.target} exists and is not a zarr store, so that it is not replaced by one; "
                 "write to another place"

@@ -189,12 +189,11 @@ class Source(ABC):
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         with self.opened() as fill:
             for part in self.parts(extents):
-                if part.whole:
-                    self._fill(fill, part.start, part.target(packed))
-                    continue
-                around = np.empty(part.size, dtype=np.uint8)
-                self._fill(fill, part.start, around)
-                part.place(packed, around)
+                needed = part.target(packed)
+                fetched = needed if part.whole else np.empty(part.size, dtype=np.uint8)
+                self._fill(fill, part.start, fetched)
+                if not part.whole:
+                    needed[:] = part.extents.gather(fetched, part.start)
         return packed
 
     def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
