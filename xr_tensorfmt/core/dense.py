@@ -116,14 +116,12 @@ class Dense(Layout):
 
     def _copy(self, source: Source, selection: Selection) -> Array:
         """Copy in batches, which bound the memory of plans and windows."""
-        # A single range that is read into memory needs no second copy.
-        if selection.run_count == 1 and not source.mapped:
-            return self._adopted(source, selection)
         # Without windows, gaps between the ranges need no memory.
         span = LARGEST_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MOST_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
-            return self._adopted(source, selection)
+            raw = self._raw(source, selection)
+            return self._values(source, selection, self.element.adopt, raw)
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in batches:
@@ -151,9 +149,6 @@ class Dense(Layout):
     def _raw(self, source: Source, selection: Selection) -> Array:
         raw = source.read(self.extents(selection)).view(self.element.stored)
         return raw.reshape(selection.shape)
-
-    def _adopted(self, source: Source, selection: Selection) -> Array:
-        return self._values(source, selection, self.element.adopt, self._raw(source, selection))
 
     def _values(
         self, source: Source, selection: Selection, convert: Callable[[Array], Array], raw: Array

@@ -49,20 +49,7 @@ class Layout(ABC):
         """Bytes that hold a selection (which must not be empty); nothing is read."""
 
     def reads(self, source: Source, selection: Selection) -> list[Read]:
-        """What `read` would fetch at most, for each read of a source; nothing is read.
-
-        Parameters
-        ----------
-        source : Source
-            The bytes.
-        selection : Selection
-            The elements.
-
-        Returns
-        -------
-        list of (Source, Extents)
-            Only non-empty ranges.
-        """
+        """What `read` would fetch at most, by source and without empty ranges; nothing is read."""
         extents = self.extents(selection) if selection.size else None
         return [(source, extents)] if extents is not None and len(extents) else []
 
@@ -173,22 +160,7 @@ class Layout(ABC):
         return self.extents(Selection.everything(self.shape)).nbytes / prod(self.shape)
 
     def checked_places(self, source: Source) -> Layout:
-        """The layout after its places in a file are verified, before bytes are overwritten.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-
-        Returns
-        -------
-        Layout
-
-        Raises
-        ------
-        TensorFormatError
-            The bytes are not where the layout says.
-        """
+        """The layout after its places in a file are verified, before bytes are overwritten."""
         return self
 
     @property
