@@ -50,9 +50,8 @@ class Conversion:
 
     def run(self) -> None:
         """Do it, with a progress bar if stderr is a terminal."""
-        with errors_in_one_line(self.target, self.source):
+        with errors_in_one_line(self.target):
             to = self.to or store_format(self.target) or formats.by_suffix(self.target).name
-            self._check_target(to)
         with errors_in_one_line(self.source):
             ds = part_of(self._open(), self.variable, self.dims, self.name)
             encoding = self._encoding(ds)
@@ -60,6 +59,7 @@ class Conversion:
         if sys.stderr.isatty() and not self.quiet:
             bar = ProgressBar(out=sys.stderr)  # type: ignore[no-untyped-call]
         with errors_in_one_line(self.target, self.source), bar:
+            self._check_target(to)
             self._write(ds, to, encoding)
 
     def _located(self, file: str) -> tuple[AbstractFileSystem, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,10 +67,6 @@ class View(Layout):
         """That of the inner layout."""
         return self.inner.stored
 
-    def stored_element(self) -> Element:
-        """That of the inner layout."""
-        return self.inner.stored_element()
-
 
 @dataclass(frozen=True)
 class Transposed(View):
@@ -109,6 +106,10 @@ class Transposed(View):
         inner = self.inner.chunk_shape(target)
         return tuple(inner[axis] for axis in self.axes)
 
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
     @property
     def write_units(self) -> tuple[int, ...]:
         """Those of the inner layout, reordered."""
@@ -144,6 +145,10 @@ class OnlyRow(View):
         """Encode the row."""
         return self.inner.encode(self._inward(selection), values[np.newaxis])
 
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
     @property
     def write_units(self) -> tuple[int, ...]:
         """Those of the columns."""
@@ -151,31 +156,12 @@ class OnlyRow(View):
 
 
 @dataclass(frozen=True)
-class Elementwise(Layout):
+class Elementwise(View):
     """A function of each value of another layout."""
-
-    inner: Layout
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the inner layout."""
-        return self.inner.shape
 
     @abstractmethod
     def apply(self, values: Array) -> Array:
         """Compute the values; those given may be overwritten."""
-
-    def extents(self, selection: Selection) -> Extents:
-        """Bytes of the inner layout."""
-        return self.inner.extents(selection)
-
-    def reads(self, source: Source, selection: Selection) -> list[Read]:
-        """Those of the inner layout, which may be of other files."""
-        return self.inner.reads(source, selection)
-
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
-        """Those of the inner layout."""
-        return self.inner.point_reads(source, points)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read, then compute."""
@@ -185,21 +171,11 @@ class Elementwise(Layout):
         """Read, then compute."""
         return self.apply(self.inner.read_points(source, points))
 
-    @property
-    def prefers_points(self) -> bool:
-        """As the inner layout does."""
-        return self.inner.prefers_points
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout, smaller if values take more bytes than stored ones."""
         return self.inner.chunk_shape(
             max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
         )
-
-    @property
-    def stored(self) -> Layout | None:
-        """That of the inner layout."""
-        return self.inner.stored
 
 
 def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
