@@ -17,12 +17,12 @@ from tests import pycausetfiles as pf
 from tests.opening import tensor_of
 from tests.packedbits import causal, dense_bits
 from tests.recording import RecordingSource
+from tests.test_packed import causal, dense_bits, triangle_rows
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import unread
-from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.column_sums import RowBlocks, binary_digits, column_sums
+from xr_tensorfmt.formats.pycauset.packed import Bits
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts, smallest_count
-from xr_tensorfmt.formats.pycauset.rows import TriangleRows
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -274,9 +274,9 @@ def test_blocks_of_padded_rows(rows: int, columns: int) -> None:
 
 
 def test_rows_that_end_at_different_columns_make_no_blocks() -> None:
-    wide = TriangleRows(order=600, diagonal=False, bits=1, unit=64, offset=0)
+    wide = triangle_rows(600, 1, 0, unit=64)
     assert RowBlocks.among(wide, np.arange(600)) is None
-    words = TriangleRows(order=600, diagonal=False, bits=1, unit=8, offset=0)
+    words = triangle_rows(600, 1, 0)
     assert RowBlocks.among(words, np.arange(600)) == RowBlocks(words, 23, 599)
     assert RowBlocks.among(words, np.arange(0, 600, 2)) is None
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.pycauset.bits import Words
-from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows, batches, fetch
+from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
+from xr_tensorfmt.formats.pycauset.packed import Words
+from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
 # Bytes of shifted rows that are added at a time.
 _ADDED = 1 << 20
@@ -196,9 +196,8 @@ class RowBlocks:
         starts = self.rows.starts(np.arange(self.first, self.stop + 1, _BLOCK_ROWS))
         nothing = np.zeros(len(starts) - 1, dtype=np.int64)
         pieces = Pieces(starts[:-1], starts[1:], nothing, nothing)
-        for batch in batches(pieces):
-            window, positions = fetch(source, pieces[batch])
-            lengths = pieces.stops[batch] - pieces.starts[batch]
+        for block, window, positions in pieces.fetch(source, LARGEST_WINDOW):
+            lengths = pieces.stops[block] - pieces.starts[block]
             for begin, length in zip(positions.tolist(), lengths.tolist(), strict=True):
                 yield window[begin : begin + length].view("<u8").reshape(_BLOCK_ROWS, -1)
 

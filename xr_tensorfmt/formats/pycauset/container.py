@@ -1,13 +1,17 @@
 """The container R1: a preamble, two slots, the values, and blocks of metadata.
 
 A slot points to the values and to a block of metadata. An update of the metadata appends a block
-and writes the slot that is not in use, so that the other one stays valid.
+and writes the slot that is not in use, so that the other one stays valid. The metadata are encoded
+as a map of typed values: a tag byte, then the value.
+
+Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
+``python/pycauset/_internal/persistence.py`` of 0.6.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from struct import Struct, pack
 from typing import Any, ClassVar
 from zlib import crc32
@@ -17,7 +21,6 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
 
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 """First bytes: magic, version 1, little-endian, bytes of the header, 0."""
@@ -33,9 +36,8 @@ METADATA_ALIGNMENT = 16
 MOST_METADATA = 64 << 20
 """Limit on the bytes of a block of metadata."""
 
-_POINTERS = Struct("<7Q")
-_CHECKSUM = Struct("<I")
-_BLOCK_HEADER = Struct("<4s3IQ2I")
+MOST_NESTED = 32
+"""Limit on maps and arrays within each other in the metadata."""
 
 
 @dataclass(frozen=True)
@@ -52,31 +54,24 @@ class Slot:
     hot_length: int = 0
     checksum: int = 0
 
-    SIZE: ClassVar = _POINTERS.size + _CHECKSUM.size
-    """Bytes that are used; zeros follow."""
-    HOT_AT: ClassVar = _POINTERS.size - Struct("<2Q").size
+    STRUCT: ClassVar = Struct("<7QI")
+    """The bytes that are used; zeros follow."""
+    HOT_AT: ClassVar = 40
     """Byte of the slot at which `hot_offset` and `hot_length` are; both are 0 in all files."""
 
     @classmethod
     def unpack(cls, name: str, raw: bytes) -> Slot:
         """The fields of a slot, whether or not it is valid."""
-        return cls(name, *_POINTERS.unpack_from(raw), *_CHECKSUM.unpack_from(raw, _POINTERS.size))
+        return cls(name, *cls.STRUCT.unpack(raw))
 
     def pack(self) -> bytes:
-        """The fields as bytes, with the checksum that they have."""
-        return self._pointers + _CHECKSUM.pack(crc32(self._pointers))
+        """The fields as bytes."""
+        return self.STRUCT.pack(*astuple(self)[1:])
 
     @property
-    def _pointers(self) -> bytes:
-        return _POINTERS.pack(
-            self.generation,
-            self.payload_offset,
-            self.payload_length,
-            self.metadata_offset,
-            self.metadata_length,
-            self.hot_offset,
-            self.hot_length,
-        )
+    def computed_checksum(self) -> int:
+        """The checksum of all other fields."""
+        return crc32(self.pack()[:-4])
 
     @property
     def metadata_stop(self) -> int:
@@ -85,44 +80,40 @@ class Slot:
 
     def fault(self, file_size: int) -> str:
         """Why the slot is not valid in a file of so many bytes; an empty string where it is."""
-        computed = crc32(self._pointers)
-        if computed != self.checksum:
-            return f"checksum {self.checksum:#010x} instead of {computed:#010x}"
-        if self.payload_offset % HEADER_BYTES or self.payload_offset < HEADER_BYTES:
-            return (
-                f"payload offset {self.payload_offset}, which is not a multiple of {HEADER_BYTES}"
-            )
-        if self.metadata_offset % METADATA_ALIGNMENT:
-            offset = self.metadata_offset
-            return f"metadata offset {offset}, which is not a multiple of {METADATA_ALIGNMENT}"
-        stop = max(self.payload_offset + self.payload_length, self.metadata_stop)
-        return (
-            f"ranges up to byte {stop} in a file of {file_size} bytes" if stop > file_size else ""
-        )
+        if self.checksum != self.computed_checksum:
+            return f"checksum {self.checksum:#010x} instead of {self.computed_checksum:#010x}"
+        payload, metadata = self.payload_offset, self.metadata_offset
+        if payload % HEADER_BYTES or payload < HEADER_BYTES:
+            return f"payload offset {payload}, which is not a multiple of {HEADER_BYTES}"
+        if metadata % METADATA_ALIGNMENT:
+            return f"metadata offset {metadata}, which is not a multiple of {METADATA_ALIGNMENT}"
+        stop = max(payload + self.payload_length, self.metadata_stop)
+        fault = f"ranges up to byte {stop} in a file of {file_size} bytes"
+        return fault if stop > file_size else ""
 
 
 @dataclass(frozen=True)
 class BlockHeader:
-    """What precedes the encoded metadata in their block."""
+    """What precedes the encoded metadata in their block, in the order of the file."""
 
-    length: int
-    checksum: int
     magic: bytes = b"PCMB"
     version: int = 1
     encoding: int = 1
+    reserved: int = 0
+    length: int = 0
+    checksum: int = 0
+    reserved_too: int = 0
 
-    SIZE: ClassVar = _BLOCK_HEADER.size
+    STRUCT: ClassVar = Struct("<4s3IQ2I")
 
     @classmethod
     def unpack(cls, raw: bytes) -> BlockHeader:
-        """The fields of a header; two more are 0."""
-        magic, version, encoding, _, length, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
-        return cls(length, checksum, magic, version, encoding)
+        """The fields of a header."""
+        return cls(*cls.STRUCT.unpack_from(raw))
 
     def pack(self) -> bytes:
         """The fields as bytes."""
-        versions = (self.version, self.encoding, 0)
-        return _BLOCK_HEADER.pack(self.magic, *versions, self.length, self.checksum, 0)
+        return self.STRUCT.pack(*astuple(self))
 
 
 @dataclass(frozen=True)
@@ -135,19 +126,20 @@ class Content:
     findings: tuple[Finding, ...]
 
 
-def pack_header(slots: Iterable[Slot]) -> bytes:
+def pack_slots(slots: Iterable[Slot]) -> bytes:
     """The first 4096 bytes of a container."""
     header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
     for slot in slots:
-        offset = SLOT_OFFSETS[slot.name]
-        header[offset : offset + Slot.SIZE] = slot.pack()
+        Slot.STRUCT.pack_into(
+            header, SLOT_OFFSETS[slot.name], *astuple(slot)[1:-1], slot.computed_checksum
+        )
     return bytes(header)
 
 
 def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
     """A block of metadata."""
     encoded = encode_map(metadata)
-    return BlockHeader(len(encoded), crc32(encoded)).pack() + encoded
+    return BlockHeader(length=len(encoded), checksum=crc32(encoded)).pack() + encoded
 
 
 def read_content(reader: HeaderReader) -> Content:
@@ -161,77 +153,167 @@ def read_content(reader: HeaderReader) -> Content:
             errors.append(error)
             continue
         instead = f"slot {slot.name}, generation {slot.generation}, is read instead"
-        found = [*findings, *(finding_of(error) for error in errors)]
+        found = [*findings, *map(finding_of, errors)]
+        found = [replace(each, message=f"{each.message}; {instead}") for each in found]
         blocks = [each.metadata_offset for each in slots]
         after = [offset for offset in blocks if offset > slot.payload_offset]
-        return Content(
-            slot,
-            metadata,
-            min(after, default=reader.source.size),
-            tuple(replace(each, message=f"{each.message}; {instead}") for each in found),
-        )
+        return Content(slot, metadata, min(after, default=reader.source.size), tuple(found))
     raise errors[0]
 
 
-def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[Finding, ...]]:
+def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     """Read the valid slots, newest first, and what is wrong with the others."""
     header = reader.bytes_at(0, HEADER_BYTES, "the header")
-    valid, faults = [], {}
-    for name, offset in SLOT_OFFSETS.items():
-        slot = Slot.unpack(name, header[offset : offset + Slot.SIZE])
-        fault = slot.fault(reader.source.size)
-        if fault:
-            faults[name] = fault
-        else:
-            valid.append(slot)
+    slots = [
+        Slot.unpack(name, header[offset : offset + Slot.STRUCT.size])
+        for name, offset in SLOT_OFFSETS.items()
+    ]
+    faults = {each.name: each.fault(reader.source.size) for each in slots}
+    valid = [each for each in slots if not faults[each.name]]
     if not valid:
         raise reader.error(
             "the header slots",
-            " and ".join(
-                f"slot {name} at byte {SLOT_OFFSETS[name]} has {fault}"
-                for name, fault in faults.items()
-            ),
+            " and ".join(f"slot {n} at byte {SLOT_OFFSETS[n]} has {faults[n]}" for n in faults),
             "at least one valid slot",
             "the header is damaged, or the file is cut off; fetch it again",
             SLOT_OFFSETS["A"],
         )
     hint = "the file was damaged or not written to its end: save it again"
-    findings = (
+    findings = [
         Finding(reader.source.name, SLOT_OFFSETS[name], f"slot {name}", f"{fault}; {hint}")
         for name, fault in faults.items()
-    )
+        if fault
+    ]
     # Where both are of one generation, A comes first.
-    return tuple(sorted(valid, key=lambda slot: -slot.generation)), tuple(findings)
+    return sorted(valid, key=lambda slot: -slot.generation), findings
 
 
 def read_metadata(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
     """Read the metadata that a slot points to."""
-    start, length = slot.metadata_offset, slot.metadata_length
-    if not BlockHeader.SIZE <= length <= MOST_METADATA:
-        expected = f"from {BlockHeader.SIZE} to {MOST_METADATA} bytes"
-        raise _error(reader, slot, f"{length} bytes", expected)
+    start, length, least = slot.metadata_offset, slot.metadata_length, BlockHeader.STRUCT.size
+
+    def check(holds: bool, found: str, expected: str) -> None:
+        if not holds:
+            field = f"the metadata block of slot {slot.name}"
+            hint = "the file is damaged, or of a newer version"
+            raise reader.error(field, found, expected, hint, start)
+
+    expected = f"from {least} to {MOST_METADATA} bytes"
+    check(least <= length <= MOST_METADATA, f"{length} bytes", expected)
     raw = reader.bytes_at(start, length, "the metadata block")
-    header, encoded = BlockHeader.unpack(raw), raw[BlockHeader.SIZE :]
-    known = BlockHeader(header.length, crc32(encoded[: header.length]))
-    if header.magic != known.magic:
-        raise _error(reader, slot, repr(header.magic), repr(known.magic))
-    if (header.version, header.encoding) != (known.version, known.encoding):
-        found = f"version {header.version}, encoding {header.encoding}"
-        raise _error(reader, slot, found, f"version {known.version} of both")
-    if header.length > len(encoded):
-        found = f"a map of {header.length} bytes"
-        raise _error(reader, slot, found, f"at most {len(encoded)} bytes")
-    if header.checksum != known.checksum:
-        expected = f"{known.checksum:#010x} as computed"
-        raise _error(reader, slot, f"checksum {header.checksum:#010x}", expected)
-    return decode_map(encoded[: header.length], reader.source.name, start + BlockHeader.SIZE)
+    header, known = BlockHeader.unpack(raw), BlockHeader()
+    encoded = raw[least : least + header.length]
+    check(header.magic == known.magic, repr(header.magic), repr(known.magic))
+    found = f"version {header.version}, encoding {header.encoding}"
+    is_known = (header.version, header.encoding) == (known.version, known.encoding)
+    check(is_known, found, f"version {known.version} of both")
+    found = f"a map of {header.length} bytes"
+    check(header.length <= length - least, found, f"at most {length - least} bytes")
+    found, computed = f"checksum {header.checksum:#010x}", crc32(encoded)
+    check(header.checksum == computed, found, f"{computed:#010x} as computed")
+    return decode_map(encoded, reader.source.name, start + least)
 
 
-def _error(reader: HeaderReader, slot: Slot, found: str, expected: str) -> TensorFormatError:
-    return reader.error(
-        f"the metadata block of slot {slot.name}",
-        found,
-        expected,
-        "the file is damaged, or of a newer version",
-        slot.metadata_offset,
-    )
+_BOOL, _SIGNED, _UNSIGNED, _FLOAT, _STRING, _BYTES, _ARRAY, _MAP = range(1, 9)
+_NUMBERS = {
+    _BOOL: Struct("<?"),
+    _SIGNED: Struct("<q"),
+    _UNSIGNED: Struct("<Q"),
+    _FLOAT: Struct("<d"),
+}
+# Bytes of a string, entries of a map or an array.
+_LENGTH = Struct("<I")
+_KEY_LENGTH = Struct("<H")
+
+
+def encode_map(values: Mapping[str, Any]) -> bytes:
+    """Encode a map, keys in ascending order, as PyCauset does."""
+    entries = [
+        _sized(key.encode(), _KEY_LENGTH) + _encoded(value) for key, value in sorted(values.items())
+    ]
+    return bytes([_MAP]) + _LENGTH.pack(len(entries)) + b"".join(entries)
+
+
+def _encoded(value: Any) -> bytes:
+    if isinstance(value, Mapping):
+        return encode_map(value)
+    if isinstance(value, list):
+        return bytes([_ARRAY]) + _LENGTH.pack(len(value)) + b"".join(map(_encoded, value))
+    if isinstance(value, bytes):
+        return bytes([_BYTES]) + _sized(value, _LENGTH)
+    if isinstance(value, str):
+        return bytes([_STRING]) + _sized(value.encode(), _LENGTH)
+    tag = _FLOAT if isinstance(value, float) else _BOOL
+    if not isinstance(value, bool | float):
+        tag = _SIGNED if value < 0 else _UNSIGNED
+    return bytes([tag]) + _NUMBERS[tag].pack(value)
+
+
+def _sized(raw: bytes, length: Struct) -> bytes:
+    return length.pack(len(raw)) + raw
+
+
+def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
+    """Decode a map that begins at a byte of a file and takes all of the encoded bytes."""
+    decoder = _Decoder(encoded, path, start)
+    value = decoder.value()
+    if not isinstance(value, dict):
+        raise decoder.error(f"a value of type {type(value).__name__}", "a map")
+    if decoder.position != len(encoded):
+        raise decoder.error(f"{len(encoded) - decoder.position} more bytes", "the end of the map")
+    return value
+
+
+class _Decoder:
+    """Decodes one value after the other; each takes at least a byte, which bounds the work."""
+
+    def __init__(self, encoded: bytes, path: str, start: int) -> None:
+        self._encoded = encoded
+        self._path = path
+        self._start = start
+        self.position = 0
+
+    def error(self, found: str, expected: str) -> TensorFormatError:
+        at, hint = self._start + self.position, "the metadata block is damaged"
+        return TensorFormatError(self._path, "the metadata", found, expected, hint, offset=at)
+
+    def value(self, depth: int = 0) -> Any:
+        if depth > MOST_NESTED:
+            found = f"more than {MOST_NESTED} maps and arrays within each other"
+            raise self.error(found, f"at most {MOST_NESTED}")
+        (tag,) = self._take(1)
+        if tag in _NUMBERS:
+            return self._number(_NUMBERS[tag])
+        if tag == _STRING:
+            return self._string(_LENGTH)
+        if tag == _BYTES:
+            return self._take(self._number(_LENGTH))
+        if tag == _ARRAY:
+            return [self.value(depth + 1) for _ in range(self._count())]
+        if tag == _MAP:
+            return {self._string(_KEY_LENGTH): self.value(depth + 1) for _ in range(self._count())}
+        raise self.error(f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
+
+    def _count(self) -> int:
+        count = int(self._number(_LENGTH))
+        left = len(self._encoded) - self.position
+        if count > left:
+            raise self.error(f"{count} entries", f"at most {left}, one for each byte that is left")
+        return count
+
+    def _string(self, length: Struct) -> str:
+        raw = self._take(self._number(length))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(repr(raw[:20]), "a string in UTF-8") from error
+
+    def _number(self, record: Struct) -> Any:
+        return record.unpack(self._take(record.size))[0]
+
+    def _take(self, length: int) -> bytes:
+        taken = self._encoded[self.position : self.position + length]
+        if len(taken) < length:
+            raise self.error(f"{len(taken)} bytes up to the end of the map", f"{length} bytes")
+        self.position += length
+        return taken

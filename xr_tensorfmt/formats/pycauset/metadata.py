@@ -126,7 +126,6 @@ def metadata_of(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[str
 
 def _attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
     """Attributes, flat and of types that netCDF knows."""
-    yield "is_temporary", 0
     for key in ("object_type", "n"):
         if key in metadata.values:
             yield key, _plain(metadata.values[key])
@@ -138,8 +137,11 @@ def _attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
     for key, value in metadata.nested("properties").values.items():
         yield f"property_{key}", _plain(value)
     for key, entry in metadata.nested("cached").values.items():
-        if isinstance(entry, dict) and _is_current(entry.get("signature"), metadata, view):
-            yield from _cached(key, entry.get("value"))
+        value = entry.get("value") if isinstance(entry, dict) else None
+        # Results in other files are maps that refer to these.
+        is_here = value is not None and not isinstance(value, dict)
+        if is_here and _is_current(entry.get("signature"), metadata, view):
+            yield f"cached_{key}", _cached(key, value)
 
 
 def _causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
@@ -160,34 +162,25 @@ def _causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _derived(metadata: Metadata) -> Iterator[str]:
     """What PyCauset takes for true of the values; a property that is false changes no result."""
-    properties = metadata.nested("properties").values
+    results, properties = (metadata.nested(key).values for key in ("cached", "properties"))
     true = [name for name, value in properties.items() if value not in (False, None)]
-    for what, names in (
-        ("cached results", list(metadata.nested("cached").values)),
-        ("properties", true),
-    ):
+    for what, names in (("cached results", results), ("properties", true)):
         if names:
             yield f"the {what} {', '.join(map(repr, names))}"
 
 
-def _cached(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A cached result as an attribute; results in other files are left out."""
-    if key == "sum" and _is_pair(value):
-        yield "cached_sum", attribute_of(complex(*value))
-    elif key == "eigenvalues" and isinstance(value, list) and all(map(_is_pair, value)):
-        numbers = [attribute_of(complex(*pair)) for pair in value]
-        is_real = all(isinstance(number, float) for number in numbers)
-        yield "cached_eigenvalues", numbers if is_real else [str(complex(*p)) for p in value]
-    elif not isinstance(value, dict) and value is not None:
-        yield f"cached_{key}", _plain(value)
-
-
-def _is_pair(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(part, int | float) for part in value)
-    )
+def _cached(key: str, value: Any) -> Any:
+    """A cached result as an attribute: numbers of which PyCauset stores both parts, and others."""
+    try:
+        if key == "sum":
+            return attribute_of(complex(*value))
+        if key == "eigenvalues":
+            numbers = [complex(*pair) for pair in value]
+            is_real = not any(number.imag for number in numbers)
+            return [number.real if is_real else str(number) for number in numbers]
+    except (TypeError, ValueError):
+        pass
+    return _plain(value)
 
 
 def attribute_of(number: complex) -> float | str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,9 +21,9 @@ from xr_tensorfmt.core.selection import Entry, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
-from xr_tensorfmt.formats.pycauset.bits import Bits, Words
 from xr_tensorfmt.formats.pycauset.column_sums import RowBlocks, column_sums
-from xr_tensorfmt.formats.pycauset.rows import Pieces, batches, fetch
+from xr_tensorfmt.formats.pycauset.packed import Bits, Words, low_bits
+from xr_tensorfmt.formats.pycauset.rows import Pieces
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
 _BLOCK = 2 << 20
@@ -65,18 +65,12 @@ class BitCounts:
         skips = bool(pieces.bit.any())
         # The words in which a row begins and ends may also hold bits that do not count.
         edges: Words = np.zeros((1 + skips, len(pieces)), dtype="<u8")
-        longest = int((pieces.stops - pieces.starts).max(initial=_BLOCK))
-        scratch = np.empty(longest // _WORD, dtype=np.uint8)
-        for batch in batches(pieces):
-            window, positions = fetch(self.source, pieces[batch])
-            for block in _blocks(pieces, batch):
-                here = positions[block.start - batch.start : block.stop - batch.start]
-                words, begins, ends = _aligned(window, here, pieces[block])
-                counted = np.bitwise_count(words, out=scratch[: words.size])
-                counts[block] = _sums(counted, begins, ends)
-                edges[0, block] = words[ends - 1]
-                if skips:
-                    edges[1, block] = words[begins]
+        for block, window, positions in pieces.fetch(self.source, _BLOCK):
+            words, begins, ends = _aligned(window, positions, pieces[block])
+            counts[block] = _sums(np.bitwise_count(words), begins, ends)
+            edges[0, block] = words[ends - 1]
+            if skips:
+                edges[1, block] = words[begins]
         counts[: len(pieces)] -= self._surplus(pieces, edges)
         return counts
 
@@ -128,9 +122,9 @@ class BitCounts:
         """Bits that are set before the first column and after the last, in the words of both."""
         rows = self.rows[: len(pieces)]
         used = ((self.stop - self.bits.rows.firsts(rows) - 1) & 63) + 1
-        surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~_low_bits(used))
+        surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~low_bits(used))
         for words in edges[1:]:
-            surplus += np.bitwise_count(words & _low_bits(pieces.bit))
+            surplus += np.bitwise_count(words & low_bits(pieces.bit))
         return surplus
 
 
@@ -160,24 +154,6 @@ def smallest_count(most: int) -> type[np.unsignedinteger]:
     """The smallest type, which is the quickest, that holds counts up to the greatest one."""
     fits = (dtype for dtype in (np.uint16, np.uint32) if most <= np.iinfo(dtype).max)
     return next(fits, np.uint64)
-
-
-def _blocks(pieces: Pieces, batch: slice) -> Iterator[slice]:
-    """Rows of a batch whose span is small, at least one at a time."""
-    begin = batch.start
-    while begin < batch.stop:
-        reach = pieces.starts[begin] + _BLOCK
-        end = int(np.searchsorted(pieces.stops[: batch.stop], reach, side="right"))
-        yield slice(begin, max(end, begin + 1))
-        begin = max(end, begin + 1)
-
-
-def _low_bits(counts: Integers) -> Words:
-    """Words whose first bits are set, from none to all 64."""
-    half = (counts >> 1).astype(np.uint64)
-    rest = counts.astype(np.uint64) - half
-    mask: Words = ~((np.uint64(2**64 - 1) << half) << rest)
-    return mask
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
