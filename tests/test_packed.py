@@ -31,8 +31,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     Mirrored,
     Scaled,
 )
-from xr_tensorfmt.formats.pycauset.packed import Bits, Triangle
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -66,12 +65,12 @@ def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) ->
     values = values.astype(dtype)
     rows = triangle_rows(order, 8 * values.itemsize, 8, diagonal=diagonal, unit=unit)
     raw = pf.triangle(values, diagonal=diagonal, multiple=unit, dirty=True)
-    return bytes(8) + raw, Triangle(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
+    return bytes(8) + raw, Packed(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
 
 
 def mirrored(order: int, sign: int) -> Case:
     content, layout, values = numbers(order, "f8", diagonal=True)
-    assert isinstance(layout, Triangle)
+    assert isinstance(layout, Packed)
     return content, Mirrored(layout, sign), values + sign * np.triu(values, 1).T
 
 

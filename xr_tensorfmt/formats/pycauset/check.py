@@ -8,12 +8,11 @@ from zlib import crc32
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import Symmetry, Zeros, check_symmetry, check_zeros
+from xr_tensorfmt.core.value_checks import Symmetry, Zeros, check_symmetry, check_zeros, chunks
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.archive import entries
 from xr_tensorfmt.formats.pycauset.container import (
@@ -26,11 +25,9 @@ from xr_tensorfmt.formats.pycauset.container import (
 )
 from xr_tensorfmt.formats.pycauset.header import Header
 from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.formats.pycauset.read import MatrixFile, PycausetContainer
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset.read import MatrixFile, open_file
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD
 
-_ROWS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 16 << 20
 
 _SYMMETRIES = (
@@ -51,26 +48,25 @@ _ZEROS = (
 )
 
 
-def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+def check(reader: HeaderReader) -> Iterator[Finding]:
     """Check a file whose header can be read, and those of its blocks."""
-    assert isinstance(container, PycausetContainer)
-    assert container.file is not None
-    for file in container.file.files:
-        yield from _check_file(file)
-    yield from _check_properties(reader.source, container.file)
+    file = open_file(reader)
+    for each in file.files:
+        yield from _check_file(each)
+    yield from _check_properties(reader.source, file)
 
 
 def _check_file(file: MatrixFile) -> Iterator[Finding]:
     payload_stop = file.matrix.offset + file.payload_bytes
     reader = HeaderReader(file.source)
     if file.matrix.version == "r1":
-        yield from _check_container(reader, file.matrix.offset, payload_stop)
+        yield from _check_container(reader, payload_stop)
     elif file.matrix.version == "zip":
         yield from _check_archive(reader)
     else:
         yield from _check_header(reader, payload_stop)
     if isinstance(file.stored.stored, Packed):
-        yield from _check_row_padding(file.source, file.stored.stored.rows)
+        yield from _check_padding(file.source, file.stored.stored)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
         yield from check_zeros(file.source, file.stored, Zeros("ANTISYMMETRIC", np.equal))
 
@@ -110,32 +106,16 @@ def _check_archive(reader: HeaderReader) -> Iterator[Finding]:
             yield Finding(source.name, entry.header, field, message)
 
 
-def _check_container(reader: HeaderReader, payload: int, payload_stop: int) -> Iterator[Finding]:
+def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
     """Check slots, the metadata that they point to, and what is around them."""
-    source, path = reader.source, reader.source.name
+    source = reader.source
     slots, _ = read_slots(reader)  # what is wrong with the others, the reader has found
     for slot in slots:
         try:
             read_metadata(reader, slot)
         except TensorFormatError as error:
             yield finding_of(error)
-        if slot.hot_offset or slot.hot_length:
-            place = SLOT_OFFSETS[slot.name] + Slot.HOT_AT
-            message = (
-                f"offset {slot.hot_offset} and length {slot.hot_length}, expected 0 for both; "
-                "the file may be of a newer version"
-            )
-            yield Finding(path, place, f"the hot range of slot {slot.name}", message)
-    # Metadata may follow the values or precede them.
-    blocks = {slot.metadata_offset: slot.metadata_stop for slot in slots}
-    for start, stop in blocks.items():
-        if max(start, payload) < min(stop, payload_stop) or start < HEADER_BYTES:
-            message = (
-                f"bytes {start} to {stop}, expected outside of the header and of the payload, "
-                f"which is bytes {payload} to {payload_stop}; the header is damaged"
-            )
-            yield Finding(path, start, "the metadata block", message)
-    last = max(payload_stop, *blocks.values())
+    last = max(payload_stop, *(slot.metadata_stop for slot in slots))
     yield from trailing(source, last, "the last block of metadata")
     yield from check_gaps(source, _gaps(payload_stop, last))
 
@@ -151,34 +131,19 @@ def _gaps(payload_stop: int, last: int) -> Iterator[Gap]:
     yield Gap(payload_stop, min(stop, last), "the padding before the metadata")
 
 
-def _check_row_padding(source: Source, rows: Rows) -> Iterator[Finding]:
-    """Look at what follows the last element of each row."""
-    count, columns = rows.shape
-    begin, stop = rows.starts(np.array([0, count]))
-    if begin == stop:  # however many rows a header may claim
-        return
-    for first in range(0, count, _ROWS_AT_ONCE):
-        numbers = np.arange(first, min(first + _ROWS_AT_ONCE, count))
-        used = np.maximum(columns - rows.firsts(numbers), 0) * rows.bits
-        begins, stops = rows.starts(numbers) + used // 8, rows.starts(numbers + 1)
-        padded = begins < stops
-        numbers, begins, stops = numbers[padded], begins[padded], stops[padded]
-        if not numbers.size:
-            continue
-        lengths = stops - begins
-        raw = source.read(Extents(begins, lengths))
-        heads = np.cumsum(lengths) - lengths
-        # The lower bits of the first byte are of the last elements.
-        raw[heads] >>= (used[padded] % 8).astype(np.uint8)
-        if raw.any():
-            place = int(np.argmax(raw != 0))
-            row = int(np.searchsorted(heads, place, side="right")) - 1
-            yield Finding(
-                source.name,
-                int(begins[row]) + place - int(heads[row]),
-                f"the padding of row {int(numbers[row])}",
-                "it is not zero, as after an inversion by PyCauset, which programs must ignore; "
-                "write the file anew to clear it",
-                "warning",
-            )
-            return
+def _check_padding(source: Source, layout: Packed) -> Iterator[Finding]:
+    """Compare the bytes of all rows with those that their values are written as."""
+    for selection in chunks(layout):
+        values = layout.read(source, selection)
+        for extents, expected in layout.encode(selection, values):
+            wrong = source.read(extents) != expected
+            if wrong.any():
+                yield Finding(
+                    source.name,
+                    int(extents.starts[0] + wrong.argmax()),
+                    "the padding of a row",
+                    "it is not zero, as after an inversion by PyCauset, which programs must "
+                    "ignore; write the file anew to clear it",
+                    "warning",
+                )
+                return

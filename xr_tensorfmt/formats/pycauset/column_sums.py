@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
-from xr_tensorfmt.formats.pycauset.packed import Words
-from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
+from xr_tensorfmt.formats.pycauset.packed import Pieces, Rows, Words
 
 # Bytes of shifted rows that are added at a time.
 _ADDED = 1 << 20

@@ -56,8 +56,6 @@ class Slot:
 
     STRUCT: ClassVar = Struct("<7QI")
     """The bytes that are used; zeros follow."""
-    HOT_AT: ClassVar = 40
-    """Byte of the slot at which `hot_offset` and `hot_length` are; both are 0 in all files."""
 
     @classmethod
     def unpack(cls, name: str, raw: bytes) -> Slot:
@@ -156,7 +154,7 @@ def read_content(reader: HeaderReader) -> Content:
         found = [*findings, *map(finding_of, errors)]
         found = [replace(each, message=f"{each.message}; {instead}") for each in found]
         blocks = [each.metadata_offset for each in slots]
-        after = [offset for offset in blocks if offset > slot.payload_offset]
+        after = [offset for offset in blocks if offset >= slot.payload_offset]
         return Content(slot, metadata, min(after, default=reader.source.size), tuple(found))
     raise errors[0]
 

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Encoded, Layout, Read
 from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.pycauset.packed import PartlyStored, Triangle
+from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Diagonal(PartlyStored):
 class Mirrored(PartlyStored):
     """A square matrix whose lower triangle is its upper one, mirrored."""
 
-    upper: Triangle
+    upper: Packed
     sign: int
 
     @property
@@ -297,16 +297,14 @@ class Mirrored(PartlyStored):
         columns = columns[: np.searchsorted(columns, rows[-1])]
         if not columns.size:
             return
+        part = Selection(selection.extent, (selection.entries[0], entry_of(columns)))
+        image = self.sign * self.upper.read(source, part.permuted((1, 0))).T
         below = values[:, : columns.size]
-        mirror = Selection(selection.extent, (entry_of(columns), selection.entries[0]))
-        image = self.sign * self.upper.read(source, mirror).T
         wrong = (image != below) & ((image == image) | (below == below))
         wrong &= columns < rows[:, np.newaxis]
-        if wrong.any():
-            row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
-            index = int(rows[row]), int(columns[column])
-            implied = f"that at {index[::-1]} makes it {image[row, column]}"
-            raise self.not_stored(index, below[row, column], implied)
+        position = int(wrong.argmax())
+        mirrored = f"that at {part.index_of(position)[::-1]} makes it {image.flat[position]}"
+        self.refuse_first(wrong, mirrored, part, below)
 
 
 @dataclass(frozen=True)

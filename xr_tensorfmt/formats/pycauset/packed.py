@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk, row_chunk
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, row_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
+from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
+Number = TypeVar("Number", int, Integers)
 Words = NDArray[np.uint64]
 
+# Gaps that are larger than pieces by more than this are not mapped along with them.
+_MOSTLY_GAPS = 16
 # Bytes of packed rows that are unpacked at a time, so that they and their values stay in the cache.
 _BLOCK = 128 << 10
 # From so many columns for each wanted one on, the wanted ones are fetched one by one.
@@ -30,6 +32,147 @@ _FEW = 64
 _LONG_ROW = 8 << 10
 # Bits that are packed at a time: each value is read once, so that no cache would help.
 _BITS_BATCH = 32 << 20
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The place of each row of a matrix in a file.
+
+    An element has `bits`, and rows are padded to a multiple of `unit` bytes. Of an upper triangle,
+    each row of which is one element shorter than the last, `diagonal` is the first column that row
+    0 stores, 0 or 1; it is None where all columns of every row are stored.
+    """
+
+    count: int
+    columns: int
+    bits: int
+    unit: int
+    offset: int
+    diagonal: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.count, self.columns
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next; 0 where they differ."""
+        return self.unit * -(-self.columns // self._per_unit) if self.diagonal is None else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, in Python's unbounded integers."""
+        if self.diagonal is None:
+            return self.count * self.stride
+        return self.unit * _units(self._longest, self._per_unit)
+
+    @property
+    def _longest(self) -> int:
+        return max(0, self.columns - (self.diagonal or 0))
+
+    @property
+    def _per_unit(self) -> int:
+        return self.unit * 8 // self.bits
+
+    def firsts(self, rows: Integers) -> Integers:
+        """First column that each row stores; it never falls from a row to the next."""
+        return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
+
+    def starts(self, rows: Integers) -> Integers:
+        """Byte of the file at which each row begins; the row after the last is one as well.
+
+        In a triangle these are the units of all rows without those of the rows that follow.
+        """
+        if self.diagonal is None:
+            return self.offset + rows * self.stride
+        following = np.maximum(self._longest - rows, 0)
+        whole = _units(self._longest, self._per_unit)
+        starts: Integers = self.offset + self.unit * (whole - _units(following, self._per_unit))
+        return starts
+
+    def pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
+        """The bytes of the columns ``[first, stop)`` of some rows, but for rows that store none."""
+        firsts = self.firsts(rows)
+        kept = int(np.searchsorted(firsts, stop))
+        rows, firsts = rows[:kept], firsts[:kept]
+        skipped = np.maximum(first - firsts, 0) * self.bits
+        begins = self.starts(rows)
+        following = self.starts(rows + 1)
+        if stop == self.columns:
+            stops = following
+        else:
+            # One length for most rows of a triangle, whatever bit they begin at, so that they
+            # gather at once; all rows of one stride begin at the same bit.
+            spare = skipped % 8 if self.stride else 7 if self.bits < 8 else 0
+            wanted = (stop - np.maximum(firsts, first)) * self.bits
+            stops = np.minimum(begins + skipped // 8 + (wanted + spare + 7) // 8, following)
+        return Pieces(begins + skipped // 8, stops, skipped % 8, np.maximum(firsts - first, 0))
+
+
+def _units(longest: Number, per_unit: int) -> Number:
+    """Units that rows of 1, 2, ... up to `longest` elements take together."""
+    full, rest = longest // per_unit, longest % per_unit
+    return per_unit * full * (full + 1) // 2 + rest * (full + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A range of bytes for each of some rows, in the order of the file, none overlapping.
+
+    `bit` is the bit of the first byte with which the first element begins, and `lead` the number of
+    wanted columns before the first stored one.
+    """
+
+    starts: Integers
+    stops: Integers
+    bit: Integers
+    lead: Integers
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def __getitem__(self, part: slice) -> Pieces:
+        return Pieces(self.starts[part], self.stops[part], self.bit[part], self.lead[part])
+
+    @property
+    def extents(self) -> Extents:
+        """The ranges; those that touch are one."""
+        return Extents.joined(self.starts, self.stops)
+
+    def fetch(self, source: Source, most: int) -> Iterator[tuple[slice, Bytes, Integers]]:
+        """Some rows at a time, of about so many bytes, in memory that has the place of each."""
+        for batch in self._batches():
+            part = self[batch]
+            window, positions = part.window(source)
+            step = max(1, most // int((part.stops - part.starts).max()))
+            for begin in range(batch.start, batch.stop, step):
+                block = slice(begin, min(begin + step, batch.stop))
+                yield block, window, positions[begin - batch.start : block.stop - batch.start]
+
+    def _batches(self) -> Iterator[slice]:
+        """Parts of the rows whose windows and plans are small."""
+        begin, count = 0, len(self)
+        while begin < count:
+            reach = self.starts[begin] + LARGEST_WINDOW
+            end = int(np.searchsorted(self.stops, reach, side="right"))
+            end = min(max(end, begin + 1), begin + MOST_RUNS)
+            if not self.lead[begin]:
+                end = min(end, int(np.searchsorted(self.lead, 0, side="right")))
+            yield slice(begin, end)
+            begin = end
+
+    def window(self, source: Source) -> tuple[Bytes, Integers]:
+        """A window or a copy with the bytes of all rows, and where in it each row begins."""
+        first, stop = int(self.starts[0]), int(self.stops[-1])
+        lengths = self.stops - self.starts
+        wanted, span = int(lengths.sum()), stop - first
+        # Nearly every page is needed for some row, or rows are too large to be copied twice.
+        if wanted + len(self) * PAGE >= span or wanted * _MOSTLY_GAPS >= span:
+            window = source.window(first, stop)
+            if window is not None:
+                return window, self.starts - first
+        return source.read(self.extents), np.cumsum(lengths) - lengths
 
 
 class PartlyStored(Layout):
@@ -43,53 +186,42 @@ class PartlyStored(Layout):
         """Whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
-    def not_stored(self, index: tuple[int, ...], found: object, implied: str) -> ValueError:
-        """An error about an element that is not stored."""
-        place, name = str(index), "INTEGER" if self.dtype.kind in "iu" else "DENSE_FLOAT"
-        if len(index) == 1:
-            place, name = str(index[0]), "VECTOR"
-        return ValueError(
-            f"the element at {place} is {found}, where {implied}; write the whole of it with "
-            f"matrix_type={name!r} to keep it"
-        )
-
     def refuse_first(self, wrong: Array, implied: str, selection: Selection, values: Array) -> None:
         """Raise an error about the first wrong value, if there is one."""
         if wrong.any():
             position = int(wrong.argmax())
-            raise self.not_stored(selection.index_of(position), values.flat[position], implied)
+            place, name = selection.index_of(position), "DENSE_FLOAT"
+            if self.dtype.kind in "iu":
+                name = "INTEGER"
+            elif len(place) == 1:
+                name = "VECTOR"
+            raise ValueError(
+                f"the element at {place[0] if len(place) == 1 else place} is "
+                f"{values.flat[position]}, where {implied}; write the whole of it with "
+                f"matrix_type={name!r} to keep it"
+            )
 
 
 @dataclass(frozen=True)
 class Packed(PartlyStored):
-    """A matrix of rows that are cut short, padded, or both."""
+    """A matrix of rows that are cut short, padded, or both; it is zero where nothing is stored."""
 
     rows: Rows
+    element: Element
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.rows.shape
 
-    @abstractmethod
-    def buffer(self, rows: int, columns: int) -> Array:
-        """An array of zeros for some rows and neighbouring columns, which `fill` works on."""
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.element.dtype
 
-    @abstractmethod
-    def fill(self, buffer: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
-        """Set the stored elements of some rows."""
-
-    @abstractmethod
-    def finish(self, filled: Array, columns: int) -> Array:
-        """The values of what `fill` has filled."""
-
-    @abstractmethod
-    def pick(self, raw: Array, bits: Integers) -> Array:
-        """The values of single stored elements, which begin at these bits of their bytes."""
-
-    @abstractmethod
-    def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """The bytes of some rows, one after the other."""
+    def stored_element(self) -> Element:
+        """The element."""
+        return self.element
 
     def extents(self, selection: Selection) -> Extents:
         """A range for each row; whole rows are one range."""
@@ -132,6 +264,35 @@ class Packed(PartlyStored):
             self.fill(buffer[block], window, positions, pieces[block])
         return buffer
 
+    def buffer(self, rows: int, columns: int) -> Array:
+        """An array of zeros for some rows and neighbouring columns, which `fill` works on."""
+        return np.zeros((rows, columns), dtype=self.dtype)
+
+    def fill(self, buffer: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
+        """Set the stored elements of some rows: short ones of one length at once, others one by one."""
+        item = self.element.stored.itemsize
+        width = buffer.shape[1]
+        if not pieces.lead[-1] and width * item < _LONG_ROW:
+            raw = gather_uniform(window, positions, width * item).view(self.element.stored)
+            self.element.decode_into(buffer, raw.reshape(buffer.shape))
+            return
+        rows = zip(buffer, positions.tolist(), pieces.lead.tolist(), strict=True)
+        for row, position, lead in rows:
+            raw = window[position : position + (width - lead) * item].view(self.element.stored)
+            self.element.decode_into(row[lead:], raw)
+
+    def finish(self, filled: Array, columns: int) -> Array:
+        """The values of what `fill` has filled."""
+        return filled
+
+    def pick(self, raw: Array, bits: Integers) -> Array:
+        """The values of single stored elements, which begin at these bits of their bytes."""
+        return self.element.decode(raw)
+
+    def pack(self, values: Array, pieces: Pieces) -> Bytes:
+        """The bytes of some rows, one after the other."""
+        return _one_by_one(values, pieces, self.element.encode)
+
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch each stored element once, in the order of the file."""
         rows, columns = points
@@ -141,7 +302,7 @@ class Packed(PartlyStored):
         if stored.size:
             bits = distance[stored] * self.rows.bits
             places = self.rows.starts(rows[stored]) + (bits >> 3)
-            dtype, inverse = self.stored_element().stored, None
+            dtype, inverse = self.element.stored, None
             if not (places[1:] > places[:-1]).all():  # as those of a column are
                 places, inverse = np.unique(places, return_inverse=True)
             raw = source.read(Extents.uniform(places, dtype.itemsize)).view(dtype)
@@ -202,10 +363,7 @@ def _one_by_one(values: Array, pieces: Pieces, encode: Callable[[Array], Array])
 class Bits(Packed):
     """Bit k of a row is bit ``k % 8`` of its byte ``k // 8``; values are bool."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """bool."""
-        return np.dtype(np.bool_)
+    element: Element = field(default_factory=Boolean, init=False)
 
     def buffer(self, rows: int, columns: int) -> Words:
         """Words of 64 columns."""
@@ -245,10 +403,6 @@ class Bits(Packed):
         padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
         return np.pad(packed, ((0, 0), (0, padding))).reshape(-1) if padding else packed.reshape(-1)
 
-    def stored_element(self) -> Element:
-        """bool."""
-        return Boolean()
-
     @property
     def write_units(self) -> tuple[int, ...]:
         """Eight columns, where every row begins with the same column."""
@@ -284,48 +438,3 @@ def low_bits(counts: Integers) -> Words:
     # A shift by 64 is undefined, so that it takes two steps.
     mask: Words = ~((np.uint64(2**64 - 1) << half) << (counts.astype(np.uint64) - half))
     return mask
-
-
-@dataclass(frozen=True)
-class Triangle(Packed):
-    """A matrix of numbers of which only the upper triangle is stored; all else is zero."""
-
-    element: Element
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
-        return self.element.dtype
-
-    def buffer(self, rows: int, columns: int) -> Array:
-        """The values themselves."""
-        return np.zeros((rows, columns), dtype=self.dtype)
-
-    def fill(self, buffer: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
-        """Copy short rows of one length by one gather, others one by one."""
-        item = self.element.stored.itemsize
-        width = buffer.shape[1]
-        if not pieces.lead[-1] and width * item < _LONG_ROW:
-            raw = gather_uniform(window, positions, width * item).view(self.element.stored)
-            self.element.decode_into(buffer, raw.reshape(buffer.shape))
-            return
-        rows = zip(buffer, positions.tolist(), pieces.lead.tolist(), strict=True)
-        for row, position, lead in rows:
-            raw = window[position : position + (width - lead) * item].view(self.element.stored)
-            self.element.decode_into(row[lead:], raw)
-
-    def finish(self, filled: Array, columns: int) -> Array:
-        """The values as they are."""
-        return filled
-
-    def pick(self, raw: Array, bits: Integers) -> Array:
-        """Decode each element."""
-        return self.element.decode(raw)
-
-    def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """One row after the other."""
-        return _one_by_one(values, pieces, self.element.encode)
-
-    def stored_element(self) -> Element:
-        """The element."""
-        return self.element

@@ -22,8 +22,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
 from xr_tensorfmt.formats.pycauset.column_sums import RowBlocks, column_sums
-from xr_tensorfmt.formats.pycauset.packed import Bits, Words, low_bits
-from xr_tensorfmt.formats.pycauset.rows import Pieces
+from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Words, low_bits
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
 _BLOCK = 2 << 20

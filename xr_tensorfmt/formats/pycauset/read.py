@@ -41,8 +41,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     Scaled,
 )
 from xr_tensorfmt.formats.pycauset.metadata import Metadata, attribute_of, matrix_of
-from xr_tensorfmt.formats.pycauset.packed import Bits, Triangle
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.formats.pycauset.spec import (
     BIT,
     BLOCK,
@@ -98,32 +97,24 @@ class MatrixFile:
         return (self, *(file for block in self.blocks for file in block.files))
 
 
-@dataclass(frozen=True)
-class PycausetContainer(Container):
-    """A Container with the files that it was made of."""
-
-    file: MatrixFile | None = None
-
-
 def recognises(head: bytes, size: int) -> bool:
     """Whether a file can only be of PyCauset, session stores included, which are refused later."""
     return (head.startswith(MAGIC) and size >= len(PREAMBLE)) or is_archive(head)
 
 
-def read(reader: HeaderReader, options: OpenOptions) -> PycausetContainer:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file."""
     options.check_all_stored(reader.source.name)
-    file = _open_file(reader, MOST_BLOCKS, MOST_LEVELS)
+    file = open_file(reader)
     matrix, layout = file.matrix, file.layout
     dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
     encoding = _encoding(matrix, layout)
-    return PycausetContainer(
+    return Container(
         (Tensor(options.name, dims, layout, shown_attrs(matrix), encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for each in file.files for finding in each.findings),
         embedded=matrix.embedded,
         derived=matrix.derived,
-        file=file,
     )
 
 
@@ -163,8 +154,12 @@ def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
     return {"tensorfmt": facts, "dtype": dtype}
 
 
-def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
+def open_file(reader: HeaderReader) -> MatrixFile:
     """Read the header of a file, and those of its blocks."""
+    return _open_file(reader, MOST_BLOCKS, MOST_LEVELS)
+
+
+def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
     version = _version(reader)
     if version == "r1":
         return _open_container(reader, most_blocks, most_levels)
@@ -299,7 +294,7 @@ def _triangle(matrix: Matrix) -> tuple[Layout, int]:
     )
     if is_bits:
         return Bits(rows), rows.nbytes
-    triangle = Triangle(rows, _element(matrix))
+    triangle = Packed(rows, _element(matrix))
     return triangle if sign is None else Mirrored(triangle, sign), rows.nbytes
 
 
