@@ -10,7 +10,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.pycauset import ZIP_MAGIC
-from xr_tensorfmt.formats.pycauset.metadata import Metadata
+from xr_tensorfmt.formats.pycauset.container import Metadata
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 METADATA, DATA = "metadata.json", "data.bin"

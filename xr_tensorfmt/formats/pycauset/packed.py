@@ -269,7 +269,7 @@ class Packed(PartlyStored):
         return np.zeros((rows, columns), dtype=self.dtype)
 
     def fill(self, buffer: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
-        """Set the stored elements of some rows: short ones of one length at once, others one by one."""
+        """Set the stored elements: of short rows of one length at once, of others one by one."""
         item = self.element.stored.itemsize
         width = buffer.shape[1]
         if not pieces.lead[-1] and width * item < _LONG_ROW:

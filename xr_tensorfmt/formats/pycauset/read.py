@@ -28,7 +28,10 @@ from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     PREAMBLE,
     BlockHeader,
+    Metadata,
     Slot,
+    attribute_of,
+    matrix_of,
     read_content,
 )
 from xr_tensorfmt.formats.pycauset.header import Header, read_matrix
@@ -40,7 +43,6 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     Mirrored,
     Scaled,
 )
-from xr_tensorfmt.formats.pycauset.metadata import Metadata, attribute_of, matrix_of
 from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.formats.pycauset.spec import (
     BIT,
@@ -67,7 +69,6 @@ VECTOR_DIMS = ("index",)
 
 _VERSION_AT = len(MAGIC)
 _MATRIX_TYPES_OF_V1 = range(1, 5)
-_SESSION_STORE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def _matrix_file(source: Source, matrix: Matrix, findings: tuple[Finding, ...] =
 
 
 def _version(reader: HeaderReader) -> str:
-    head = reader.first_bytes(_SESSION_STORE_BYTES)
+    head = reader.head
     if head.startswith(ZIP_MAGIC):
         return "zip"
     if not head.startswith(MAGIC):
@@ -218,10 +219,9 @@ def _version(reader: HeaderReader) -> str:
 def _open_container(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
     source = reader.source
     content = read_content(reader)
-    metadata = Metadata(content.metadata, source.name, content.slot.metadata_offset)
-    matrix = matrix_of(content, metadata)
+    matrix = matrix_of(content)
     if matrix.matrix_type == BLOCK:
-        file = _open_blocks(source, matrix, metadata, most_blocks, most_levels)
+        file = _open_blocks(source, matrix, content.metadata, most_blocks, most_levels)
         return replace(file, findings=(*content.findings, *file.findings))
     return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
 
@@ -283,16 +283,11 @@ def _layout(matrix: Matrix) -> tuple[Layout, int]:
 
 def _triangle(matrix: Matrix) -> tuple[Layout, int]:
     sign = MIRROR_SIGNS.get(matrix.matrix_type)
-    is_bits = matrix.data_type == BIT
-    rows = Rows(
-        matrix.rows,
-        matrix.rows,
-        bits=1 if is_bits else 8 * _element(matrix).stored.itemsize,
-        unit=matrix.triangle_row_bytes,
-        offset=matrix.offset,
-        diagonal=0 if sign is not None or matrix.has_diagonal else 1,
-    )
-    if is_bits:
+    bits = 1 if matrix.data_type == BIT else 8 * _element(matrix).stored.itemsize
+    diagonal = 1 if sign is None and not matrix.has_diagonal else 0
+    unit, offset = matrix.triangle_row_bytes, matrix.offset
+    rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
+    if matrix.data_type == BIT:
         return Bits(rows), rows.nbytes
     triangle = Packed(rows, _element(matrix))
     return triangle if sign is None else Mirrored(triangle, sign), rows.nbytes

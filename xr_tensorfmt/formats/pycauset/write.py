@@ -22,12 +22,12 @@ from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     Slot,
+    metadata_of,
     pack_metadata,
     pack_slots,
 )
 from xr_tensorfmt.formats.pycauset.header import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import Mirrored
-from xr_tensorfmt.formats.pycauset.metadata import metadata_of
 from xr_tensorfmt.formats.pycauset.packed import PartlyStored
 from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
 from xr_tensorfmt.formats.pycauset.spec import (
