@@ -81,19 +81,10 @@ class Slot:
     STRUCT: ClassVar = Struct("<7QI")
     """The bytes that are used; zeros follow."""
 
-    @classmethod
-    def unpack(cls, name: str, raw: bytes) -> Slot:
-        """The fields of a slot, whether or not it is valid."""
-        return cls(name, *cls.STRUCT.unpack(raw))
-
-    def pack(self) -> bytes:
-        """The fields as bytes."""
-        return self.STRUCT.pack(*astuple(self)[1:])
-
     @property
     def computed_checksum(self) -> int:
-        """The checksum of all other fields."""
-        return crc32(self.pack()[:-4])
+        """The checksum of the fields before it."""
+        return crc32(self.STRUCT.pack(*astuple(self)[1:])[:-4])
 
     @property
     def metadata_stop(self) -> int:
@@ -127,15 +118,6 @@ class BlockHeader:
     reserved_too: int = 0
 
     STRUCT: ClassVar = Struct("<4s3IQ2I")
-
-    @classmethod
-    def unpack(cls, raw: bytes) -> BlockHeader:
-        """The fields of a header."""
-        return cls(*cls.STRUCT.unpack_from(raw))
-
-    def pack(self) -> bytes:
-        """The fields as bytes."""
-        return self.STRUCT.pack(*astuple(self))
 
 
 @dataclass(frozen=True)
@@ -176,10 +158,11 @@ class Metadata:
     def scalar(self, key: str) -> complex:
         """A number, or a map of its real and imaginary parts; 1 where it is missing."""
         value = self.values.get(key, 1.0)
-        pair = (value.get("real"), value.get("imag")) if isinstance(value, dict) else (value, 0)
+        parts: list[Any] = [value, 0]
+        if isinstance(value, dict):
+            parts = [value.get("real"), value.get("imag")]
         try:
-            real, imaginary = (part + 0.0 for part in pair)
-            return complex(real, imaginary)
+            return complex(*(part + 0.0 for part in parts))
         except (TypeError, OverflowError):
             expected = "a number, or its real and imaginary parts, that fit double precision"
             found = shortened(repr(value))
@@ -200,16 +183,16 @@ def pack_slots(slots: Iterable[Slot]) -> bytes:
     """The first 4096 bytes of a container."""
     header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
     for slot in slots:
-        Slot.STRUCT.pack_into(
-            header, SLOT_OFFSETS[slot.name], *astuple(slot)[1:-1], slot.computed_checksum
-        )
+        name, *pointers, _ = astuple(slot)
+        Slot.STRUCT.pack_into(header, SLOT_OFFSETS[name], *pointers, slot.computed_checksum)
     return bytes(header)
 
 
 def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
     """A block of metadata."""
     encoded = encode_map(metadata)
-    return BlockHeader(length=len(encoded), checksum=crc32(encoded)).pack() + encoded
+    header = BlockHeader(length=len(encoded), checksum=crc32(encoded))
+    return BlockHeader.STRUCT.pack(*astuple(header)) + encoded
 
 
 def read_content(reader: HeaderReader) -> Content:
@@ -234,10 +217,7 @@ def read_content(reader: HeaderReader) -> Content:
 def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     """Read the valid slots, newest first, and what is wrong with the others."""
     header = reader.bytes_at(0, HEADER_BYTES, "the header")
-    slots = [
-        Slot.unpack(name, header[offset : offset + Slot.STRUCT.size])
-        for name, offset in SLOT_OFFSETS.items()
-    ]
+    slots = [Slot(name, *Slot.STRUCT.unpack_from(header, at)) for name, at in SLOT_OFFSETS.items()]
     faults = {each.name: each.fault(reader.source.size) for each in slots}
     valid = [each for each in slots if not faults[each.name]]
     if not valid:
@@ -271,7 +251,7 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
     expected = f"from {least} to {MOST_METADATA} bytes"
     check(least <= length <= MOST_METADATA, f"{length} bytes", expected)
     raw = reader.bytes_at(start, length, "the metadata block")
-    header, known = BlockHeader.unpack(raw), BlockHeader()
+    header, known = BlockHeader(*BlockHeader.STRUCT.unpack_from(raw)), BlockHeader()
     encoded = raw[least : least + header.length]
     check(header.magic == known.magic, repr(header.magic), repr(known.magic))
     found = f"version {header.version}, encoding {header.encoding}"
@@ -323,18 +303,18 @@ def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
     return value
 
 
+@dataclass
 class _Decoder:
     """Decodes one value after the other; each takes at least a byte, which bounds the work."""
 
-    def __init__(self, encoded: bytes, path: str, start: int) -> None:
-        self._encoded = encoded
-        self._path = path
-        self._start = start
-        self.position = 0
+    encoded: bytes
+    path: str
+    start: int
+    position: int = 0
 
     def error(self, found: str, expected: str) -> TensorFormatError:
-        at, hint = self._start + self.position, "the metadata block is damaged"
-        return TensorFormatError(self._path, "the metadata", found, expected, hint, offset=at)
+        at, hint = self.start + self.position, "the metadata block is damaged"
+        return TensorFormatError(self.path, "the metadata", found, expected, hint, offset=at)
 
     def value(self, depth: int = 0) -> Any:
         if depth > MOST_NESTED:
@@ -355,7 +335,7 @@ class _Decoder:
 
     def _count(self) -> int:
         count = int(self._number(_LENGTH))
-        left = len(self._encoded) - self.position
+        left = len(self.encoded) - self.position
         if count > left:
             raise self.error(f"{count} entries", f"at most {left}, one for each byte that is left")
         return count
@@ -371,7 +351,7 @@ class _Decoder:
         return record.unpack(self._take(record.size))[0]
 
     def _take(self, length: int) -> bytes:
-        taken = self._encoded[self.position : self.position + length]
+        taken = self.encoded[self.position : self.position + length]
         if len(taken) < length:
             raise self.error(f"{len(taken)} bytes up to the end of the map", f"{length} bytes")
         self.position += length

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -308,11 +307,6 @@ class Packed(PartlyStored):
             raw = source.read(Extents.uniform(places, dtype.itemsize)).view(dtype)
             values[stored] = self.pick(raw if inverse is None else raw[inverse], bits & 7)
         return values
-
-    @property
-    def bytes_per_element(self) -> float:
-        """A mean over all rows."""
-        return self.rows.nbytes / prod(self.shape)
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Some rows at a time, those of a triangle one by one."""

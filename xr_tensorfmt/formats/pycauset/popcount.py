@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import dask.array
@@ -56,9 +57,8 @@ class BitCounts:
     @property
     def nbytes(self) -> int:
         """About how many bytes hold them."""
-        place = self.bits.rows.starts(np.array([0, self.bits.shape[0]]))
-        total = int(place[1] - place[0]) * self.rows.size // max(1, self.bits.shape[0])
-        return total * (self.stop - self.first) // max(1, self.bits.shape[1])
+        stored, shape = self.bits.rows.nbytes, self.bits.shape
+        return stored * self.rows.size * (self.stop - self.first) // max(1, prod(shape))
 
     def by_row(self) -> Integers:
         """Bits that are set in each row."""

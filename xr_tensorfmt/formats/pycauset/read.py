@@ -64,9 +64,6 @@ MOST_BLOCKS = 4096
 MOST_LEVELS = 8
 """Limit on the blocks within blocks."""
 
-MATRIX_DIMS = ("row", "col")
-VECTOR_DIMS = ("index",)
-
 _VERSION_AT = len(MAGIC)
 _MATRIX_TYPES_OF_V1 = range(1, 5)
 
@@ -121,7 +118,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def default_dims(rank: int) -> tuple[str, ...]:
     """What the axes of a matrix or vector are called."""
-    return MATRIX_DIMS if rank == len(MATRIX_DIMS) else VECTOR_DIMS
+    return ("index",) if rank == 1 else ("row", "col")
 
 
 def shown_attrs(matrix: Matrix) -> dict[str, Any]:
@@ -161,11 +158,16 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
-    version = _version(reader)
-    if version == "r1":
-        return _open_container(reader, most_blocks, most_levels)
-    matrix = read_archive(reader) if version == "zip" else read_matrix(reader)
-    return _matrix_file(reader.source, matrix)
+    version, source = _version(reader), reader.source
+    if version != "r1":
+        matrix = read_archive(reader) if version == "zip" else read_matrix(reader)
+        return _matrix_file(source, matrix)
+    content = read_content(reader)
+    matrix = matrix_of(content)
+    if matrix.matrix_type == BLOCK:
+        file = _open_blocks(source, matrix, content.metadata, most_blocks, most_levels)
+        return replace(file, findings=(*content.findings, *file.findings))
+    return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
 
 
 def _matrix_file(source: Source, matrix: Matrix, findings: tuple[Finding, ...] = ()) -> MatrixFile:
@@ -214,16 +216,6 @@ def _version(reader: HeaderReader) -> str:
         "the header is damaged, or of a newer version",
         _VERSION_AT,
     )
-
-
-def _open_container(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
-    source = reader.source
-    content = read_content(reader)
-    matrix = matrix_of(content)
-    if matrix.matrix_type == BLOCK:
-        file = _open_blocks(source, matrix, content.metadata, most_blocks, most_levels)
-        return replace(file, findings=(*content.findings, *file.findings))
-    return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
 
 
 def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
@@ -345,11 +337,8 @@ def _open_blocks(
             found = f"more than {MOST_BLOCKS}, or more than {MOST_LEVELS} within each other"
             hint = "the files are damaged, or made to keep readers busy"
             raise manifest.error("children", found, "fewer blocks", hint)
-        file = _open_block(source, entry, most_blocks - 1, most_levels - 1)
         shape = (rows[1] - rows[0], columns[1] - columns[0])
-        if file.layout.shape != shape:
-            expected, hint = f"{shape} as in {source.name}", "the files do not belong together"
-            raise _block_error(file, "the shape of a block", file.layout.shape, expected, hint)
+        file = _open_block(source, entry, shape, most_blocks - 1, most_levels - 1)
         files.append(file)
         blocks.append(Block(file.source, file.layout, (rows[0], columns[0])))
         most_blocks -= len(file.files)
@@ -386,22 +375,24 @@ def _blocks(
         yield replace(manifest, values=values), place
 
 
-def _open_block(source: Source, entry: Metadata, most_blocks: int, most_levels: int) -> MatrixFile:
+def _open_block(
+    source: Source, entry: Metadata, shape: tuple[int, int], most_blocks: int, most_levels: int
+) -> MatrixFile:
     """Open a block, which must be the one that the matrix was saved with."""
     sibling, head = _sibling(source, entry)
     block = _open_file(HeaderReader(sibling, head), most_blocks, most_levels)
-    found, expected = block.matrix.facts.get("payload_uuid"), entry.get("payload_uuid", str)
-    if found != expected:
-        hint = f"it is not the block that {source.name} was saved with; save that file again"
-        raise _block_error(block, "the metadata key 'payload_uuid'", found, repr(expected), hint)
+    matrix, uuid = block.matrix, entry.get("payload_uuid", str)
+    for field, found, expected in (
+        ("the metadata key 'payload_uuid'", matrix.facts.get("payload_uuid"), uuid),
+        ("the shape of a block", block.layout.shape, shape),
+    ):
+        if found != expected:
+            wanted = f"{expected!r} as in {source.name}"
+            hint = "the files do not belong together; save that file again"
+            raise TensorFormatError(
+                sibling.name, field, found, wanted, hint, offset=matrix.stated_at
+            )
     return replace(block, source=sibling)  # without the first bytes
-
-
-def _block_error(
-    block: MatrixFile, field: str, found: object, expected: str, hint: str
-) -> TensorFormatError:
-    path, offset = block.source.name, block.matrix.stated_at
-    return TensorFormatError(path, field, found, expected, hint, offset=offset)
 
 
 def _sibling(source: Source, entry: Metadata) -> tuple[Source, bytes]:

@@ -11,10 +11,10 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
+from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
-from xr_tensorfmt.core.layout import Layout, within
+from xr_tensorfmt.core.layout import within
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import wrapped_data
@@ -286,27 +286,23 @@ def _special(variable: Variable) -> str:
 
 def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
     """Whether values in memory are those of a matrix; others are looked at when written."""
-    values = wrapped_data(checked.only[1])
+    values: Any = wrapped_data(checked.only[1])
     layout, _ = sized_layout(matrix, checked.path)
-    return not isinstance(values, np.ndarray) or not values.size or _holds(layout, values)
-
-
-def _holds(layout: Layout, values: Array) -> bool:
-    """Whether a layout gives values back as they are once they are written."""
-    if not isinstance(layout, PartlyStored):
+    if not isinstance(values, np.ndarray) or not isinstance(layout, PartlyStored):
         return True
-    whole = Selection.everything(layout.shape)
+    whole, sign = (
+        Selection.everything(layout.shape),
+        layout.sign if isinstance(layout, Mirrored) else 0,
+    )
     try:
-        for part in whole.batches(runs=MOST_RUNS, span=_AT_A_TIME):
-            layout.check_implied(part, values[within(part, whole)])
+        for part in whole.batches(runs=MOST_RUNS, span=_AT_A_TIME) if values.size else ():
+            place = within(part, whole)
+            layout.check_implied(part, values[place])
+            if sign and not np.array_equal(values[place], sign * values.T[place], equal_nan=True):
+                return False
     except ValueError:
         return False
-    if not isinstance(layout, Mirrored):
-        return True
-    step = max(1, _AT_A_TIME // len(values))
-    blocks = [slice(i, i + step) for i in range(0, len(values), step)]
-    mirrors = ((values[rows], layout.sign * values[:, rows].T) for rows in blocks)
-    return all(np.array_equal(block, mirror, equal_nan=True) for block, mirror in mirrors)
+    return True
 
 
 def _matrix(
