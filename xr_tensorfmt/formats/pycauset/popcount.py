@@ -28,7 +28,7 @@ from xr_tensorfmt.datasets.lazy_array import Unread, unread
 from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Rows, Words, low_bits
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
-_BLOCK = 2 << 20
+_BLOCK = 3 << 20
 # Bytes of rows that are shifted at a time, to be added.
 _SHIFTED = 1 << 22
 _WORD = 8
