@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.lazyarrays import INDEXERS, SOURCES, assert_same, source_of
-from tests.packedbits import Case, causal, dense_bits
+from tests.packedbits import Case, causal, dense_bits, triangle_rows
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -35,29 +35,6 @@ from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
-Case = tuple[bytes, Layout, np.ndarray]
-
-
-def random_bits(rows: int, columns: int) -> np.ndarray:
-    return np.random.default_rng(rows * columns).random((rows, columns)) < 0.5
-
-
-def dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
-    values = random_bits(rows, columns)
-    layout = Bits(Rows(rows, columns, 1, multiple, 16))
-    return bytes(16) + pf.dense_bits(values, multiple, dirty=True), layout, values
-
-
-def triangle_rows(
-    order: int, bits: int, offset: int, *, diagonal: bool = False, unit: int = 8
-) -> Rows:
-    return Rows(order, order, bits, unit, offset, 0 if diagonal else 1)
-
-
-def causal(order: int) -> Case:
-    values = np.triu(random_bits(order, order), 1)
-    layout = Bits(triangle_rows(order, 1, 64))
-    return bytes(64) + pf.triangle(values, dirty=True), layout, values
 
 
 def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:

@@ -15,9 +15,8 @@ import xarray as xr
 import xr_tensorfmt
 from tests import pycausetfiles as pf
 from tests.opening import tensor_of
-from tests.packedbits import causal, dense_bits
+from tests.packedbits import causal, dense_bits, triangle_rows
 from tests.recording import RecordingSource
-from tests.test_packed import causal, dense_bits, triangle_rows
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import unread
 from xr_tensorfmt.formats.pycauset.packed import Bits
