@@ -204,7 +204,7 @@ def test_only_bool_can_be_counted() -> None:
         popcount(CAUSAL)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"array of bool, not of float64; use da\.sum"):
         popcount(xr.DataArray([1.0]))
-    with pytest.raises(ValueError, match="dim='x' is not one of the dimensions"):
+    with pytest.raises(ValueError, match="'x' not found in array dimensions"):
         popcount(xr.DataArray([True], dims="a"), "x")
     with pytest.raises(AttributeError, match="has no attribute 'popcounts'"):
         _ = xr_tensorfmt.popcounts

@@ -23,10 +23,10 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_metadata,
     read_slots,
 )
-from xr_tensorfmt.formats.pycauset.header import Header
+from xr_tensorfmt.formats.pycauset.header import fields_stop
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.read import MatrixFile, open_file
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, Matrix
 
 _BYTES_AT_ONCE = 16 << 20
 
@@ -64,7 +64,7 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
     elif file.matrix.version == "zip":
         yield from _check_archive(reader)
     else:
-        yield from _check_header(reader, payload_stop)
+        yield from _check_header(reader, file.matrix, payload_stop)
     if isinstance(file.stored.stored, Packed):
         yield from _check_padding(file.source, file.stored.stored)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
@@ -84,12 +84,12 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
             yield from check_zeros(source, layout, zeros)
 
 
-def _check_header(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
+def _check_header(reader: HeaderReader, matrix: Matrix, payload_stop: int) -> Iterator[Finding]:
     """Check a file of version 1 or 2."""
     stop = max(payload_stop, HEADER_BYTES + LEAST_PAYLOAD)
     # PyCauset itself reads longer files.
     yield from trailing(reader.source, stop, "the payload", "warning")
-    gap = Gap(Header.read(reader).stop, HEADER_BYTES, "the rest of the header")
+    gap = Gap(fields_stop(matrix), HEADER_BYTES, "the rest of the header")
     yield from check_gaps(reader.source, [gap])
 
 

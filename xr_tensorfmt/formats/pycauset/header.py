@@ -8,9 +8,7 @@ struct is not packed, so that 4 zero bytes precede ``rows``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from struct import Struct
-from typing import ClassVar
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.pycauset import MAGIC
@@ -36,38 +34,8 @@ _GAP_BYTES = 4
 _FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
 
 
-@dataclass(frozen=True)
-class Header:
-    """The fields of the header; that of version 1 ends with the seed."""
-
-    version: int
-    matrix_type: int
-    data_type: int
-    fields_at: int
-    rows: int
-    columns: int
-    seed: int = 0
-    scalar: float = 1.0
-    is_temporary: int = 0
-    is_transposed: int = 0
-
-    TYPES_AT: ClassVar = 12
-    """Byte of the matrix type; the data type follows."""
-
-    @classmethod
-    def read(cls, reader: HeaderReader) -> Header:
-        """Read the fields of version 1 or 2."""
-        raw = reader.bytes_at(0, HEADER_BYTES, "the header")
-        _, version, matrix_type, data_type, gap = _TYPES.unpack_from(raw)
-        # The low half of a packed `rows` is not zero, the gap before an aligned one is.
-        fields_at = _TYPES.size - _GAP_BYTES if gap else _TYPES.size
-        fields = _FIELDS[version].unpack_from(raw, fields_at)
-        return cls(version, matrix_type, data_type, fields_at, *fields)
-
-    @property
-    def stop(self) -> int:
-        """Byte after the last field."""
-        return self.fields_at + _FIELDS[self.version].size
+TYPES_AT = 12
+"""Byte of the matrix type; the data type follows."""
 
 
 def pack_header(matrix: Matrix) -> bytes:
@@ -88,31 +56,40 @@ def least_payload(matrix: Matrix) -> int:
 
 def read_matrix(reader: HeaderReader) -> Matrix:
     """What the header of version 1 or 2 says."""
-    header = Header.read(reader)
-    at = Header.TYPES_AT
-    matrix_type = _name(reader, "the matrix type", header.matrix_type, MATRIX_TYPES, at)
-    data_type = _name(reader, "the data type", header.data_type, DATA_TYPES, at + 4)
+    raw = reader.bytes_at(0, HEADER_BYTES, "the header")
+    _, version, type_number, data_type_number, gap = _TYPES.unpack_from(raw)
+    # The low half of a packed `rows` is not zero, the gap before an aligned one is.
+    fields_at = _TYPES.size - _GAP_BYTES if gap else _TYPES.size
+    rows, columns, seed, *view = _FIELDS[version].unpack_from(raw, fields_at)
+    scalar, is_temporary, is_transposed = view or (1.0, 0, 0)
+    matrix_type = _name(reader, "the matrix type", type_number, MATRIX_TYPES, TYPES_AT)
+    data_type = _name(reader, "the data type", data_type_number, DATA_TYPES, TYPES_AT + 4)
     triangle_row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
-        matrix_type, triangle_row_bytes = _integer_storage(reader, header)
+        matrix_type, triangle_row_bytes = _integer_storage(reader, version, rows, columns)
     elif data_type == "INT32":
         matrix_type = _OF_INT32.get(matrix_type, matrix_type)
     return Matrix(
-        version=f"v{header.version}",
+        version=f"v{version}",
         matrix_type=matrix_type,
         data_type=data_type,
-        rows=header.rows,
-        columns=header.columns,
+        rows=rows,
+        columns=columns,
         offset=HEADER_BYTES,
         limit=reader.source.size,
-        stated_at=at,
-        seed=header.seed,
-        scalar=header.scalar,
-        is_transposed=bool(header.is_transposed),
-        is_temporary=bool(header.is_temporary),
+        stated_at=TYPES_AT,
+        seed=seed,
+        scalar=scalar,
+        is_transposed=bool(is_transposed),
+        is_temporary=bool(is_temporary),
         triangle_row_bytes=triangle_row_bytes,
-        facts={"fields_at": header.fields_at},
+        facts={"fields_at": fields_at},
     )
+
+
+def fields_stop(matrix: Matrix) -> int:
+    """Byte of the header after its last field."""
+    return int(matrix.facts["fields_at"]) + _FIELDS[int(matrix.version[1:])].size
 
 
 def _name(
@@ -125,18 +102,19 @@ def _name(
     return names[number]
 
 
-def _integer_storage(reader: HeaderReader, header: Header) -> tuple[str, int]:
+def _integer_storage(
+    reader: HeaderReader, version: int, order: int, columns: int
+) -> tuple[str, int]:
     """What matrix type 2 means, and how rows are padded: the size of the file tells."""
-    if header.version == 1:
+    if version == 1:
         return "TRIANGULAR_INTEGER", 4
-    order, payload = header.rows, reader.source.size - HEADER_BYTES
-    elements = order * (order - 1) // 2
+    payload, elements = reader.source.size - HEADER_BYTES, order * (order - 1) // 2
     # Rows of 1 to N - 1 numbers, each padded to an even count of them, or none.
     padded, packed = (max(LEAST_PAYLOAD, 4 * n) for n in (elements + order // 2, elements))
     readings = {
         packed: ("TRIANGULAR_INTEGER", 4),
         padded: ("TRIANGULAR_INTEGER", WORD_BYTES),
-        4 * order * header.columns: ("INTEGER", WORD_BYTES),
+        4 * order * columns: ("INTEGER", WORD_BYTES),
     }
     if payload not in readings:
         field = f"the payload of a matrix of type 2 (INTEGER) of order {order}"

@@ -370,9 +370,11 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
         raise TypeError(
             f"popcount takes an array of bool, not of {da.dtype}; use da.sum(dim), or compare first"
         )
-    counted = _counted(da, dim)
-    found = unread(da.variable)
-    axes = [da.get_axis_num(name) for name in counted]
+    if dim is None or dim is ...:
+        counted: tuple[Hashable, ...] = da.dims
+    else:
+        counted = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
+    found, axes = unread(da.variable), [da.get_axis_num(name) for name in counted]
     planned = None if found is None else _planned(found, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
@@ -380,16 +382,6 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     counts = planned.lazy() if da.chunks is not None else planned.compute()
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(counts, coords, dims, da.name)
-
-
-def _counted(da: DataArray, dim: Hashable | Iterable[Hashable] | None) -> tuple[Hashable, ...]:
-    if dim is None or dim is ...:
-        return da.dims
-    names = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    for name in names:
-        if name not in da.dims:
-            raise ValueError(f"dim={name!r} is not one of the dimensions {da.dims}")
-    return names
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, transposed
 from xr_tensorfmt.errors import TensorFormatError, shortened
-from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat
+from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -34,7 +34,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     matrix_of,
     read_content,
 )
-from xr_tensorfmt.formats.pycauset.header import Header, read_matrix
+from xr_tensorfmt.formats.pycauset.header import TYPES_AT, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import (
     Block,
     BlockMatrix,
@@ -44,19 +44,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     Scaled,
 )
 from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
-from xr_tensorfmt.formats.pycauset.spec import (
-    BIT,
-    BLOCK,
-    COMPLEX_FLOAT16,
-    DATA_TYPES,
-    DTYPES,
-    LEAST_PAYLOAD,
-    MIRROR_SIGNS,
-    NUMBER_TRIANGLES,
-    TRIANGLES,
-    WORD_BYTES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 MOST_BLOCKS = 4096
 """Limit on the blocks of a matrix, those of its blocks included."""
@@ -145,7 +133,7 @@ def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
         "byteorder": "little",
         **matrix.facts,
     }
-    dtype: Any = np.dtype(DTYPES.get(matrix.data_type, "V1"))
+    dtype: Any = np.dtype(spec.DTYPES.get(matrix.data_type, "V1"))
     # Values of another dtype are never cut to that of the file.
     if dtype != layout.dtype:
         dtype = StoredDtype(matrix.data_type.lower(), layout.dtype)
@@ -164,7 +152,7 @@ def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> Matr
         return _matrix_file(source, matrix)
     content = read_content(reader)
     matrix = matrix_of(content)
-    if matrix.matrix_type == BLOCK:
+    if matrix.matrix_type == spec.BLOCK:
         file = _open_blocks(source, matrix, content.metadata, most_blocks, most_levels)
         return replace(file, findings=(*content.findings, *file.findings))
     return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
@@ -193,22 +181,22 @@ def _version(reader: HeaderReader) -> str:
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
     version = reader.unsigned(_VERSION_AT, 4, "the version")
-    following = reader.bytes_at(Header.TYPES_AT, 4, "the matrix type")
+    following = reader.bytes_at(TYPES_AT, 4, "the matrix type")
     if version == 2:
         return "v2"
     if head.startswith(PREAMBLE):
         return "r1"
     if version == 1 and int.from_bytes(following, "little") in _MATRIX_TYPES_OF_V1:
         return "v1"
-    if version == 1 and not any(head[Header.TYPES_AT :]):
+    if version == 1 and not any(head[TYPES_AT:]):
         raise reader.error(
             "the header",
             "that of a backing store of a PyCauset session, which has no shape and no types",
             "a saved matrix",
             "save the matrix with pycauset.save, and open that file",
-            Header.TYPES_AT,
+            TYPES_AT,
         )
-    preamble = PREAMBLE[Header.TYPES_AT :].hex(" ")
+    preamble = PREAMBLE[TYPES_AT:].hex(" ")
     raise reader.error(
         "the version",
         f"{version}, then bytes {following.hex(' ')}",
@@ -223,15 +211,15 @@ def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     _check(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.stated_at)
     layout, size = _layout(matrix)
-    if matrix.offset + size > matrix.limit and matrix.bit_row_bytes > WORD_BYTES:
+    if matrix.offset + size > matrix.limit and matrix.bit_row_bytes > spec.WORD_BYTES:
         # Unreleased containers pad rows of bits as the versions before them.
-        return _layout(replace(matrix, bit_row_bytes=WORD_BYTES))
+        return _layout(replace(matrix, bit_row_bytes=spec.WORD_BYTES))
     return layout, size
 
 
 def _check(matrix: Matrix, path: str) -> None:
     """Refuse types that do not go together, and shapes that are not those of the type."""
-    kind, data_type, known = matrix.matrix_type, matrix.data_type, DATA_TYPES
+    kind, data_type, known = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
     found, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
     field = f"the shape of a {kind}"
     if kind not in known or data_type not in known[kind]:
@@ -239,7 +227,7 @@ def _check(matrix: Matrix, path: str) -> None:
         field = f"the data type of a {kind} matrix" if is_known else "the matrix type"
         found = repr(data_type if is_known else kind)
         expected = f"one of {', '.join(sorted(known[kind] if is_known else known))}"
-    elif kind in (*TRIANGLES, "DIAGONAL") and matrix.rows != matrix.columns:
+    elif kind in (*spec.TRIANGLES, "DIAGONAL") and matrix.rows != matrix.columns:
         expected = "as many rows as columns"
     elif matrix.is_vector and matrix.columns != 1:
         expected = "one column"
@@ -258,36 +246,36 @@ def _layout(matrix: Matrix) -> tuple[Layout, int]:
     lengths = shape[1:] if is_flat else shape
     if matrix.matrix_type in ("IDENTITY", "UNIT_VECTOR"):
         return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if matrix.matrix_type in TRIANGLES:
+    if matrix.matrix_type in spec.TRIANGLES:
         return _triangle(matrix)
-    if matrix.data_type == BIT:
+    if matrix.data_type == spec.BIT:
         rows = Rows(*shape, 1, matrix.bit_row_bytes, matrix.offset)
         return OnlyRow(Bits(rows)) if is_flat else Bits(rows), rows.nbytes
     element, offset = _element(matrix), matrix.offset
     if matrix.matrix_type == "DIAGONAL":
         stored = Dense(lengths[:1], element, offset)
         return Diagonal(lengths, stored), matrix.rows * element.stored.itemsize
-    if matrix.data_type == COMPLEX_FLOAT16:
+    if matrix.data_type == spec.COMPLEX_FLOAT16:
         lengths = (2, *lengths)
     dense, size = Dense(lengths, element, offset), prod(lengths) * element.stored.itemsize
-    return ComplexPlanes(dense) if matrix.data_type == COMPLEX_FLOAT16 else dense, size
+    return ComplexPlanes(dense) if matrix.data_type == spec.COMPLEX_FLOAT16 else dense, size
 
 
 def _triangle(matrix: Matrix) -> tuple[Layout, int]:
-    sign = MIRROR_SIGNS.get(matrix.matrix_type)
-    bits = 1 if matrix.data_type == BIT else 8 * _element(matrix).stored.itemsize
+    sign = spec.MIRROR_SIGNS.get(matrix.matrix_type)
+    bits = 1 if matrix.data_type == spec.BIT else 8 * _element(matrix).stored.itemsize
     diagonal = 1 if sign is None and not matrix.has_diagonal else 0
     unit, offset = matrix.triangle_row_bytes, matrix.offset
     rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
-    if matrix.data_type == BIT:
+    if matrix.data_type == spec.BIT:
         return Bits(rows), rows.nbytes
     triangle = Packed(rows, _element(matrix))
     return triangle if sign is None else Mirrored(triangle, sign), rows.nbytes
 
 
 def _element(matrix: Matrix) -> Plain:
-    is_half = matrix.data_type == COMPLEX_FLOAT16
-    return Plain(np.dtype(DTYPES["FLOAT16" if is_half else matrix.data_type]))
+    is_half = matrix.data_type == spec.COMPLEX_FLOAT16
+    return Plain(np.dtype(spec.DTYPES["FLOAT16" if is_half else matrix.data_type]))
 
 
 _LENGTH_EXCESS = 64
@@ -296,11 +284,11 @@ _LENGTH_EXCESS = 64
 
 def _with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
     """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
-    if matrix.matrix_type not in NUMBER_TRIANGLES:
+    if matrix.matrix_type not in spec.NUMBER_TRIANGLES:
         return matrix
     length = slot.payload_length
     strict, full = (
-        max(sized_layout(triangle, reader.source.name)[1], LEAST_PAYLOAD)
+        max(sized_layout(triangle, reader.source.name)[1], spec.LEAST_PAYLOAD)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
     )
     has_diagonal = matrix.rows > 0 and length in (full, full + _LENGTH_EXCESS)

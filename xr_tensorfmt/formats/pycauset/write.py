@@ -18,7 +18,7 @@ from xr_tensorfmt.core.layout import within
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import wrapped_data
-from xr_tensorfmt.formats.pycauset import PycausetFormat
+from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     Slot,
@@ -30,15 +30,7 @@ from xr_tensorfmt.formats.pycauset.header import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import Mirrored
 from xr_tensorfmt.formats.pycauset.packed import PartlyStored
 from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
-from xr_tensorfmt.formats.pycauset.spec import (
-    BIT,
-    DTYPES,
-    HEADER_BYTES,
-    R1_BIT_ROW_BYTES,
-    VECTORS,
-    WORD_BYTES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
@@ -62,11 +54,10 @@ MatrixType = Literal[
     "UNIT_VECTOR",
 ]
 
-ELEMENTS: Mapping[str, Element] = {
-    "bool": Boolean(),
-    **{np.dtype(code).name: Plain(np.dtype(code)) for code in DTYPES.values()},
+ELEMENTS: Mapping[str, Element] = {"bool": Boolean()} | {
+    np.dtype(code).name: Plain(np.dtype(code)) for code in spec.DTYPES.values()
 }
-DATA_TYPE_OF = {"bool": BIT, **{np.dtype(code).name: name for name, code in DTYPES.items()}}
+DATA_TYPE_OF = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
 
 _INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
 _OTHERS = tuple(name for name in ELEMENTS if "int" not in name)
@@ -197,7 +188,7 @@ def plan(
     layout, payload_bytes = sized_layout(matrix, checked.path)
     if version == "v2":
         _check_dropped(checked, matrix)
-        size = HEADER_BYTES + max(payload_bytes, least_payload(matrix))
+        size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
         pieces: tuple[Piece, ...] = (Piece(0, pack_header(matrix)),)
     else:
         embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
@@ -259,7 +250,7 @@ def _by_shape(
 
 def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
     """Why a shape does not fit a type of matrix; an empty string where it does."""
-    is_vector, square = matrix_type in VECTORS, shape[0] == shape[-1]
+    is_vector, square = matrix_type in spec.VECTORS, shape[0] == shape[-1]
     fault = ""
     if is_vector != (len(shape) == 1):
         fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
@@ -319,18 +310,19 @@ def _matrix(
         seed = int(np.asarray(variable.data.argmax()))
     elif seed is None and _is_seed(variable.attrs.get("seed")):
         seed = int(variable.attrs["seed"])
-    is_vector = matrix_type in VECTORS
+    is_vector = matrix_type in spec.VECTORS
+    is_padded = version == "r1" and not is_vector
     return Matrix(
         version=version,
         matrix_type=matrix_type,
         data_type=data_type,
         rows=variable.shape[0],
         columns=1 if is_vector else variable.shape[1],
-        offset=HEADER_BYTES,
+        offset=spec.HEADER_BYTES,
         limit=MOST_BYTES,  # there is no file yet that could be too short
         stated_at=0,
         seed=seed or 0,
-        bit_row_bytes=R1_BIT_ROW_BYTES if version == "r1" and not is_vector else WORD_BYTES,
+        bit_row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
 
 
@@ -342,11 +334,11 @@ def _is_seed(value: Any) -> bool:
 def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tuple[Piece, ...]]:
     """A container of R1 without its values."""
     block = pack_metadata(metadata)
-    payload_stop = HEADER_BYTES + payload_bytes
+    payload_stop = spec.HEADER_BYTES + payload_bytes
     start = payload_stop + -payload_stop % METADATA_ALIGNMENT
     # Both slots point to the same, as PyCauset writes them.
     slots = [
-        Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
+        Slot(name, generation, spec.HEADER_BYTES, payload_bytes, start, len(block))
         for name, generation in (("A", 1), ("B", 0))
     ]
     return start + len(block), (Piece(0, pack_slots(slots)), Piece(start, block))
