@@ -6,8 +6,7 @@ import numpy as np
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.formats.pycauset.bits import Bits
-from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
 
 Case = tuple[bytes, Layout, np.ndarray]
 
@@ -18,12 +17,17 @@ def random_bits(rows: int, columns: int) -> np.ndarray:
 
 def dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
     values = random_bits(rows, columns)
-    stride = -(-columns // (8 * multiple)) * multiple
-    layout = Bits(PaddedRows(rows, columns, stride, 16))
+    layout = Bits(Rows(rows, columns, 1, multiple, 16))
     return bytes(16) + pf.dense_bits(values, multiple, dirty=True), layout, values
+
+
+def triangle_rows(
+    order: int, bits: int, offset: int, *, diagonal: bool = False, unit: int = 8
+) -> Rows:
+    return Rows(order, order, bits, unit, offset, 0 if diagonal else 1)
 
 
 def causal(order: int) -> Case:
     values = np.triu(random_bits(order, order), 1)
-    layout = Bits(TriangleRows(order, False, 1, 8, 64))
+    layout = Bits(triangle_rows(order, 1, 64))
     return bytes(64) + pf.triangle(values, dirty=True), layout, values

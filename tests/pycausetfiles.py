@@ -157,13 +157,18 @@ def updated(container: bytes, facts: dict[str, Any], name: str = "B", generation
 def zipped(facts: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
     """A zip of entries that are stored."""
     text = facts if isinstance(facts, bytes) else json.dumps(facts).encode()
+    parts = (("metadata.json", text), ("data.bin", payload), *more)
+    return archive(*(entry(name, raw) for name, raw in parts))
+
+
+def archive(*entries: bytes) -> bytes:
+    """A zip of local entries, with its directory."""
     content, directory = b"", b""
-    entries = (("metadata.json", text), ("data.bin", payload), *more)
-    for name, raw in entries:
-        local = entry(name, raw)
+    for local in entries:
+        lengths = struct.unpack_from("<HH", local, 26)
         # The same fields as before the entry, and where that is.
         directory += b"PK\1\2" + struct.pack("<H", 20) + local[4:30] + bytes(10)
-        directory += struct.pack("<I", len(content)) + name.encode()
+        directory += struct.pack("<I", len(content)) + local[30 : 30 + sum(lengths)]
         content += local
     counts = len(entries), len(entries), len(directory), len(content), 0
     return content + directory + b"PK\5\6" + bytes(4) + struct.pack("<HHIIH", *counts)

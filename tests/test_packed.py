@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.lazyarrays import INDEXERS, SOURCES, assert_same, source_of
-from tests.packedbits import Case, causal, dense_bits
+from tests.packedbits import Case, causal, dense_bits, triangle_rows
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -23,19 +23,15 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import OnlyRow, transposed
 from xr_tensorfmt.datasets.lazy_array import lazy_array
-from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import (
+    Block,
     BlockMatrix,
     ComplexPlanes,
-    Conjugated,
     Diagonal,
-    MatrixBlock,
-    Ones,
+    Mirrored,
     Scaled,
-    UnitVector,
 )
-from xr_tensorfmt.formats.pycauset.rows import PaddedRows, TriangleRows
-from xr_tensorfmt.formats.pycauset.triangle import Mirrored, Triangle
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -44,14 +40,14 @@ DOUBLE = Plain(np.dtype("<f8"))
 def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:
     values = np.triu(np.arange(1.0, order * order + 1).reshape(order, order), not diagonal)
     values = values.astype(dtype)
-    rows = TriangleRows(order, diagonal, 8 * values.itemsize, unit, 8)
+    rows = triangle_rows(order, 8 * values.itemsize, 8, diagonal=diagonal, unit=unit)
     raw = pf.triangle(values, diagonal=diagonal, multiple=unit, dirty=True)
-    return bytes(8) + raw, Triangle(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
+    return bytes(8) + raw, Packed(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
 
 
 def mirrored(order: int, sign: int) -> Case:
     content, layout, values = numbers(order, "f8", diagonal=True)
-    assert isinstance(layout, Triangle)
+    assert isinstance(layout, Packed)
     return content, Mirrored(layout, sign), values + sign * np.triu(values, 1).T
 
 
@@ -62,8 +58,8 @@ def diagonal() -> Case:
 
 def planes() -> Case:
     halves = np.arange(24, dtype="<f2").reshape(2, 3, 4)
-    parts = [Dense((3, 4), Plain(np.dtype("<f2")), 24 * part) for part in range(2)]
-    return halves.tobytes(), ComplexPlanes(*parts), (halves[0] + 1j * halves[1]).astype("c8")
+    layout = ComplexPlanes(Dense((2, 3, 4), Plain(np.dtype("<f2")), 0))
+    return halves.tobytes(), layout, (halves[0] + 1j * halves[1]).astype("c8")
 
 
 def scaled(scalar: complex, case: Case) -> Case:
@@ -75,9 +71,14 @@ def scaled(scalar: complex, case: Case) -> Case:
 def blocks() -> Case:
     parts = [[numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), planes()]]
     parts[1][1] = scaled(2, dense_bits(2, 4))
-    grid = tuple(tuple(MatrixBlock(Memory(raw), layout) for raw, layout, _ in row) for row in parts)
+    corners = [[(0, 0), (0, 3)], [(3, 0), (3, 3)]]
+    blocks = tuple(
+        Block(Memory(raw), layout, corner)
+        for row, places in zip(parts, corners, strict=True)
+        for (raw, layout, _), corner in zip(row, places, strict=True)
+    )
     values = np.block([[each[2] for each in row] for row in parts])
-    return b"", BlockMatrix((0, 3, 5), (0, 3, 7), grid), values
+    return b"", BlockMatrix((5, 7), blocks), values
 
 
 CASES: dict[str, Case] = {
@@ -94,8 +95,8 @@ CASES: dict[str, Case] = {
     "symmetric": mirrored(7, 1),
     "antisymmetric": mirrored(6, -1),
     "diagonal": diagonal(),
-    "identity": (b"", Diagonal((3, 5), Ones((3,))), np.eye(3, 5)),
-    "row of a unit vector": (b"", UnitVector((1, 6), 4), np.eye(6)[4:5]),
+    "identity": (b"", Diagonal((3, 5)), np.eye(3, 5)),
+    "row of a unit vector": (b"", Diagonal((1, 6), shift=4), np.eye(6)[4:5]),
     "two planes": planes(),
     "scaled bits": scaled(2.5, causal(70)),
     "scaled by a complex number": scaled(1 - 2j, numbers(5, "f8")),
@@ -107,15 +108,18 @@ CASES |= {
     for name in ("dense bits", "causal 65", "int32 triangle", "identity", "blocks")
 }
 _, planes_layout, planes_values = CASES["two planes"]
-CASES["conjugated"] = (CASES["two planes"][0], Conjugated(planes_layout), planes_values.conj())
+CASES["conjugated"] = (
+    CASES["two planes"][0],
+    Scaled(planes_layout, 1, is_conjugated=True),
+    planes_values.conj(),
+)
 VECTORS: dict[str, Case] = {
     "vector of bits": (
         dense_bits(1, 75)[0],
         OnlyRow(dense_bits(1, 75)[1]),
         dense_bits(1, 75)[2][0],
     ),
-    "unit vector": (b"", UnitVector((9,), 3), np.eye(9)[3]),
-    "ones": (b"", Ones((9,)), np.ones(9)),
+    "unit vector": (b"", Diagonal((9,), shift=3), np.eye(9)[3]),
 }
 
 
@@ -163,7 +167,7 @@ def basic(sizes: dict[str, int]) -> st.SearchStrategy:
 def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._FEW", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._FEW", 0)
     monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [each for each in columns if each < values.shape[1]]
@@ -176,7 +180,7 @@ def test_small_windows_and_blocks_change_nothing(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._BLOCK", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = source_of("mmap", content, tmp_path / name)
@@ -191,7 +195,7 @@ def test_small_windows_and_blocks_change_nothing(
 def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
     bits: int, diagonal: bool, order: int
 ) -> None:
-    rows = TriangleRows(order, diagonal, bits, 8, 4096)
+    rows = triangle_rows(order, bits, 4096, diagonal=diagonal)
     place, expected = 4096, []
     for row in range(order):
         expected.append(place)
@@ -201,9 +205,9 @@ def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
 
 
 def test_offsets_of_a_matrix_of_a_million_rows_need_no_table() -> None:
-    rows = TriangleRows(10**6, False, 1, 8, 4096)
+    rows = triangle_rows(10**6, 1, 4096)
     assert rows.nbytes == sum(-(-length // 64) * 8 for length in range(10**6))
-    assert TriangleRows(10**5, False, 1, 8, 4096).nbytes == 625_387_560
+    assert triangle_rows(10**5, 1, 4096).nbytes == 625_387_560
     assert len(pickle.dumps(Bits(rows))) < 400
     last = rows.starts(np.array([10**6 - 1]))
     assert last.tolist() == [4096 + rows.nbytes]
@@ -232,7 +236,7 @@ def test_what_is_not_stored_of_a_triangle_costs_no_request(name: str) -> None:
     assert not len(layout.extents(Selection(values.shape, (slice(half, half + 1), slice(0, 1)))))
 
 
-@pytest.mark.parametrize("name", ["identity", "row of a unit vector", "ones", "unit vector"])
+@pytest.mark.parametrize("name", ["identity", "row of a unit vector", "unit vector"])
 def test_computed_values_cost_no_request(name: str) -> None:
     _, layout, values = (CASES | VECTORS)[name]
     source = RecordingSource(b"")
@@ -242,7 +246,7 @@ def test_computed_values_cost_no_request(name: str) -> None:
 
 
 def test_a_column_is_one_short_piece_a_row() -> None:
-    layout = Bits(TriangleRows(20_000, False, 1, 8, 4096))
+    layout = Bits(triangle_rows(20_000, 1, 4096))
     selection = Selection(layout.shape, (slice(0, 20_000, 1), slice(15_000, 15_001, 1)))
     extents = layout.extents(selection)
     assert len(extents) == 15_000
@@ -271,16 +275,16 @@ def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
 
 
 def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
-    layout = Bits(TriangleRows(100_000, False, 1, 8, 4096))
+    layout = Bits(triangle_rows(100_000, 1, 4096))
     assert layout.chunk_shape(32 << 20) == (335, 100_000)
     assert transposed(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
     # 12,544 bytes a row: 16 rows are the least whole pages.
-    dense = Bits(PaddedRows(100_000, 100_000, 12_544, 4096))
+    dense = Bits(Rows(100_000, 100_000, 1, 64, 4096))
     rows, columns = dense.chunk_shape(32 << 20)
     assert (rows % 16, columns) == (0, 100_000)
     assert dense.chunk_shape(50_000) == (1, 36_864)
     assert Scaled(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
-    assert Bits(TriangleRows(0, False, 1, 8, 0)).chunk_shape(1 << 20) == (1, 1)
+    assert Bits(triangle_rows(0, 1, 0)).chunk_shape(1 << 20) == (1, 1)
 
 
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])

@@ -19,7 +19,7 @@ from tests import pycausetfiles as pf
 from tests.opening import tensor_of
 from tests.pycausetblocks import block_matrix, two_blocks
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map
+from xr_tensorfmt.formats.pycauset.container import decode_map
 
 RNG = np.random.default_rng(7)
 
@@ -214,7 +214,7 @@ def test_a_zip_is_read_where_it_lies() -> None:
     long[28:30] = (20).to_bytes(2, "little")
     extra = b"\1\0\x10\0" + len(payload).to_bytes(8, "little") * 2
     first = pf.entry("metadata.json", json.dumps(facts).encode())
-    check(first + bytes(long) + extra + payload, dense.T)
+    check(pf.archive(first, bytes(long) + extra + payload), dense.T)
 
 
 R1_DTYPES = {

@@ -190,19 +190,29 @@ REFUSED = {
         pf.r1(pf.metadata("UNIT_VECTOR", "FLOAT64", 3, 1, seed=3)),
         r"shape of a UNIT_VECTOR .*more rows than the active index 3",
     ),
-    "other zip": (pf.entry("a.txt", b"x"), r"'metadata.json' at byte 0: missing among 'a.txt'"),
+    "other zip": (
+        pf.archive(pf.entry("a.txt", b"x")),
+        r"'metadata.json' at byte 0: missing among 'a.txt'",
+    ),
     "zip without data": (
-        pf.entry("metadata.json", ZIP_TEXT),
+        pf.archive(pf.entry("metadata.json", ZIP_TEXT)),
         r"the entry 'data.bin' at byte 0: missing among 'metadata.json'",
     ),
     "compressed": (
-        pf.entry("metadata.json", ZIP_TEXT, method=8),
-        r"the entry 'metadata.json' at byte 0: compressed, .*unzip the archive",
+        pf.archive(pf.entry("metadata.json", ZIP_TEXT, method=8)),
+        r"the entry 'metadata.json' at byte 0: compressed, .*once it is unzipped",
     ),
-    "streamed": (pf.entry("metadata.json", ZIP_TEXT, flags=8), r": without its size, expected"),
     "zip cut off": (
         zipped().partition(b"PK\1\2")[0][:-1],
-        r"the entry 'data.bin' at byte \d+: 72 bytes from byte \d+ on, expected to end within",
+        r"the directory of the zip at byte 0: not readable \(File is not a zip file\)",
+    ),
+    "zip entry that ends behind the file": (
+        zipped().replace(struct.pack("<2I", 72, 72), struct.pack("<2I", 999, 999)),
+        r"the entry 'data.bin' at byte \d+: 999 bytes from byte \d+ on, expected .* end within",
+    ),
+    "zip entry without a header": (
+        zipped().replace(b"PK\3\4", b"PK\3\5").replace(b"PK\3\5", b"PK\3\4", 1),
+        r"the entry 'data.bin' at byte \d+: .*, expected a header",
     ),
     "zip payload too short": (zipped(bytes(71)), r"payload of 3 x 3 .*: 71 bytes, expected 72"),
     "zip text": (
@@ -214,10 +224,6 @@ REFUSED = {
     "zip metadata too large": (
         pf.zipped(bytes((1 << 20) + 1), b""),
         r": 1048577 bytes, expected at",
-    ),
-    "zip size missing": (
-        patched(zipped(), 18, b"\xff" * 8),
-        r"the size of an entry at byte 0: missing, expected a first extra field",
     ),
 }
 

@@ -21,9 +21,8 @@ from tests.opening import opened
 from tests.processes import run_script
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
-from xr_tensorfmt.formats.pycauset import bits as bits_layout
-from xr_tensorfmt.formats.pycauset import triangle
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
+from xr_tensorfmt.formats.pycauset import packed
+from xr_tensorfmt.formats.pycauset.container import decode_map, encode_map
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 
 RNG = np.random.default_rng(3)
@@ -217,9 +216,9 @@ def test_any_dataset_comes_back(
         sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
         given_data = data.chunk(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        for module, limit in ((triangle, "BATCH"), (bits_layout, "_BITS_BATCH")):
-            most = draws.draw(st.sampled_from([1, 60, getattr(module, limit)]))
-            patch.setattr(module, limit, most)
+        for limit in ("BATCH", "_BITS_BATCH"):
+            most = draws.draw(st.sampled_from([1, 60, getattr(packed, limit)]))
+            patch.setattr(packed, limit, most)
         to_pycauset(given_data, path, matrix_type=kind)
     xr.testing.assert_identical(opened(path).load(), data)
     if kind is not None:

@@ -47,4 +47,4 @@ class PycausetFormat(Format):
         """Check slots, metadata, padding, checksums and what the file claims of its values."""
         from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
 
-        return check(reader, container)
+        return check(reader)

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from operator import gt, lt
-from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import Symmetry, Zeros, check_symmetry, check_zeros
+from xr_tensorfmt.core.value_checks import Symmetry, Zeros, check_symmetry, check_zeros, chunks
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.pycauset.archive import DATA, METADATA, entries, has_directory
-from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.archive import entries
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     SLOT_BYTES,
     SLOT_OFFSETS,
-    BlockHeader,
     Slot,
     read_metadata,
     read_slots,
 )
-from xr_tensorfmt.formats.pycauset.header import read_header
-from xr_tensorfmt.formats.pycauset.read import MatrixFile, PycausetContainer
-from xr_tensorfmt.formats.pycauset.rows import Rows
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD
-from xr_tensorfmt.formats.pycauset.triangle import Triangle
+from xr_tensorfmt.formats.pycauset.header import fields_stop
+from xr_tensorfmt.formats.pycauset.packed import Packed
+from xr_tensorfmt.formats.pycauset.read import MatrixFile, open_file
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, Matrix
 
-_ROWS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 16 << 20
 
 _SYMMETRIES = (
@@ -54,26 +48,25 @@ _ZEROS = (
 )
 
 
-def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+def check(reader: HeaderReader) -> Iterator[Finding]:
     """Check a file whose header can be read, and those of its blocks."""
-    assert isinstance(container, PycausetContainer)
-    assert container.file is not None
-    for file in container.file.files:
-        yield from _check_file(file)
-    yield from _check_properties(reader.source, container.file)
+    file = open_file(reader)
+    for each in file.files:
+        yield from _check_file(each)
+    yield from _check_properties(reader.source, file)
 
 
 def _check_file(file: MatrixFile) -> Iterator[Finding]:
     payload_stop = file.matrix.offset + file.payload_bytes
     reader = HeaderReader(file.source)
     if file.matrix.version == "r1":
-        yield from _check_container(reader, file.matrix.offset, payload_stop)
+        yield from _check_container(reader, payload_stop)
     elif file.matrix.version == "zip":
         yield from _check_archive(reader)
     else:
-        yield from _check_header(reader, payload_stop)
-    if isinstance(file.stored.stored, Bits | Triangle):
-        yield from _check_row_padding(file.source, file.stored.stored.rows)
+        yield from _check_header(reader, file.matrix, payload_stop)
+    if isinstance(file.stored.stored, Packed):
+        yield from _check_padding(file.source, file.stored.stored)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
         yield from check_zeros(file.source, file.stored, Zeros("ANTISYMMETRIC", np.equal))
 
@@ -84,54 +77,37 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
     if len(layout.shape) == 1:
         return
     for symmetry in _SYMMETRIES:
-        if _is_claimed(attrs, symmetry.name):
+        if attrs.get(f"property_{symmetry.name}") == 1:
             yield from check_symmetry(source, layout, symmetry)
     for zeros in _ZEROS:
-        if _is_claimed(attrs, zeros.name):
+        if attrs.get(f"property_{zeros.name}") == 1:
             yield from check_zeros(source, layout, zeros)
 
 
-def _is_claimed(attrs: Mapping[str, Any], name: str) -> bool:
-    return bool(attrs.get(f"property_{name}") == 1)
-
-
-def _check_header(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
+def _check_header(reader: HeaderReader, matrix: Matrix, payload_stop: int) -> Iterator[Finding]:
     """Check a file of version 1 or 2."""
     stop = max(payload_stop, HEADER_BYTES + LEAST_PAYLOAD)
     # PyCauset itself reads longer files.
     yield from trailing(reader.source, stop, "the payload", "warning")
-    gap = Gap(read_header(reader).stop, HEADER_BYTES, "the rest of the header")
+    gap = Gap(fields_stop(matrix), HEADER_BYTES, "the rest of the header")
     yield from check_gaps(reader.source, [gap])
 
 
 def _check_archive(reader: HeaderReader) -> Iterator[Finding]:
     source = reader.source
-    for entry in entries(reader):
-        if entry.name not in (METADATA, DATA):
-            continue
+    for name, entry in entries(reader).items():
         computed = 0
         for start in range(entry.offset, entry.offset + entry.size, _BYTES_AT_ONCE):
             stop = min(start + _BYTES_AT_ONCE, entry.offset + entry.size)
             computed = crc32(source.read(Extents.single(start, stop)).data, computed)
         if computed != entry.checksum:
-            yield Finding(
-                source.name,
-                entry.header,
-                f"the checksum of the entry {entry.name!r}",
-                f"{entry.checksum:#010x}, expected {computed:#010x}; fetch the file again",
-            )
-    if not has_directory(source):
-        yield Finding(
-            source.name,
-            source.size,
-            "the directory of the zip",
-            "cut off, so that no zip program opens the file; the values are complete: fetch the "
-            "file again, or write it anew",
-        )
+            message = f"{entry.checksum:#010x}, expected {computed:#010x}; fetch the file again"
+            field = f"the checksum of the entry {name!r}"
+            yield Finding(source.name, entry.header, field, message)
 
 
-def _check_container(reader: HeaderReader, payload: int, payload_stop: int) -> Iterator[Finding]:
-    """Check slots, blocks of metadata, and all bytes that nothing points to."""
+def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
+    """Check slots, the metadata that they point to, and what is around them."""
     source = reader.source
     slots, _ = read_slots(reader)  # what is wrong with the others, the reader has found
     for slot in slots:
@@ -139,122 +115,35 @@ def _check_container(reader: HeaderReader, payload: int, payload_stop: int) -> I
             read_metadata(reader, slot)
         except TensorFormatError as error:
             yield finding_of(error)
-        yield from _check_hot_range(source, slot)
-    blocks = {slot.metadata_offset: slot.metadata_stop for slot in slots}
-    yield from _check_places(source, blocks, payload, payload_stop)
-    used = {payload: payload_stop, **blocks}
-    for start, stop in _old_blocks(reader, used, payload_stop):
-        yield from _check_old(reader, start, stop)
-        used[start] = stop
-    yield from trailing(source, max(used.values()), "the last block of metadata")
-    yield from check_gaps(source, [*_header_gaps(), *_between(used)])
+    last = max(payload_stop, *(slot.metadata_stop for slot in slots))
+    yield from trailing(source, last, "the last block of metadata")
+    yield from check_gaps(source, _gaps(payload_stop, last))
 
 
-def _check_hot_range(source: Source, slot: Slot) -> Iterator[Finding]:
-    if slot.hot_offset or slot.hot_length:
-        yield Finding(
-            source.name,
-            SLOT_OFFSETS[slot.name] + Slot.HOT_AT,
-            f"the hot range of slot {slot.name}",
-            f"offset {slot.hot_offset} and length {slot.hot_length}, expected 0 for both; "
-            "the file may be of a newer version",
-        )
+def _gaps(payload_stop: int, last: int) -> Iterator[Gap]:
+    """What a container does not use, but for the metadata of earlier generations."""
+    stop = 0
+    for begin in sorted(SLOT_OFFSETS.values()):
+        stop = begin + SLOT_BYTES
+        yield Gap(begin + Slot.STRUCT.size, stop, "the rest of a slot")
+    yield Gap(stop, HEADER_BYTES, "the rest of the header")
+    stop = payload_stop + -payload_stop % METADATA_ALIGNMENT
+    yield Gap(payload_stop, min(stop, last), "the padding before the metadata")
 
 
-def _check_places(
-    source: Source, blocks: Mapping[int, int], payload: int, payload_stop: int
-) -> Iterator[Finding]:
-    """Metadata may follow the values or precede them, but never be in them or in the header."""
-    for start, stop in blocks.items():
-        within = start < payload_stop and stop > payload and payload_stop > payload
-        if within or start < HEADER_BYTES:
-            yield Finding(
-                source.name,
-                start,
-                "the metadata block",
-                f"bytes {start} to {stop}, expected outside of the header and of the payload, "
-                f"which is bytes {payload} to {payload_stop}; the header is damaged",
-            )
-
-
-def _header_gaps() -> Iterator[Gap]:
-    begins = sorted(SLOT_OFFSETS.values())
-    for begin in begins:
-        yield Gap(begin + Slot.SIZE, begin + SLOT_BYTES, "the rest of a slot")
-    yield Gap(begins[-1] + SLOT_BYTES, HEADER_BYTES, "the rest of the header")
-
-
-def _between(used: Mapping[int, int]) -> Iterator[Gap]:
-    position = HEADER_BYTES
-    for start, stop in sorted(used.items()):
-        yield Gap(position, start, "the padding before the next part of the file")
-        position = max(position, stop)
-
-
-def _old_blocks(
-    reader: HeaderReader, used: Mapping[int, int], start: int
-) -> Iterator[tuple[int, int]]:
-    """Metadata of earlier generations, which stay in the file after an update."""
-    known = dict(used)
-    while start < reader.source.size:
-        start = -(-start // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        if start in known:
-            start = max(known[start], start + 1)
-            continue
-        if start + BlockHeader.SIZE > reader.source.size:
-            return
-        header = BlockHeader.unpack(reader.bytes_at(start, BlockHeader.SIZE, "a metadata block"))
-        stop = start + BlockHeader.SIZE + header.length
-        if header.magic != BlockHeader.magic or stop > reader.source.size:
-            following = [begin for begin in known if begin > start]
-            if not following:
+def _check_padding(source: Source, layout: Packed) -> Iterator[Finding]:
+    """Compare the bytes of all rows with those that their values are written as."""
+    for selection in chunks(layout):
+        values = layout.read(source, selection)
+        for extents, expected in layout.encode(selection, values):
+            wrong = source.read(extents) != expected
+            if wrong.any():
+                yield Finding(
+                    source.name,
+                    int(extents.starts[0] + wrong.argmax()),
+                    "the padding of a row",
+                    "it is not zero, as after an inversion by PyCauset, which programs must "
+                    "ignore; write the file anew to clear it",
+                    "warning",
+                )
                 return
-            start = min(following)
-            continue
-        yield start, stop
-        start = stop
-
-
-def _check_old(reader: HeaderReader, start: int, stop: int) -> Iterable[Finding]:
-    raw = reader.bytes_at(start, stop - start, "a metadata block")
-    stored = BlockHeader.unpack(raw).checksum
-    computed = crc32(raw[BlockHeader.SIZE :])
-    if computed != stored:
-        message = (
-            f"checksum {stored:#010x}, expected {computed:#010x}; it is of an earlier "
-            "generation, and no slot points to it: the values are not affected"
-        )
-        yield Finding(reader.source.name, start, "an old metadata block", message, "warning")
-
-
-def _check_row_padding(source: Source, rows: Rows) -> Iterator[Finding]:
-    """Look at what follows the last element of each row."""
-    count, columns = rows.shape
-    begin, stop = rows.starts(np.array([0, count]))
-    if begin == stop:  # however many rows a header may claim
-        return
-    for first in range(0, count, _ROWS_AT_ONCE):
-        numbers = np.arange(first, min(first + _ROWS_AT_ONCE, count))
-        used = np.maximum(columns - rows.firsts(numbers), 0) * rows.bits
-        begins, stops = rows.starts(numbers) + used // 8, rows.starts(numbers + 1)
-        padded = begins < stops
-        numbers, begins, stops = numbers[padded], begins[padded], stops[padded]
-        if not numbers.size:
-            continue
-        lengths = stops - begins
-        raw = source.read(Extents(begins, lengths))
-        heads = np.cumsum(lengths) - lengths
-        # The lower bits of the first byte are of the last elements.
-        raw[heads] >>= (used[padded] % 8).astype(np.uint8)
-        if raw.any():
-            place = int(np.argmax(raw != 0))
-            row = int(np.searchsorted(heads, place, side="right")) - 1
-            yield Finding(
-                source.name,
-                int(begins[row]) + place - int(heads[row]),
-                f"the padding of row {int(numbers[row])}",
-                "it is not zero, as after an inversion by PyCauset, which programs must ignore; "
-                "write the file anew to clear it",
-                "warning",
-            )
-            return

@@ -1,23 +1,36 @@
 """The container R1: a preamble, two slots, the values, and blocks of metadata.
 
 A slot points to the values and to a block of metadata. An update of the metadata appends a block
-and writes the slot that is not in use, so that the other one stays valid.
+and writes the slot that is not in use, so that the other one stays valid. The metadata are encoded
+as a map of typed values: a tag byte, then the value.
+
+Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
+``python/pycauset/_internal/persistence.py`` of 0.6.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
 from struct import Struct, pack
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from zlib import crc32
 
+from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.pycauset import MAGIC
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
+from xr_tensorfmt.formats.pycauset.spec import (
+    HEADER_BYTES,
+    R1_BIT_ROW_BYTES,
+    TRIANGLES,
+    VECTORS,
+    Matrix,
+)
+
+Value = TypeVar("Value")
 
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 """First bytes: magic, version 1, little-endian, bytes of the header, 0."""
@@ -33,9 +46,22 @@ METADATA_ALIGNMENT = 16
 MOST_METADATA = 64 << 20
 """Limit on the bytes of a block of metadata."""
 
-_POINTERS = Struct("<7Q")
-_CHECKSUM = Struct("<I")
-_BLOCK_HEADER = Struct("<4s3IQ2I")
+MOST_NESTED = 32
+"""Limit on maps and arrays within each other in the metadata."""
+
+_CAUSAL_SET = "CausalSet"
+_ARGUMENT = "spacetime_"
+
+_BOOL, _SIGNED, _UNSIGNED, _FLOAT, _STRING, _BYTES, _ARRAY, _MAP = range(1, 9)
+_NUMBERS = {
+    _BOOL: Struct("<?"),
+    _SIGNED: Struct("<q"),
+    _UNSIGNED: Struct("<Q"),
+    _FLOAT: Struct("<d"),
+}
+# Bytes of a string, entries of a map or an array.
+_LENGTH = Struct("<I")
+_KEY_LENGTH = Struct("<H")
 
 
 @dataclass(frozen=True)
@@ -52,31 +78,13 @@ class Slot:
     hot_length: int = 0
     checksum: int = 0
 
-    SIZE: ClassVar = _POINTERS.size + _CHECKSUM.size
-    """Bytes that are used; zeros follow."""
-    HOT_AT: ClassVar = _POINTERS.size - Struct("<2Q").size
-    """Byte of the slot at which `hot_offset` and `hot_length` are; both are 0 in all files."""
-
-    @classmethod
-    def unpack(cls, name: str, raw: bytes) -> Slot:
-        """The fields of a slot, whether or not it is valid."""
-        return cls(name, *_POINTERS.unpack_from(raw), *_CHECKSUM.unpack_from(raw, _POINTERS.size))
-
-    def pack(self) -> bytes:
-        """The fields as bytes, with the checksum that they have."""
-        return self._pointers + _CHECKSUM.pack(crc32(self._pointers))
+    STRUCT: ClassVar = Struct("<7QI")
+    """The bytes that are used; zeros follow."""
 
     @property
-    def _pointers(self) -> bytes:
-        return _POINTERS.pack(
-            self.generation,
-            self.payload_offset,
-            self.payload_length,
-            self.metadata_offset,
-            self.metadata_length,
-            self.hot_offset,
-            self.hot_length,
-        )
+    def computed_checksum(self) -> int:
+        """The checksum of the fields before it."""
+        return crc32(self.STRUCT.pack(*astuple(self)[1:])[:-4])
 
     @property
     def metadata_stop(self) -> int:
@@ -85,44 +93,80 @@ class Slot:
 
     def fault(self, file_size: int) -> str:
         """Why the slot is not valid in a file of so many bytes; an empty string where it is."""
-        computed = crc32(self._pointers)
-        if computed != self.checksum:
-            return f"checksum {self.checksum:#010x} instead of {computed:#010x}"
-        if self.payload_offset % HEADER_BYTES or self.payload_offset < HEADER_BYTES:
-            return (
-                f"payload offset {self.payload_offset}, which is not a multiple of {HEADER_BYTES}"
-            )
-        if self.metadata_offset % METADATA_ALIGNMENT:
-            offset = self.metadata_offset
-            return f"metadata offset {offset}, which is not a multiple of {METADATA_ALIGNMENT}"
-        stop = max(self.payload_offset + self.payload_length, self.metadata_stop)
-        return (
-            f"ranges up to byte {stop} in a file of {file_size} bytes" if stop > file_size else ""
-        )
+        if self.checksum != self.computed_checksum:
+            return f"checksum {self.checksum:#010x} instead of {self.computed_checksum:#010x}"
+        payload, metadata = self.payload_offset, self.metadata_offset
+        if payload % HEADER_BYTES or payload < HEADER_BYTES:
+            return f"payload offset {payload}, which is not a multiple of {HEADER_BYTES}"
+        if metadata % METADATA_ALIGNMENT:
+            return f"metadata offset {metadata}, which is not a multiple of {METADATA_ALIGNMENT}"
+        stop = max(payload + self.payload_length, self.metadata_stop)
+        fault = f"ranges up to byte {stop} in a file of {file_size} bytes"
+        return fault if stop > file_size else ""
 
 
 @dataclass(frozen=True)
 class BlockHeader:
-    """What precedes the encoded metadata in their block."""
+    """What precedes the encoded metadata in their block, in the order of the file."""
 
-    length: int
-    checksum: int
     magic: bytes = b"PCMB"
     version: int = 1
     encoding: int = 1
+    reserved: int = 0
+    length: int = 0
+    checksum: int = 0
+    reserved_too: int = 0
 
-    SIZE: ClassVar = _BLOCK_HEADER.size
+    STRUCT: ClassVar = Struct("<4s3IQ2I")
 
-    @classmethod
-    def unpack(cls, raw: bytes) -> BlockHeader:
-        """The fields of a header; two more are 0."""
-        magic, version, encoding, _, length, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
-        return cls(length, checksum, magic, version, encoding)
 
-    def pack(self) -> bytes:
-        """The fields as bytes."""
-        versions = (self.version, self.encoding, 0)
-        return _BLOCK_HEADER.pack(self.magic, *versions, self.length, self.checksum, 0)
+@dataclass(frozen=True)
+class Metadata:
+    """The map of a container, of types that JSON and the binary encoding have in common."""
+
+    values: Mapping[str, Any]
+    path: str
+    offset: int
+
+    def error(self, key: str, found: object, expected: str, hint: str) -> TensorFormatError:
+        """An error about one key."""
+        field = f"the metadata key {key!r}"
+        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
+
+    def get(self, key: str, expected: type[Value], default: Value | None = None) -> Value:
+        """The value of a key, which must be of a type."""
+        value = self.values.get(key, default)
+        type_name = f"a value of type {expected.__name__}"
+        if value is None:
+            hint = "without it the matrix cannot be read; save it again with a newer PyCauset"
+            raise self.error(key, "missing", type_name, hint)
+        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+            raise self.error(key, shortened(repr(value)), type_name, "the file is damaged")
+        return value
+
+    def length(self, key: str) -> int:
+        """The value of a key that is a number of rows or columns."""
+        value = self.get(key, int)
+        if value < 0:
+            raise self.error(key, value, "an integer of at least 0", "the file is damaged")
+        return value
+
+    def nested(self, key: str) -> Metadata:
+        """The map under a key; an empty one where it is missing."""
+        return Metadata(self.get(key, dict, {}), self.path, self.offset)
+
+    def scalar(self, key: str) -> complex:
+        """A number, or a map of its real and imaginary parts; 1 where it is missing."""
+        value = self.values.get(key, 1.0)
+        parts: list[Any] = [value, 0]
+        if isinstance(value, dict):
+            parts = [value.get("real"), value.get("imag")]
+        try:
+            return complex(*(part + 0.0 for part in parts))
+        except (TypeError, OverflowError):
+            expected = "a number, or its real and imaginary parts, that fit double precision"
+            found = shortened(repr(value))
+            raise self.error(key, found, expected, "the file is damaged") from None
 
 
 @dataclass(frozen=True)
@@ -130,24 +174,25 @@ class Content:
     """What a container says: the slot that counts and its metadata."""
 
     slot: Slot
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     payload_limit: int
     findings: tuple[Finding, ...]
 
 
-def pack_header(slots: Iterable[Slot]) -> bytes:
+def pack_slots(slots: Iterable[Slot]) -> bytes:
     """The first 4096 bytes of a container."""
     header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
     for slot in slots:
-        offset = SLOT_OFFSETS[slot.name]
-        header[offset : offset + Slot.SIZE] = slot.pack()
+        name, *pointers, _ = astuple(slot)
+        Slot.STRUCT.pack_into(header, SLOT_OFFSETS[name], *pointers, slot.computed_checksum)
     return bytes(header)
 
 
 def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
     """A block of metadata."""
     encoded = encode_map(metadata)
-    return BlockHeader(len(encoded), crc32(encoded)).pack() + encoded
+    header = BlockHeader(length=len(encoded), checksum=crc32(encoded))
+    return BlockHeader.STRUCT.pack(*astuple(header)) + encoded
 
 
 def read_content(reader: HeaderReader) -> Content:
@@ -161,77 +206,301 @@ def read_content(reader: HeaderReader) -> Content:
             errors.append(error)
             continue
         instead = f"slot {slot.name}, generation {slot.generation}, is read instead"
-        found = [*findings, *(finding_of(error) for error in errors)]
+        found = [*findings, *map(finding_of, errors)]
+        found = [replace(each, message=f"{each.message}; {instead}") for each in found]
         blocks = [each.metadata_offset for each in slots]
-        after = [offset for offset in blocks if offset > slot.payload_offset]
-        return Content(
-            slot,
-            metadata,
-            min(after, default=reader.source.size),
-            tuple(replace(each, message=f"{each.message}; {instead}") for each in found),
-        )
+        after = [offset for offset in blocks if offset >= slot.payload_offset]
+        return Content(slot, metadata, min(after, default=reader.source.size), tuple(found))
     raise errors[0]
 
 
-def read_slots(reader: HeaderReader) -> tuple[tuple[Slot, ...], tuple[Finding, ...]]:
+def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     """Read the valid slots, newest first, and what is wrong with the others."""
     header = reader.bytes_at(0, HEADER_BYTES, "the header")
-    valid, faults = [], {}
-    for name, offset in SLOT_OFFSETS.items():
-        slot = Slot.unpack(name, header[offset : offset + Slot.SIZE])
-        fault = slot.fault(reader.source.size)
-        if fault:
-            faults[name] = fault
-        else:
-            valid.append(slot)
+    slots = [Slot(name, *Slot.STRUCT.unpack_from(header, at)) for name, at in SLOT_OFFSETS.items()]
+    faults = {each.name: each.fault(reader.source.size) for each in slots}
+    valid = [each for each in slots if not faults[each.name]]
     if not valid:
         raise reader.error(
             "the header slots",
-            " and ".join(
-                f"slot {name} at byte {SLOT_OFFSETS[name]} has {fault}"
-                for name, fault in faults.items()
-            ),
+            " and ".join(f"slot {n} at byte {SLOT_OFFSETS[n]} has {faults[n]}" for n in faults),
             "at least one valid slot",
             "the header is damaged, or the file is cut off; fetch it again",
             SLOT_OFFSETS["A"],
         )
     hint = "the file was damaged or not written to its end: save it again"
-    findings = (
+    findings = [
         Finding(reader.source.name, SLOT_OFFSETS[name], f"slot {name}", f"{fault}; {hint}")
         for name, fault in faults.items()
-    )
+        if fault
+    ]
     # Where both are of one generation, A comes first.
-    return tuple(sorted(valid, key=lambda slot: -slot.generation)), tuple(findings)
+    return sorted(valid, key=lambda slot: -slot.generation), findings
 
 
-def read_metadata(reader: HeaderReader, slot: Slot) -> dict[str, Any]:
+def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
     """Read the metadata that a slot points to."""
-    start, length = slot.metadata_offset, slot.metadata_length
-    if not BlockHeader.SIZE <= length <= MOST_METADATA:
-        expected = f"from {BlockHeader.SIZE} to {MOST_METADATA} bytes"
-        raise _error(reader, slot, f"{length} bytes", expected)
+    start, length, least = slot.metadata_offset, slot.metadata_length, BlockHeader.STRUCT.size
+
+    def check(holds: bool, found: str, expected: str) -> None:
+        if not holds:
+            field = f"the metadata block of slot {slot.name}"
+            hint = "the file is damaged, or of a newer version"
+            raise reader.error(field, found, expected, hint, start)
+
+    expected = f"from {least} to {MOST_METADATA} bytes"
+    check(least <= length <= MOST_METADATA, f"{length} bytes", expected)
     raw = reader.bytes_at(start, length, "the metadata block")
-    header, encoded = BlockHeader.unpack(raw), raw[BlockHeader.SIZE :]
-    known = BlockHeader(header.length, crc32(encoded[: header.length]))
-    if header.magic != known.magic:
-        raise _error(reader, slot, repr(header.magic), repr(known.magic))
-    if (header.version, header.encoding) != (known.version, known.encoding):
-        found = f"version {header.version}, encoding {header.encoding}"
-        raise _error(reader, slot, found, f"version {known.version} of both")
-    if header.length > len(encoded):
-        found = f"a map of {header.length} bytes"
-        raise _error(reader, slot, found, f"at most {len(encoded)} bytes")
-    if header.checksum != known.checksum:
-        expected = f"{known.checksum:#010x} as computed"
-        raise _error(reader, slot, f"checksum {header.checksum:#010x}", expected)
-    return decode_map(encoded[: header.length], reader.source.name, start + BlockHeader.SIZE)
+    header, known = BlockHeader(*BlockHeader.STRUCT.unpack_from(raw)), BlockHeader()
+    encoded = raw[least : least + header.length]
+    check(header.magic == known.magic, repr(header.magic), repr(known.magic))
+    found = f"version {header.version}, encoding {header.encoding}"
+    is_known = (header.version, header.encoding) == (known.version, known.encoding)
+    check(is_known, found, f"version {known.version} of both")
+    found = f"a map of {header.length} bytes"
+    check(header.length <= length - least, found, f"at most {length - least} bytes")
+    found, computed = f"checksum {header.checksum:#010x}", crc32(encoded)
+    check(header.checksum == computed, found, f"{computed:#010x} as computed")
+    values = decode_map(encoded, reader.source.name, start + least)
+    return Metadata(values, reader.source.name, start)
 
 
-def _error(reader: HeaderReader, slot: Slot, found: str, expected: str) -> TensorFormatError:
-    return reader.error(
-        f"the metadata block of slot {slot.name}",
-        found,
-        expected,
-        "the file is damaged, or of a newer version",
-        slot.metadata_offset,
+def encode_map(values: Mapping[str, Any]) -> bytes:
+    """Encode a map, keys in ascending order, as PyCauset does."""
+    entries = [
+        _sized(key.encode(), _KEY_LENGTH) + _encoded(value) for key, value in sorted(values.items())
+    ]
+    return bytes([_MAP]) + _LENGTH.pack(len(entries)) + b"".join(entries)
+
+
+def _encoded(value: Any) -> bytes:
+    if isinstance(value, Mapping):
+        return encode_map(value)
+    if isinstance(value, list):
+        return bytes([_ARRAY]) + _LENGTH.pack(len(value)) + b"".join(map(_encoded, value))
+    if isinstance(value, bytes):
+        return bytes([_BYTES]) + _sized(value, _LENGTH)
+    if isinstance(value, str):
+        return bytes([_STRING]) + _sized(value.encode(), _LENGTH)
+    tag = _FLOAT if isinstance(value, float) else _BOOL
+    if not isinstance(value, bool | float):
+        tag = _SIGNED if value < 0 else _UNSIGNED
+    return bytes([tag]) + _NUMBERS[tag].pack(value)
+
+
+def _sized(raw: bytes, length: Struct) -> bytes:
+    return length.pack(len(raw)) + raw
+
+
+def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
+    """Decode a map that begins at a byte of a file and takes all of the encoded bytes."""
+    decoder = _Decoder(encoded, path, start)
+    value = decoder.value()
+    if not isinstance(value, dict):
+        raise decoder.error(f"a value of type {type(value).__name__}", "a map")
+    if decoder.position != len(encoded):
+        raise decoder.error(f"{len(encoded) - decoder.position} more bytes", "the end of the map")
+    return value
+
+
+@dataclass
+class _Decoder:
+    """Decodes one value after the other; each takes at least a byte, which bounds the work."""
+
+    encoded: bytes
+    path: str
+    start: int
+    position: int = 0
+
+    def error(self, found: str, expected: str) -> TensorFormatError:
+        at, hint = self.start + self.position, "the metadata block is damaged"
+        return TensorFormatError(self.path, "the metadata", found, expected, hint, offset=at)
+
+    def value(self, depth: int = 0) -> Any:
+        if depth > MOST_NESTED:
+            found = f"more than {MOST_NESTED} maps and arrays within each other"
+            raise self.error(found, f"at most {MOST_NESTED}")
+        (tag,) = self._take(1)
+        if tag in _NUMBERS:
+            return self._number(_NUMBERS[tag])
+        if tag == _STRING:
+            return self._string(_LENGTH)
+        if tag == _BYTES:
+            return self._take(self._number(_LENGTH))
+        if tag == _ARRAY:
+            return [self.value(depth + 1) for _ in range(self._count())]
+        if tag == _MAP:
+            return {self._string(_KEY_LENGTH): self.value(depth + 1) for _ in range(self._count())}
+        raise self.error(f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
+
+    def _count(self) -> int:
+        count = int(self._number(_LENGTH))
+        left = len(self.encoded) - self.position
+        if count > left:
+            raise self.error(f"{count} entries", f"at most {left}, one for each byte that is left")
+        return count
+
+    def _string(self, length: Struct) -> str:
+        raw = self._take(self._number(length))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(repr(raw[:20]), "a string in UTF-8") from error
+
+    def _number(self, record: Struct) -> Any:
+        return record.unpack(self._take(record.size))[0]
+
+    def _take(self, length: int) -> bytes:
+        taken = self.encoded[self.position : self.position + length]
+        if len(taken) < length:
+            raise self.error(f"{len(taken)} bytes up to the end of the map", f"{length} bytes")
+        self.position += length
+        return taken
+
+
+def matrix_of(content: Content) -> Matrix:
+    """What the metadata of a container say about the matrix."""
+    metadata = content.metadata
+    matrix_type = metadata.get("matrix_type", str)
+    view = metadata.nested("view")
+    is_transposed = view.get("is_transposed", bool, False)
+    shape = (metadata.length("rows"), metadata.length("cols"))
+    # Vectors have n rows and 1 column, transposed or not.
+    if is_transposed and matrix_type not in VECTORS:
+        shape = (shape[1], shape[0])
+    return Matrix(
+        version="r1",
+        matrix_type=matrix_type,
+        data_type=metadata.get("data_type", str),
+        rows=shape[0],
+        columns=shape[1],
+        offset=content.slot.payload_offset,
+        limit=content.payload_limit,
+        stated_at=metadata.offset,
+        seed=metadata.get("seed", int, 0),
+        scalar=view.scalar("scalar"),
+        is_transposed=is_transposed,
+        is_conjugated=view.get("is_conjugated", bool, False),
+        bit_row_bytes=R1_BIT_ROW_BYTES,
+        attrs=dict(_attrs(metadata, view)),
+        facts={
+            "payload_uuid": metadata.get("payload_uuid", str),
+            "slot": content.slot.name,
+            "generation": content.slot.generation,
+        },
+        embedded=metadata.values.get(EMBEDDED_KEY),
+        derived=tuple(_derived(metadata)),
     )
+
+
+def metadata_of(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """The metadata that PyCauset needs to load a matrix; `attrs` may make it a causal set."""
+    layouts = {"DIAGONAL": "raw_diagonal", **dict.fromkeys(TRIANGLES, "raw_triangular")}
+    layout = layouts.get(matrix.matrix_type, "raw_dense")
+    return {
+        "rows": matrix.rows,
+        "cols": matrix.columns,
+        "seed": matrix.seed,
+        "matrix_type": matrix.matrix_type,
+        "data_type": matrix.data_type,
+        "payload_uuid": uuid,
+        "payload_layout": {"kind": layout, "params": {}},
+        "view": {
+            "is_transposed": False,
+            "is_conjugated": False,
+            "scalar": {"real": 1.0, "imag": 0.0},
+        },
+        **_causal_set(matrix, attrs),
+    }
+
+
+def _attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
+    """Attributes, flat and of types that netCDF knows."""
+    for key in ("object_type", "n"):
+        if key in metadata.values:
+            yield key, _plain(metadata.values[key])
+    spacetime = metadata.nested("spacetime")
+    if spacetime.values:
+        yield "spacetime", spacetime.get("type", str)
+        for key, value in spacetime.get("args", dict, {}).items():
+            yield f"{_ARGUMENT}{key}", _plain(value)
+    for key, value in metadata.nested("properties").values.items():
+        yield f"property_{key}", _plain(value)
+    for key, entry in metadata.nested("cached").values.items():
+        value = entry.get("value") if isinstance(entry, dict) else None
+        # Results in other files are maps that refer to these.
+        is_here = value is not None and not isinstance(value, dict)
+        if is_here and _is_current(entry.get("signature"), metadata, view):
+            yield f"cached_{key}", _cached(key, value)
+
+
+def _causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """What makes a matrix a causal set for PyCauset, where the attributes say so."""
+    is_set = attrs.get("object_type") == _CAUSAL_SET and attrs.get("n") == matrix.rows
+    if not is_set or matrix.matrix_type != "CAUSAL":
+        return {}
+    keys: dict[str, Any] = {"object_type": _CAUSAL_SET, "n": matrix.rows}
+    if isinstance(attrs.get("spacetime"), str):
+        arguments = {
+            name.removeprefix(_ARGUMENT): value
+            for name, value in attrs.items()
+            if name.startswith(_ARGUMENT) and isinstance(value, int | float | str)
+        }
+        keys["spacetime"] = {"type": attrs["spacetime"], "args": arguments}
+    return keys
+
+
+def _derived(metadata: Metadata) -> Iterator[str]:
+    """What PyCauset takes for true of the values; a property that is false changes no result."""
+    results, properties = (metadata.nested(key).values for key in ("cached", "properties"))
+    true = [name for name, value in properties.items() if value not in (False, None)]
+    for what, names in (("cached results", results), ("properties", true)):
+        if names:
+            yield f"the {what} {', '.join(map(repr, names))}"
+
+
+def _cached(key: str, value: Any) -> Any:
+    """A cached result as an attribute: numbers of which PyCauset stores both parts, and others."""
+    try:
+        if key == "sum":
+            return attribute_of(complex(*value))
+        if key == "eigenvalues":
+            numbers = [complex(*pair) for pair in value]
+            is_real = not any(number.imag for number in numbers)
+            return [number.real if is_real else str(number) for number in numbers]
+    except (TypeError, ValueError):
+        pass
+    return _plain(value)
+
+
+def attribute_of(number: complex) -> float | str:
+    """A number as an attribute: a string where it is complex, for which netCDF has no type."""
+    number = complex(number)
+    return str(number) if number.imag else number.real
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int | float | str):
+        return value
+    return json.dumps(value, default=repr)
+
+
+def _is_current(signature: Any, metadata: Metadata, view: Metadata) -> bool:
+    """Whether a result was computed of this payload under this view."""
+    if not isinstance(signature, Mapping):
+        return False
+    scalar = view.scalar("scalar")
+    expected = {
+        "t": view.get("is_transposed", bool, False),
+        "c": view.get("is_conjugated", bool, False),
+        "sr": scalar.real,
+        "si": scalar.imag,
+    }
+    try:
+        pairs = (part.split("=") for part in str(signature.get("view_signature")).split(";"))
+        found = {key: float(value) for key, value in pairs}
+    except ValueError:
+        return False
+    return found == expected and signature.get("payload_uuid") == metadata.values["payload_uuid"]

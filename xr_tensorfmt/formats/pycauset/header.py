@@ -8,9 +8,7 @@ struct is not packed, so that 4 zero bytes precede ``rows``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from struct import Struct
-from typing import ClassVar
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.pycauset import MAGIC
@@ -29,7 +27,6 @@ DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
 # The names in files are placeholders; the pair of matrix type and data type decides.
 _OF_INT32 = {"TRIANGULAR_FLOAT": "TRIANGULAR_INTEGER", "DENSE_FLOAT": "INTEGER"}
 
-
 # Magic, version, matrix type, data type, and the gap before the number of rows.
 _TYPES = Struct("<8s4I")
 _GAP_BYTES = 4
@@ -37,52 +34,17 @@ _GAP_BYTES = 4
 _FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
 
 
-@dataclass(frozen=True)
-class Header:
-    """The fields of the header; that of version 1 ends with the seed."""
-
-    version: int
-    matrix_type: int
-    data_type: int
-    rows: int
-    columns: int
-    seed: int = 0
-    scalar: float = 1.0
-    is_temporary: int = 0
-    is_transposed: int = 0
-    fields_at: int = _TYPES.size
-
-    TYPES_AT: ClassVar = 12
-    """Byte of the matrix type; the data type follows."""
-
-    @classmethod
-    def unpack(cls, raw: bytes) -> Header:
-        """The fields of a header of version 1 or 2."""
-        _, version, matrix_type, data_type, gap = _TYPES.unpack_from(raw)
-        # The low half of a packed `rows` is not zero, the gap before an aligned one is.
-        fields_at = _TYPES.size - _GAP_BYTES if gap else _TYPES.size
-        fields = _FIELDS[version].unpack_from(raw, fields_at)
-        return replace(cls(version, matrix_type, data_type, *fields), fields_at=fields_at)
-
-    def pack(self) -> bytes:
-        """The header of a file of version 2, at the offsets of real files."""
-        fields = (self.rows, self.columns, self.seed)
-        view = (self.scalar, self.is_temporary, self.is_transposed)
-        types = _TYPES.pack(MAGIC, self.version, self.matrix_type, self.data_type, 0)
-        return (types + _FIELDS[2].pack(*fields, *view)).ljust(HEADER_BYTES, b"\0")
-
-    @property
-    def stop(self) -> int:
-        """Byte after the last field."""
-        return self.fields_at + _FIELDS[self.version].size
+TYPES_AT = 12
+"""Byte of the matrix type; the data type follows."""
 
 
-def header_of(matrix: Matrix) -> Header:
-    """The header of version 2 that describes a matrix."""
-    numbers = {name: number for number, name in MATRIX_TYPES.items()}
+def pack_header(matrix: Matrix) -> bytes:
+    """The header of version 2 that describes a matrix, at the offsets of real files."""
+    matrix_types = {name: number for number, name in MATRIX_TYPES.items()}
     data_types = {name: number for number, name in DATA_TYPES.items()}
-    types = (numbers[matrix.matrix_type], data_types[matrix.data_type])
-    return Header(2, *types, matrix.rows, matrix.columns, matrix.seed)
+    types = (matrix_types[matrix.matrix_type], data_types[matrix.data_type])
+    fields = _FIELDS[2].pack(matrix.rows, matrix.columns, matrix.seed, 1.0, 0, 0)
+    return (_TYPES.pack(MAGIC, 2, *types, 0) + fields).ljust(HEADER_BYTES, b"\0")
 
 
 def least_payload(matrix: Matrix) -> int:
@@ -92,73 +54,71 @@ def least_payload(matrix: Matrix) -> int:
     return 4 if matrix.data_type == "INT32" else LEAST_PAYLOAD
 
 
-def read_header(reader: HeaderReader) -> Header:
-    """Read the header of version 1 or 2."""
-    return Header.unpack(reader.bytes_at(0, HEADER_BYTES, "the header"))
-
-
 def read_matrix(reader: HeaderReader) -> Matrix:
     """What the header of version 1 or 2 says."""
-    header = read_header(reader)
-    at = Header.TYPES_AT
-    matrix_type = _name(reader, "the matrix type", header.matrix_type, MATRIX_TYPES, at)
-    data_type = _name(reader, "the data type", header.data_type, DATA_TYPES, at + 4)
+    raw = reader.bytes_at(0, HEADER_BYTES, "the header")
+    _, version, type_number, data_type_number, gap = _TYPES.unpack_from(raw)
+    # The low half of a packed `rows` is not zero, the gap before an aligned one is.
+    fields_at = _TYPES.size - _GAP_BYTES if gap else _TYPES.size
+    rows, columns, seed, *view = _FIELDS[version].unpack_from(raw, fields_at)
+    scalar, is_temporary, is_transposed = view or (1.0, 0, 0)
+    matrix_type = _name(reader, "the matrix type", type_number, MATRIX_TYPES, TYPES_AT)
+    data_type = _name(reader, "the data type", data_type_number, DATA_TYPES, TYPES_AT + 4)
     triangle_row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
-        matrix_type, triangle_row_bytes = _integer_storage(reader, header)
+        matrix_type, triangle_row_bytes = _integer_storage(reader, version, rows, columns)
     elif data_type == "INT32":
         matrix_type = _OF_INT32.get(matrix_type, matrix_type)
     return Matrix(
-        version=f"v{header.version}",
+        version=f"v{version}",
         matrix_type=matrix_type,
         data_type=data_type,
-        rows=header.rows,
-        columns=header.columns,
+        rows=rows,
+        columns=columns,
         offset=HEADER_BYTES,
         limit=reader.source.size,
-        stated_at=Header.TYPES_AT,
-        seed=header.seed,
-        scalar=header.scalar,
-        is_transposed=bool(header.is_transposed),
+        stated_at=TYPES_AT,
+        seed=seed,
+        scalar=scalar,
+        is_transposed=bool(is_transposed),
+        is_temporary=bool(is_temporary),
         triangle_row_bytes=triangle_row_bytes,
-        attrs={"is_temporary": int(bool(header.is_temporary))},
-        facts={"fields_at": header.fields_at},
+        facts={"fields_at": fields_at},
     )
+
+
+def fields_stop(matrix: Matrix) -> int:
+    """Byte of the header after its last field."""
+    return int(matrix.facts["fields_at"]) + _FIELDS[int(matrix.version[1:])].size
 
 
 def _name(
     reader: HeaderReader, field: str, number: int, names: Mapping[int, str], offset: int
 ) -> str:
     if number not in names:
-        raise reader.error(
-            field,
-            number,
-            ", ".join(f"{known} ({name})" for known, name in names.items()),
-            "the header is damaged, or of a version that is not known",
-            offset,
-        )
+        expected = ", ".join(f"{known} ({name})" for known, name in names.items())
+        hint = "the header is damaged, or of a version that is not known"
+        raise reader.error(field, number, expected, hint, offset)
     return names[number]
 
 
-def _integer_storage(reader: HeaderReader, header: Header) -> tuple[str, int]:
+def _integer_storage(
+    reader: HeaderReader, version: int, order: int, columns: int
+) -> tuple[str, int]:
     """What matrix type 2 means, and how rows are padded: the size of the file tells."""
-    if header.version == 1:
+    if version == 1:
         return "TRIANGULAR_INTEGER", 4
-    order, payload = header.rows, reader.source.size - HEADER_BYTES
-    elements = order * (order - 1) // 2
-    sizes = {
-        ("INTEGER", WORD_BYTES): 4 * order * header.columns,
-        # Rows of 1 to N - 1 numbers, each padded to an even count of them.
-        ("TRIANGULAR_INTEGER", WORD_BYTES): max(LEAST_PAYLOAD, 4 * (elements + order // 2)),
-        ("TRIANGULAR_INTEGER", 4): max(LEAST_PAYLOAD, 4 * elements),
+    payload, elements = reader.source.size - HEADER_BYTES, order * (order - 1) // 2
+    # Rows of 1 to N - 1 numbers, each padded to an even count of them, or none.
+    padded, packed = (max(LEAST_PAYLOAD, 4 * n) for n in (elements + order // 2, elements))
+    readings = {
+        packed: ("TRIANGULAR_INTEGER", 4),
+        padded: ("TRIANGULAR_INTEGER", WORD_BYTES),
+        4 * order * columns: ("INTEGER", WORD_BYTES),
     }
-    for reading, size in sizes.items():
-        if payload == size:
-            return reading
-    raise reader.error(
-        f"the payload of a matrix of type 2 (INTEGER) of order {order}",
-        f"{payload} bytes",
-        " or ".join(str(size) for size in dict.fromkeys(sizes.values())) + " bytes",
-        "its size alone tells how such a matrix is stored; the file is cut off or damaged",
-        HEADER_BYTES,
-    )
+    if payload not in readings:
+        field = f"the payload of a matrix of type 2 (INTEGER) of order {order}"
+        hint = "its size alone tells how such a matrix is stored; the file is cut off or damaged"
+        expected = " or ".join(map(str, reversed(readings))) + " bytes"
+        raise reader.error(field, f"{payload} bytes", expected, hint, HEADER_BYTES)
+    return readings[payload]

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise, product
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Encoded, Layout, Read
 from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.pycauset.rows import PartlyStored, on_diagonal, refuse_first
+from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored
 
 
 @dataclass(frozen=True)
-class Elementwise(Layout):
-    """A function of each value of another layout."""
+class Scaled(Layout):
+    """Values of another layout times a number, conjugated or not.
+
+    Products are in double precision. A zero becomes 0.0, never -0.0 or NaN.
+    """
 
     inner: Layout
+    scalar: complex
+    is_conjugated: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """That of the inner layout."""
         return self.inner.shape
 
-    @abstractmethod
-    def apply(self, values: Array) -> Array:
-        """Compute the values; those given may be overwritten."""
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the inner layout if the number is 1, else complex128 or float64."""
+        if self.scalar == 1:
+            return self.inner.dtype
+        is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
+        return np.dtype(np.complex128 if is_complex else np.float64)
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the inner layout."""
@@ -48,16 +56,11 @@ class Elementwise(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read, then compute."""
-        return self.apply(self.inner.read(source, selection))
+        return self._apply(self.inner.read(source, selection))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read, then compute."""
-        return self.apply(self.inner.read_points(source, points))
-
-    @property
-    def prefers_points(self) -> bool:
-        """As the inner layout does."""
-        return self.inner.prefers_points
+        return self._apply(self.inner.read_points(source, points))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout, smaller if values take more bytes than stored ones."""
@@ -70,121 +73,87 @@ class Elementwise(Layout):
         """That of the inner layout."""
         return self.inner.stored
 
+    def _apply(self, values: Array) -> Array:
+        if self.scalar != 1:
+            values = self._multiplied(values)
+        # In place, as what a layout reads belongs to the reader; zeros keep their signs.
+        is_conjugated = self.is_conjugated and values.dtype.kind == "c"
+        return np.conjugate(values, out=values, where=values != 0) if is_conjugated else values
 
-@dataclass(frozen=True)
-class Scaled(Elementwise):
-    """Values times a number, in double precision. A zero becomes 0.0, never -0.0 or NaN."""
-
-    scalar: complex
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """complex128 where the values or the number are complex, else float64."""
-        is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
-        return np.dtype(np.complex128 if is_complex else np.float64)
-
-    def apply(self, values: Array) -> Array:
-        """Multiply; a part that is zero multiplies nothing."""
+    def _multiplied(self, values: Array) -> Array:
+        """The products; a part of the number that is zero multiplies nothing."""
         scaled = np.empty(values.shape, dtype=self.dtype)
+        real, imaginary = self.scalar.real, self.scalar.imag
         with np.errstate(invalid="ignore", over="ignore"):
-            self._multiply(values, scaled)
+            if scaled.dtype.kind == "f":
+                np.multiply(values, real, out=scaled, dtype=np.float64)
+            elif imaginary and values.dtype.kind == "c":
+                np.multiply(values, self.scalar, out=scaled, dtype=np.complex128)
+            else:
+                np.multiply(values.real, real, out=scaled.real, dtype=np.float64)
+                other, factor = (values, imaginary) if imaginary else (values.imag, real)
+                np.multiply(other, factor, out=scaled.imag, dtype=np.float64)
         if not np.isfinite(self.scalar):
             scaled[values == 0] = 0
-        elif self.scalar.imag or self.scalar.real <= 0:
+        elif imaginary or real <= 0:
             scaled += 0.0  # makes 0.0 of -0.0, and changes nothing else
         return scaled
-
-    def _multiply(self, values: Array, scaled: Array) -> None:
-        real, imaginary = self.scalar.real, self.scalar.imag
-        if scaled.dtype.kind == "f":
-            np.multiply(values, real, out=scaled, dtype=np.float64)
-        elif imaginary == 0:
-            np.multiply(values.real, real, out=scaled.real, dtype=np.float64)
-            np.multiply(values.imag, real, out=scaled.imag, dtype=np.float64)
-        elif values.dtype.kind != "c":
-            np.multiply(values, real, out=scaled.real, dtype=np.float64)
-            np.multiply(values, imaginary, out=scaled.imag, dtype=np.float64)
-        else:
-            np.multiply(values, self.scalar, out=scaled, dtype=np.complex128)
-
-
-@dataclass(frozen=True)
-class Conjugated(Elementwise):
-    """Complex conjugates. Zeros keep their signs."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the inner layout."""
-        return self.inner.dtype
-
-    def apply(self, values: Array) -> Array:
-        """Conjugate in place, as what a layout reads belongs to the reader."""
-        return np.conjugate(values, out=values, where=values != 0)
 
 
 @dataclass(frozen=True)
 class ComplexPlanes(Layout):
     """Complex numbers of which all real parts are stored before all imaginary parts."""
 
-    real: Layout
-    imaginary: Layout
+    parts: Dense
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of both parts."""
-        return self.real.shape
+        """That of each part."""
+        return self.parts.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The narrowest complex type that numpy has."""
         return np.dtype(np.complex64)
 
+    def _inward(self, selection: Selection) -> Selection:
+        return Selection(self.parts.shape, (slice(0, 2, 1), *selection.entries))
+
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the real parts, then those of the imaginary ones."""
-        return Extents.union([self.real.extents(selection), self.imaginary.extents(selection)])
+        return self.parts.extents(self._inward(selection))
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read one part after the other."""
-        values = np.empty(selection.shape, dtype=self.dtype)
-        values.real = self.real.read(source, selection)
-        values.imag = self.imaginary.read(source, selection)
-        return values
+        """Read both parts."""
+        return _complex(*self.parts.read(source, self._inward(selection)))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read one part after the other."""
-        values = np.empty(points[0].size, dtype=self.dtype)
-        values.real = self.real.read_points(source, points)
-        values.imag = self.imaginary.read_points(source, points)
-        return values
+        """Read both parts."""
+        part = np.repeat([0, 1], points[0].size)
+        parts = self.parts.read_points(source, (part, *(np.tile(each, 2) for each in points)))
+        return _complex(*parts.reshape(2, -1))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the real parts, by what the numbers take in memory."""
-        narrower = self.real.dtype.itemsize
-        return self.real.chunk_shape(max(1, target * narrower // self.dtype.itemsize))
+        """Whole rows, by what the numbers take in memory."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
 
-class Computed(PartlyStored):
-    """Values of which none is stored."""
-
-    @property
-    def stored(self) -> Layout | None:
-        """Nothing."""
-        return None
-
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """No bytes, if the values are those that are implied."""
-        self.check_implied(selection, values)
-        return iter(())
-
-    def check_implied(self, selection: Selection, values: Array) -> None:
-        """All values are allowed."""
+def _complex(real: Array, imaginary: Array) -> Array:
+    values = np.empty(real.shape, dtype=np.complex64)
+    values.real, values.imag = real, imaginary
+    return values
 
 
 @dataclass(frozen=True)
-class Ones(Computed):
-    """A layout of ones only."""
+class Diagonal(PartlyStored):
+    """A matrix or vector with zeros but on a diagonal, which is stored or all ones.
+
+    It begins in the column `shift`. A vector is the only row of a matrix.
+    """
 
     lengths: tuple[int, ...]
+    values: Layout | None = None
+    shift: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -196,154 +165,173 @@ class Ones(Computed):
         """Double precision."""
         return np.dtype(np.float64)
 
-    def extents(self, selection: Selection) -> Extents:
-        """None."""
-        return Extents.none()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Ones, without reading."""
-        return np.ones(selection.shape, dtype=self.dtype)
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Ones, without reading."""
-        return np.ones(points[0].size, dtype=self.dtype)
-
-
-@dataclass(frozen=True)
-class Diagonal(PartlyStored):
-    """A matrix of which only the diagonal is stored; all else is zero."""
-
-    lengths: tuple[int, int]
-    values: Layout
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
-        return self.lengths
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the diagonal."""
-        return self.values.dtype
+    def _part(self, selection: Selection) -> tuple[Selection, tuple[Integers, ...]]:
+        """What is selected of the diagonal, and where it is among the selected values."""
+        rows, columns = map(entry_indices, (slice(0, 1, 1), *selection.entries)[-2:])
+        common, *places = np.intersect1d(
+            rows + self.shift, columns, assume_unique=True, return_indices=True
+        )
+        part = Selection((min(self.lengths),), (entry_of(common - self.shift),))
+        return part, tuple(places[-len(self.lengths) :])
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
-        part, _ = on_diagonal(selection)
-        return self.values.extents(part) if part.size else Extents.none()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+        part, _ = self._part(selection)
+        return self.values.extents(part) if self.values and part.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Zeros, and the selected part of the diagonal."""
         filled = np.zeros(selection.shape, dtype=self.dtype)
-        part, places = on_diagonal(selection)
+        part, places = self._part(selection)
         if part.size:
-            filled[places] = self.values.read(source, part)
+            filled[places] = self.values.read(source, part) if self.values else 1
         return filled
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Zeros, and those points that are on the diagonal."""
         filled = np.zeros(points[0].size, dtype=self.dtype)
-        on = np.flatnonzero(points[0] == points[1])
+        rows = points[0] if len(points) > 1 else np.zeros_like(points[0])
+        on = np.flatnonzero(rows + self.shift == points[-1])
         if on.size:
-            filled[on] = self.values.read_points(source, (points[0][on],))
+            filled[on] = self.values.read_points(source, (rows[on],)) if self.values else 1
         return filled
 
     @property
     def stored(self) -> Layout | None:
         """That of the diagonal."""
-        return self.values.stored
+        return self.values and self.values.stored
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """The diagonal."""
+        """The diagonal, if it is stored."""
         self.check_implied(selection, values)
-        part, places = on_diagonal(selection)
-        if part.size:
+        part, places = self._part(selection)
+        if self.values and part.size:
             yield from self.values.encode(part, values[places])
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Zeros beside the diagonal, and ones on the diagonal of an identity matrix."""
-        wrong, (_, places) = values != 0, on_diagonal(selection)
-        of_ones = isinstance(self.values, Ones)
-        wrong[places] = values[places] != 1 if of_ones else False
-        implied = "an identity matrix has 1 on its diagonal and 0 beside it"
-        implied = implied if of_ones else "a diagonal matrix has 0"
-        refuse_first(wrong, implied, self, selection, values)
+        """Zeros beside the diagonal, and ones on it if it is not stored."""
+        wrong, (_, places) = values != 0, self._part(selection)
+        wrong[places] = False if self.values else values[places] != 1
+        implied = "a diagonal matrix has 0"
+        if len(self.lengths) == 1:
+            implied = f"a unit vector has 1 at {self.shift}, 0 elsewhere"
+        elif not self.values:
+            implied = "an identity matrix has 1 on its diagonal and 0 beside it"
+        self.refuse_first(wrong, implied, selection, values)
 
 
 @dataclass(frozen=True)
-class UnitVector(Computed):
-    """A vector of zeros and a single one."""
+class Mirrored(PartlyStored):
+    """A square matrix whose lower triangle is its upper one, mirrored."""
 
-    lengths: tuple[int, ...]
-    active: int
+    upper: Packed
+    sign: int
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths."""
-        return self.lengths
+        """A square."""
+        return self.upper.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Double precision."""
-        return np.dtype(np.float64)
+        """dtype of the stored triangle."""
+        return self.upper.dtype
 
     def extents(self, selection: Selection) -> Extents:
-        """None."""
-        return Extents.none()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Those of a vector that is stored."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+        """What is stored of the selection, and what is stored of its mirror image."""
+        mirror = selection.permuted((1, 0))
+        return Extents.union([self.upper.extents(selection), self.upper.extents(mirror)])
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Zeros and the one, without reading."""
-        along = entry_indices(selection.entries[-1]) == self.active
-        return np.broadcast_to(along, selection.shape).astype(self.dtype)
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Zeros and the one, without reading."""
-        values: Array = (points[-1] == self.active).astype(self.dtype)
+        """Read the stored part, then what lies below the diagonal from its mirror image."""
+        values = self.upper.read(source, selection)
+        if not values.size:
+            return values
+        rows, columns = map(entry_indices, selection.entries)
+        # Only rows below the first column, and columns before the last row, have a part there.
+        row = int(np.searchsorted(rows, columns[0], side="right"))
+        column = int(np.searchsorted(columns, rows[-1]))
+        if row < rows.size and column > 0:
+            mirror = Selection(selection.extent, (columns[:column], rows[row:]))
+            image = self.upper.read(source, mirror).T
+            if self.sign < 0:
+                np.subtract(0, image, out=image)
+            below = rows[row:, np.newaxis] > columns[np.newaxis, :column]
+            np.copyto(values[row:, :column], image, where=below)
         return values
 
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read points below the diagonal from their mirror image."""
+        rows, columns = points
+        mirrored = (np.minimum(rows, columns), np.maximum(rows, columns))
+        values = self.upper.read_points(source, mirrored)
+        if self.sign < 0:
+            np.subtract(0, values, out=values, where=rows > columns)
+        return values
+
+    @property
+    def stored(self) -> Layout | None:
+        """The upper triangle."""
+        return self.upper
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """The upper triangle."""
+        return self.upper.encoded(selection, values, self.check_implied)
+
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Zeros and a single one."""
-        expected = entry_indices(selection.entries[-1]) == self.active
-        implied = f"a unit vector has 1 at {self.active}, 0 elsewhere"
-        refuse_first(values != expected, implied, self, selection, values)
+        """An antisymmetric matrix has zeros on its diagonal; `compare` looks at what is below."""
+        if self.sign < 0:
+            rows, columns = map(entry_indices, selection.entries)
+            wrong = (values != 0) & (rows[:, np.newaxis] == columns)
+            self.refuse_first(wrong, "an antisymmetric matrix has 0", selection, values)
+
+    @property
+    def is_compared_after_writing(self) -> bool:
+        """The mirror image of a value may be in any other chunk."""
+        return True
+
+    def compare(self, source: Source, selection: Selection, values: Array) -> None:
+        """Refuse values below the diagonal that are not the mirror images of those above it."""
+        rows, columns = map(entry_indices, selection.entries)
+        # Only columns before the last row have a part below the diagonal.
+        columns = columns[: np.searchsorted(columns, rows[-1])]
+        if not columns.size:
+            return
+        part = Selection(selection.extent, (selection.entries[0], entry_of(columns)))
+        image = self.sign * self.upper.read(source, part.permuted((1, 0))).T
+        below = values[:, : columns.size]
+        wrong = (image != below) & ((image == image) | (below == below))
+        wrong &= columns < rows[:, np.newaxis]
+        position = int(wrong.argmax())
+        mirrored = f"that at {part.index_of(position)[::-1]} makes it {image.flat[position]}"
+        self.refuse_first(wrong, mirrored, part, below)
 
 
 @dataclass(frozen=True)
-class MatrixBlock:
-    """A block of a BLOCK matrix: its file and its layout."""
+class Block:
+    """A block of a BLOCK matrix: its file, its layout, and its first row and column."""
 
     source: Source
     layout: Layout
+    corner: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class BlockMatrix(Layout):
     """A matrix that is put together of others."""
 
-    row_edges: tuple[int, ...]
-    column_edges: tuple[int, ...]
-    blocks: tuple[tuple[MatrixBlock, ...], ...]
+    lengths: tuple[int, int]
+    blocks: tuple[Block, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of all blocks together."""
-        return self.row_edges[-1], self.column_edges[-1]
+        return self.lengths
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype that holds the values of all blocks."""
-        return np.result_type(*{each.layout.dtype for row in self.blocks for each in row})
+        return np.result_type(*{block.layout.dtype for block in self.blocks})
 
     def extents(self, selection: Selection) -> Extents:
         """None in this file: each block has a file of its own."""
@@ -353,67 +341,51 @@ class BlockMatrix(Layout):
         """Whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
-    def _places(self) -> Iterator[tuple[MatrixBlock, tuple[int, int], tuple[int, int]]]:
-        """Each block with its first row and column, and those after its last."""
-        places = product(pairwise(self.row_edges), pairwise(self.column_edges))
-        for block, (rows, columns) in zip(chain(*self.blocks), places, strict=True):
-            yield block, (rows[0], columns[0]), (rows[1], columns[1])
-
-    def _parts(
-        self, selection: Selection
-    ) -> Iterator[tuple[MatrixBlock, tuple[slice, ...], Selection]]:
+    def _parts(self, selection: Selection) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
         """Each block that a selection meets, where its values go, and what is selected of it."""
         indices = [entry_indices(entry) for entry in selection.entries]
-        for block, begin, end in self._places():
-            parts = tuple(
-                slice(*np.searchsorted(each, (low, high)).tolist())
-                for each, low, high in zip(indices, begin, end, strict=True)
-            )
-            entries = tuple(
-                entry_of(each[part] - low)
-                for each, part, low in zip(indices, parts, begin, strict=True)
-            )
-            inner = Selection(block.layout.shape, entries)
+        for block in self.blocks:
+            shape, parts, entries = block.layout.shape, [], []
+            for each, low, length in zip(indices, block.corner, shape, strict=True):
+                parts.append(slice(*np.searchsorted(each, (low, low + length)).tolist()))
+                entries.append(entry_of(each[parts[-1]] - low))
+            inner = Selection(shape, tuple(entries))
             if inner.size:
-                yield block, parts, inner
+                yield block, tuple(parts), inner
 
     def _points(
         self, points: tuple[Integers, ...]
-    ) -> Iterator[tuple[MatrixBlock, Integers, tuple[Integers, ...]]]:
+    ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
         """Each block that a point is in, which points those are, and where they are in it."""
-        rows, columns = points
-        for block, (top, left), (bottom, right) in self._places():
-            inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
-            here = np.flatnonzero(inside)
+        for block in self.blocks:
+            moved = np.stack(points) - np.array(block.corner)[:, np.newaxis]
+            inside = (moved >= 0) & (moved < np.array(block.layout.shape)[:, np.newaxis])
+            here = np.flatnonzero(inside.all(axis=0))
             if here.size:
-                yield block, here, (rows[here] - top, columns[here] - left)
+                yield block, here, tuple(moved[:, here])
 
     def reads(self, source: Source, selection: Selection) -> list[Read]:
         """Those of every block that the selection meets."""
-        return [
-            read
-            for block, _, inner in self._parts(selection)
-            for read in block.layout.reads(block.source, inner)
-        ]
+        parts = self._parts(selection)
+        return [each for block, _, part in parts for each in block.layout.reads(block.source, part)]
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
         """Those of every block that a point is in."""
+        found = self._points(points)
         return [
-            read
-            for block, _, moved in self._points(points)
-            for read in block.layout.point_reads(block.source, moved)
+            each for block, _, at in found for each in block.layout.point_reads(block.source, at)
         ]
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read from every block that the selection meets."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        for block, parts, inner in self._parts(selection):
-            values[parts] = block.layout.read(block.source, inner)
+        for block, places, part in self._parts(selection):
+            values[places] = block.layout.read(block.source, part)
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read from every block that a point is in."""
         values = np.empty(points[0].size, dtype=self.dtype)
-        for block, here, moved in self._points(points):
-            values[here] = block.layout.read_points(block.source, moved)
+        for block, here, at in self._points(points):
+            values[here] = block.layout.read_points(block.source, at)
         return values

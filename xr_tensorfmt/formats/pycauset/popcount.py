@@ -1,10 +1,14 @@
-"""Counting the bits of a matrix in the packed bytes of its file."""
+"""Counting the bits of a matrix in the packed bytes of its file.
+
+Sums of columns are computed in binary digits that are rows of bits themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import dask.array
@@ -14,25 +18,30 @@ from numpy.typing import NDArray
 from xarray import DataArray
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes, Integers
+from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.indexing import OuterPlan
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Entry, entry_indices
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 from xr_tensorfmt.core.views import OnlyRow, Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
-from xr_tensorfmt.formats.pycauset.bits import Bits, Words
-from xr_tensorfmt.formats.pycauset.column_sums import RowBlocks, column_sums
-from xr_tensorfmt.formats.pycauset.rows import Pieces, batches, fetch
+from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Rows, Words, low_bits
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
-_BLOCK = 2 << 20
+_BLOCK = 3 << 20
 # Bytes of rows that are shifted at a time, to be added.
 _SHIFTED = 1 << 22
 _WORD = 8
 # Packed bytes that a task of dask counts, and for column sums, of which each task makes a row.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
+# Bytes of shifted rows that are added at a time.
+_ADDED = 1 << 20
+# Words of a block that are added at a time, so that all operands stay in the cache.
+_STEP = 1 << 15
+_BLOCK_ROWS = 64
+# Sums of blocks that are narrower by this factor begin anew.
+_NARROWER = 0.75
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,8 @@ class BitCounts:
     @property
     def nbytes(self) -> int:
         """About how many bytes hold them."""
-        place = self.bits.rows.starts(np.array([0, self.bits.shape[0]]))
-        total = int(place[1] - place[0]) * self.rows.size // max(1, self.bits.shape[0])
-        return total * (self.stop - self.first) // max(1, self.bits.shape[1])
-
-    def part(self, begin: int, end: int) -> BitCounts:
-        """Only the rows from one number to another."""
-        return BitCounts(self.source, self.bits, self.rows[begin:end], self.first, self.stop)
+        stored, shape = self.bits.rows.nbytes, self.bits.shape
+        return stored * self.rows.size * (self.stop - self.first) // max(1, prod(shape))
 
     def by_row(self) -> Integers:
         """Bits that are set in each row."""
@@ -65,18 +69,14 @@ class BitCounts:
         skips = bool(pieces.bit.any())
         # The words in which a row begins and ends may also hold bits that do not count.
         edges: Words = np.zeros((1 + skips, len(pieces)), dtype="<u8")
-        longest = int((pieces.stops - pieces.starts).max(initial=_BLOCK))
-        scratch = np.empty(longest // _WORD, dtype=np.uint8)
-        for batch in batches(pieces):
-            window, positions = fetch(self.source, pieces[batch])
-            for block in _blocks(pieces, batch):
-                here = positions[block.start - batch.start : block.stop - batch.start]
-                words, begins, ends = _aligned(window, here, pieces[block])
-                counted = np.bitwise_count(words, out=scratch[: words.size])
-                counts[block] = _sums(counted, begins, ends)
-                edges[0, block] = words[ends - 1]
-                if skips:
-                    edges[1, block] = words[begins]
+        for block, window, positions in pieces.fetch(self.source, _BLOCK):
+            begins = (positions - positions[0]) >> 3
+            ends = begins + ((pieces.stops[block] - pieces.starts[block]) >> 3)
+            words = window[positions[0] :][: int(ends[-1]) * _WORD].view("<u8")
+            counts[block] = _sums(np.bitwise_count(words), begins, ends)
+            edges[0, block] = words[ends - 1]
+            if skips:
+                edges[1, block] = words[begins]
         counts[: len(pieces)] -= self._surplus(pieces, edges)
         return counts
 
@@ -128,27 +128,18 @@ class BitCounts:
         """Bits that are set before the first column and after the last, in the words of both."""
         rows = self.rows[: len(pieces)]
         used = ((self.stop - self.bits.rows.firsts(rows) - 1) & 63) + 1
-        surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~_low_bits(used))
+        surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~low_bits(used))
         for words in edges[1:]:
-            surplus += np.bitwise_count(words & _low_bits(pieces.bit))
+            surplus += np.bitwise_count(words & low_bits(pieces.bit))
         return surplus
-
-
-def _aligned(
-    window: Bytes, positions: Integers, pieces: Pieces
-) -> tuple[Words, Integers, Integers]:
-    """The words of some rows, and which of them each row begins with and ends before."""
-    origin = int(positions[0])
-    begins = (positions - origin) >> 3
-    ends = begins + ((pieces.stops - pieces.starts) >> 3)
-    return window[origin : origin + int(ends[-1]) * _WORD].view("<u8"), begins, ends
 
 
 def _sums(
     counted: NDArray[np.uint8], begins: Integers, ends: Integers
 ) -> NDArray[np.unsignedinteger]:
     """Add up the counts of the words of each row."""
-    narrow = smallest_count(8 * _WORD * int((ends - begins).max()))
+    # The smallest type that holds all counts is the quickest.
+    narrow = np.min_scalar_type(8 * _WORD * int((ends - begins).max()))
     if (begins[1:] == ends[:-1]).all():
         return np.add.reduceat(counted, begins, dtype=narrow)
     # Words between the end of a row and the next are summed apart, and left out.
@@ -156,28 +147,186 @@ def _sums(
     return np.add.reduceat(counted, bounds, dtype=narrow)[::2]
 
 
-def smallest_count(most: int) -> type[np.unsignedinteger]:
-    """The smallest type, which is the quickest, that holds counts up to the greatest one."""
-    fits = (dtype for dtype in (np.uint16, np.uint32) if most <= np.iinfo(dtype).max)
-    return next(fits, np.uint64)
+class BitwiseSum:
+    """The sum of blocks of bits, bit by bit: a block for each binary digit of the sums."""
+
+    def __init__(self, rows: int, words: int) -> None:
+        self.digits: list[Words] = []
+        self._pending: list[Words | None] = []
+        self._carries: list[list[Words]] = []
+        self.words = words
+        self._shape = (rows, words)
+        self._step = max(1, _STEP // words)
+        self._scratch: Words = np.empty((2, self._step, words), dtype="<u8")
+
+    def add(self, block: Words, weight: int = 0) -> None:
+        """Add a block, which may lack the first columns; all end at the same one."""
+        while weight >= len(self.digits):
+            self.digits.append(np.zeros(self._shape, dtype="<u8"))
+            self._pending.append(None)
+            self._carries.append([np.empty(self._shape, dtype="<u8") for _ in range(2)])
+        before, self._pending[weight] = self._pending[weight], None
+        if before is None:
+            self._pending[weight] = block
+        else:
+            wide, narrow = sorted((before, block), key=np.size, reverse=True)
+            self.add(self._full_add(wide, narrow, weight), weight + 1)
+
+    def include(self, other: BitwiseSum) -> None:
+        """Add another sum that is not wider, and that is not used afterwards."""
+        for weight, digit in enumerate(other.finish()):
+            self.add(digit, weight)
+
+    def finish(self) -> list[Words]:
+        """Add the blocks that are still pending; the digits, least significant first."""
+        nothing: Words = np.zeros((self._shape[0], 0), dtype="<u8")
+        weight = 0
+        while weight < len(self.digits):
+            last, self._pending[weight] = self._pending[weight], None
+            if last is not None:
+                carry = self._full_add(last, nothing, weight)
+                if carry.any():
+                    self.add(carry, weight + 1)
+            weight += 1
+        return self.digits
+
+    def _full_add(self, one: Words, two: Words, weight: int) -> Words:
+        """Add two blocks to a digit in place; the carry is for the next one."""
+        # The carry before this one may still be pending.
+        self._carries[weight].reverse()
+        carries, digits = self._carries[weight][0], self.digits[weight]
+        for begin in range(0, len(digits), self._step):
+            part = slice(begin, begin + self._step)
+            digit, carry = digits[part], carries[part]
+            either, both = self._scratch[:, : len(digit)]
+            _half_add(one[part], two[part], either, carry)
+            np.bitwise_and(digit, either, out=both)
+            np.bitwise_or(carry, both, out=carry)
+            np.bitwise_xor(digit, either, out=digit)
+        return carries
 
 
-def _blocks(pieces: Pieces, batch: slice) -> Iterator[slice]:
-    """Rows of a batch whose span is small, at least one at a time."""
-    begin = batch.start
-    while begin < batch.stop:
-        reach = pieces.starts[begin] + _BLOCK
-        end = int(np.searchsorted(pieces.stops[: batch.stop], reach, side="right"))
-        yield slice(begin, max(end, begin + 1))
-        begin = max(end, begin + 1)
+def _half_add(one: Words, two: Words, either: Words, both: Words) -> None:
+    """The digit and the carry of two blocks, of which the second may lack the first columns."""
+    begin = either.shape[1] - one.shape[1]
+    common = either.shape[1] - two.shape[1]
+    if common:
+        both[:, :common] = 0
+        either[:, :begin] = 0
+        either[:, begin:common] = one[:, : common - begin]
+    np.bitwise_xor(one[:, common - begin :], two, out=either[:, common:])
+    np.bitwise_and(one[:, common - begin :], two, out=both[:, common:])
 
 
-def _low_bits(counts: Integers) -> Words:
-    """Words whose first bits are set, from none to all 64."""
-    half = (counts >> 1).astype(np.uint64)
-    rest = counts.astype(np.uint64) - half
-    mask: Words = ~((np.uint64(2**64 - 1) << half) << rest)
-    return mask
+def column_sums(digits: list[Words], width: int) -> NDArray[np.uint32]:
+    """The sums of the columns of digits, each a matrix of bits, least significant first."""
+    pending: dict[int, list[Words]] = {}
+    for least, words in enumerate(digits):
+        step = max(1, _ADDED // max(1, words.nbytes // max(1, len(words))))
+        for begin in range(0, len(words), step):
+            for weight, digit in enumerate(binary_digits(words[begin : begin + step]), least):
+                pending.setdefault(weight, []).append(digit)
+    sums = np.zeros(width, dtype=np.uint32)
+    weight = 0
+    while weight in pending:
+        digit, *carried = binary_digits(np.stack(pending[weight]))
+        for higher, carry in enumerate(carried, weight + 1):
+            pending.setdefault(higher, []).append(carry)
+        bits = np.unpackbits(digit.view(np.uint8), count=width, bitorder="little")
+        sums += bits * np.uint32(1 << weight)
+        weight += 1
+    return sums
+
+
+def binary_digits(words: Words) -> list[Words]:
+    """The sums of the columns of a matrix of bits, as rows of bits: one for each binary digit."""
+    digits = []
+    while len(words):
+        carries = []
+        while len(words) > 1:
+            words, carry = _add(words)
+            carries.append(carry)
+        digits.append(words[0])
+        words = np.concatenate(carries) if carries else words[:0]
+    return digits
+
+
+def _add(words: Words) -> tuple[Words, Words]:
+    """Add rows three by three, or the two that there are: a third as many digits, and carries."""
+    third = len(words) // 3
+    if not third:
+        return words[:1] ^ words[1:], words[:1] & words[1:]
+    one, two, three = words[:third], words[third : 2 * third], words[2 * third : 3 * third]
+    carry = one & two
+    either = one ^ two
+    rest = len(words) - 3 * third
+    digit = np.empty((third + rest, words.shape[1]), dtype=words.dtype)
+    np.bitwise_xor(either, three, out=digit[:third])
+    digit[third:] = words[3 * third :]
+    either &= three
+    carry |= either
+    return digit, carry
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Blocks of 64 rows that take equally many words, one row right after the other."""
+
+    rows: Rows
+    first: int
+    stop: int
+
+    @classmethod
+    def among(cls, rows: Rows, wanted: Integers) -> RowBlocks | None:
+        """The blocks among some rows; None where there are none."""
+        if wanted.size < _BLOCK_ROWS or int(wanted[-1] - wanted[0]) >= wanted.size:
+            return None
+        lengths = rows.starts(wanted + 1) - rows.starts(wanted)
+        changes = np.flatnonzero(np.diff(lengths)) + 1
+        begin = int(changes[0]) % _BLOCK_ROWS if changes.size else 0
+        count = (wanted.size - begin) // _BLOCK_ROWS
+        if not count or not lengths[begin] or ((changes - begin) % _BLOCK_ROWS).any():
+            return None
+        ends = (rows.firsts(wanted) + 8 * lengths)[begin::_BLOCK_ROWS][:count]
+        if (ends != ends[0]).any():
+            return None
+        first = int(wanted[0]) + begin
+        return cls(rows, first, first + count * _BLOCK_ROWS)
+
+    def sums(self, source: Source) -> tuple[NDArray[np.uint32], int]:
+        """The sums of the columns over all blocks, and the column of the first sum."""
+        parts: list[BitwiseSum] = []
+        for block in self._blocks(source):
+            if not parts or block.shape[1] < parts[-1].words * _NARROWER:
+                if len(parts) > 1:
+                    parts[0].include(parts.pop())
+                parts.append(BitwiseSum(*block.shape))
+            parts[-1].add(block)
+        for part in parts[1:]:
+            parts[0].include(part)
+        columns = self.rows.firsts(np.arange(self.first, self.first + _BLOCK_ROWS))
+        digits = [_shifted(digit, columns - columns[0]) for digit in parts[0].finish()]
+        return column_sums(digits, 64 * digits[0].shape[1]), int(columns[0])
+
+    def _blocks(self, source: Source) -> Iterator[Words]:
+        """The words of each block, a row for each of its rows."""
+        edges = self.rows.starts(np.arange(self.first, self.stop + 1, _BLOCK_ROWS))
+        nothing = np.zeros_like(edges[1:])
+        pieces = Pieces(edges[:-1], edges[1:], nothing, nothing)
+        for block, window, positions in pieces.fetch(source, LARGEST_WINDOW):
+            lengths = np.diff(edges)[block].tolist()
+            for begin, length in zip(positions.tolist(), lengths, strict=True):
+                yield window[begin : begin + length].view("<u8").reshape(_BLOCK_ROWS, -1)
+
+
+def _shifted(words: Words, counts: Integers) -> Words:
+    """Move the bits of each row to higher places, by less than a word."""
+    up = counts.astype(np.uint64)[:, np.newaxis]
+    shifted: Words = np.zeros((len(words), words.shape[1] + 1), dtype="<u8")
+    np.left_shift(words, up, out=shifted[:, :-1])
+    # A shift by 64 is undefined, so that it takes two steps.
+    shifted[:, 1:] |= (words >> np.uint64(1)) >> (np.uint64(63) - up)
+    return shifted
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
@@ -221,9 +370,11 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
         raise TypeError(
             f"popcount takes an array of bool, not of {da.dtype}; use da.sum(dim), or compare first"
         )
-    counted = _counted(da, dim)
-    found = unread(da.variable)
-    axes = [da.get_axis_num(name) for name in counted]
+    if dim is None or dim is ...:
+        counted: tuple[Hashable, ...] = da.dims
+    else:
+        counted = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
+    found, axes = unread(da.variable), [da.get_axis_num(name) for name in counted]
     planned = None if found is None else _planned(found, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
@@ -231,16 +382,6 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     counts = planned.lazy() if da.chunks is not None else planned.compute()
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(counts, coords, dims, da.name)
-
-
-def _counted(da: DataArray, dim: Hashable | Iterable[Hashable] | None) -> tuple[Hashable, ...]:
-    if dim is None or dim is ...:
-        return da.dims
-    names = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    for name in names:
-        if name not in da.dims:
-            raise ValueError(f"dim={name!r} is not one of the dimensions {da.dims}")
-    return names
 
 
 @dataclass(frozen=True)
@@ -282,7 +423,7 @@ def _count_block(
 ) -> Integers:
     """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
     begin = block_id[0] * step
-    part = counts.part(begin, begin + step)
+    part = replace(counts, rows=counts.rows[begin : begin + step])
     return part.by_column()[np.newaxis] if by_column else part.by_row()
 
 
@@ -312,9 +453,10 @@ def _planned(found: Unread, counted: list[int]) -> _PlannedCount | None:
 
 def _stored_bits(layout: Layout) -> tuple[Bits | None, tuple[int, ...]]:
     """The stored matrix, and the axis of it that each axis of the layout is."""
+    inner: Layout = layout
+    axes: tuple[int, ...] = (0, 1)
     if isinstance(layout, Transposed):
-        inner, axes = _stored_bits(layout.inner)
-        return inner, tuple(axes[axis] for axis in layout.axes) if inner else ()
-    if isinstance(layout, OnlyRow) and isinstance(layout.inner, Bits):
-        return layout.inner, (1,)
-    return (layout, (0, 1)) if isinstance(layout, Bits) else (None, ())
+        inner, axes = layout.inner, layout.axes
+    elif isinstance(layout, OnlyRow):
+        inner, axes = layout.inner, (1,)
+    return (inner if isinstance(inner, Bits) else None), axes

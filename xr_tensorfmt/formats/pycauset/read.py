@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise, product
+from itertools import chain, pairwise, product
+from math import prod
 from typing import Any
 
+import numpy as np
+
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain, StoredDtype
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import WIDEST, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import OnlyRow, transposed
 from xr_tensorfmt.errors import TensorFormatError, shortened
-from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat
+from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     PREAMBLE,
     BlockHeader,
+    Metadata,
     Slot,
+    attribute_of,
+    matrix_of,
     read_content,
 )
-from xr_tensorfmt.formats.pycauset.header import Header, read_matrix
-from xr_tensorfmt.formats.pycauset.layouts import (
-    check_complete,
-    sized_layout,
-    stored_dtype,
-    viewed,
+from xr_tensorfmt.formats.pycauset.header import TYPES_AT, read_matrix
+from xr_tensorfmt.formats.pycauset.matrices import (
+    Block,
+    BlockMatrix,
+    ComplexPlanes,
+    Diagonal,
+    Mirrored,
+    Scaled,
 )
-from xr_tensorfmt.formats.pycauset.matrices import BlockMatrix, MatrixBlock
-from xr_tensorfmt.formats.pycauset.metadata import Metadata, attribute_of, matrix_of
-from xr_tensorfmt.formats.pycauset.spec import (
-    BLOCK,
-    LEAST_PAYLOAD,
-    NUMBER_TRIANGLES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 MOST_BLOCKS = 4096
 """Limit on the blocks of a matrix, those of its blocks included."""
@@ -47,12 +52,8 @@ MOST_BLOCKS = 4096
 MOST_LEVELS = 8
 """Limit on the blocks within blocks."""
 
-MATRIX_DIMS = ("row", "col")
-VECTOR_DIMS = ("index",)
-
 _VERSION_AT = len(MAGIC)
 _MATRIX_TYPES_OF_V1 = range(1, 5)
-_SESSION_STORE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,12 @@ class MatrixFile:
     @property
     def layout(self) -> Layout:
         """The values transposed, scaled and conjugated as the file says."""
-        return viewed(self.stored, self.matrix)
+        matrix, layout = self.matrix, self.stored
+        if matrix.is_transposed and not matrix.is_vector:
+            layout = transposed(layout, (1, 0))
+        if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
+            layout = Scaled(layout, matrix.scalar, matrix.is_conjugated)
+        return layout
 
     @property
     def files(self) -> tuple[MatrixFile, ...]:
@@ -77,38 +83,30 @@ class MatrixFile:
         return (self, *(file for block in self.blocks for file in block.files))
 
 
-@dataclass(frozen=True)
-class PycausetContainer(Container):
-    """A Container with the files that it was made of."""
-
-    file: MatrixFile | None = None
-
-
 def recognises(head: bytes, size: int) -> bool:
     """Whether a file can only be of PyCauset, session stores included, which are refused later."""
     return (head.startswith(MAGIC) and size >= len(PREAMBLE)) or is_archive(head)
 
 
-def read(reader: HeaderReader, options: OpenOptions) -> PycausetContainer:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file."""
     options.check_all_stored(reader.source.name)
-    file = _open_file(reader, MOST_BLOCKS, MOST_LEVELS)
+    file = open_file(reader)
     matrix, layout = file.matrix, file.layout
     dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
     encoding = _encoding(matrix, layout)
-    return PycausetContainer(
+    return Container(
         (Tensor(options.name, dims, layout, shown_attrs(matrix), encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for each in file.files for finding in each.findings),
         embedded=matrix.embedded,
         derived=matrix.derived,
-        file=file,
     )
 
 
 def default_dims(rank: int) -> tuple[str, ...]:
     """What the axes of a matrix or vector are called."""
-    return MATRIX_DIMS if rank == len(MATRIX_DIMS) else VECTOR_DIMS
+    return ("index",) if rank == 1 else ("row", "col")
 
 
 def shown_attrs(matrix: Matrix) -> dict[str, Any]:
@@ -120,6 +118,7 @@ def shown_attrs(matrix: Matrix) -> dict[str, Any]:
         "scalar": attribute_of(matrix.scalar),
         "is_transposed": int(matrix.is_transposed),
         "is_conjugated": int(matrix.is_conjugated),
+        "is_temporary": int(matrix.is_temporary),
         **matrix.attrs,
     }
 
@@ -134,49 +133,70 @@ def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
         "byteorder": "little",
         **matrix.facts,
     }
-    return {"tensorfmt": facts, "dtype": stored_dtype(matrix, layout)}
+    dtype: Any = np.dtype(spec.DTYPES.get(matrix.data_type, "V1"))
+    # Values of another dtype are never cut to that of the file.
+    if dtype != layout.dtype:
+        dtype = StoredDtype(matrix.data_type.lower(), layout.dtype)
+    return {"tensorfmt": facts, "dtype": dtype}
+
+
+def open_file(reader: HeaderReader) -> MatrixFile:
+    """Read the header of a file, and those of its blocks."""
+    return _open_file(reader, MOST_BLOCKS, MOST_LEVELS)
 
 
 def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
-    """Read the header of a file, and those of its blocks."""
-    version = _version(reader)
-    if version == "r1":
-        return _open_container(reader, most_blocks, most_levels)
-    matrix = read_archive(reader) if version == "zip" else read_matrix(reader)
-    return _matrix_file(reader.source, matrix)
+    version, source = _version(reader), reader.source
+    if version != "r1":
+        matrix = read_archive(reader) if version == "zip" else read_matrix(reader)
+        return _matrix_file(source, matrix)
+    content = read_content(reader)
+    matrix = matrix_of(content)
+    if matrix.matrix_type == spec.BLOCK:
+        file = _open_blocks(source, matrix, content.metadata, most_blocks, most_levels)
+        return replace(file, findings=(*content.findings, *file.findings))
+    return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
 
 
 def _matrix_file(source: Source, matrix: Matrix, findings: tuple[Finding, ...] = ()) -> MatrixFile:
     stored, size = sized_layout(matrix, source.name)
-    check_complete(matrix, size, source.name)
+    if matrix.offset + size > matrix.limit:
+        raise TensorFormatError(
+            source.name,
+            f"the payload of {matrix.rows} x {matrix.columns} {matrix.matrix_type} values of type "
+            f"{matrix.data_type}",
+            f"{max(0, matrix.limit - matrix.offset)} bytes",
+            f"{size} bytes",
+            "the file was cut off or never written completely, or its header is damaged",
+            offset=matrix.offset,
+        )
     return MatrixFile(source, matrix, stored, size, findings)
 
 
 def _version(reader: HeaderReader) -> str:
-    head = reader.first_bytes(_SESSION_STORE_BYTES)
+    head = reader.head
     if head.startswith(ZIP_MAGIC):
         return "zip"
     if not head.startswith(MAGIC):
-        raise reader.error(
-            "the magic number", repr(head[:8]), repr(MAGIC), "it is not a PyCauset file", 0
-        )
+        hint = "it is not a PyCauset file"
+        raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
     version = reader.unsigned(_VERSION_AT, 4, "the version")
-    following = reader.bytes_at(Header.TYPES_AT, 4, "the matrix type")
+    following = reader.bytes_at(TYPES_AT, 4, "the matrix type")
     if version == 2:
         return "v2"
     if head.startswith(PREAMBLE):
         return "r1"
     if version == 1 and int.from_bytes(following, "little") in _MATRIX_TYPES_OF_V1:
         return "v1"
-    if version == 1 and not any(head[Header.TYPES_AT :]):
+    if version == 1 and not any(head[TYPES_AT:]):
         raise reader.error(
             "the header",
             "that of a backing store of a PyCauset session, which has no shape and no types",
             "a saved matrix",
             "save the matrix with pycauset.save, and open that file",
-            Header.TYPES_AT,
+            TYPES_AT,
         )
-    preamble = PREAMBLE[Header.TYPES_AT :].hex(" ")
+    preamble = PREAMBLE[TYPES_AT:].hex(" ")
     raise reader.error(
         "the version",
         f"{version}, then bytes {following.hex(' ')}",
@@ -186,15 +206,76 @@ def _version(reader: HeaderReader) -> str:
     )
 
 
-def _open_container(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
-    source = reader.source
-    content = read_content(reader)
-    metadata = Metadata(content.metadata, source.name, content.slot.metadata_offset)
-    matrix = matrix_of(content, metadata)
-    if matrix.matrix_type == BLOCK:
-        file = _open_blocks(source, matrix, metadata, most_blocks, most_levels)
-        return replace(file, findings=(*content.findings, *file.findings))
-    return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
+def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """The stored values and their bytes, whether or not the file is long enough."""
+    _check(matrix, path)
+    check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.stated_at)
+    layout, size = _layout(matrix)
+    if matrix.offset + size > matrix.limit and matrix.bit_row_bytes > spec.WORD_BYTES:
+        # Unreleased containers pad rows of bits as the versions before them.
+        return _layout(replace(matrix, bit_row_bytes=spec.WORD_BYTES))
+    return layout, size
+
+
+def _check(matrix: Matrix, path: str) -> None:
+    """Refuse types that do not go together, and shapes that are not those of the type."""
+    kind, data_type, known = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
+    found, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
+    field = f"the shape of a {kind}"
+    if kind not in known or data_type not in known[kind]:
+        is_known = kind in known
+        field = f"the data type of a {kind} matrix" if is_known else "the matrix type"
+        found = repr(data_type if is_known else kind)
+        expected = f"one of {', '.join(sorted(known[kind] if is_known else known))}"
+    elif kind in (*spec.TRIANGLES, "DIAGONAL") and matrix.rows != matrix.columns:
+        expected = "as many rows as columns"
+    elif matrix.is_vector and matrix.columns != 1:
+        expected = "one column"
+    elif kind == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
+        expected = f"more rows than the active index {matrix.seed}"
+    if expected:
+        hint = "the header is damaged, or of a version that is not known"
+        raise TensorFormatError(path, field, found, expected, hint, offset=matrix.stated_at)
+
+
+def _layout(matrix: Matrix) -> tuple[Layout, int]:
+    """The stored values and their bytes."""
+    shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
+    # A transposed vector is a matrix of one row.
+    is_flat = matrix.is_vector and not matrix.is_transposed
+    lengths = shape[1:] if is_flat else shape
+    if matrix.matrix_type in ("IDENTITY", "UNIT_VECTOR"):
+        return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
+    if matrix.matrix_type in spec.TRIANGLES:
+        return _triangle(matrix)
+    if matrix.data_type == spec.BIT:
+        rows = Rows(*shape, 1, matrix.bit_row_bytes, matrix.offset)
+        return OnlyRow(Bits(rows)) if is_flat else Bits(rows), rows.nbytes
+    element, offset = _element(matrix), matrix.offset
+    if matrix.matrix_type == "DIAGONAL":
+        stored = Dense(lengths[:1], element, offset)
+        return Diagonal(lengths, stored), matrix.rows * element.stored.itemsize
+    if matrix.data_type == spec.COMPLEX_FLOAT16:
+        lengths = (2, *lengths)
+    dense, size = Dense(lengths, element, offset), prod(lengths) * element.stored.itemsize
+    return ComplexPlanes(dense) if matrix.data_type == spec.COMPLEX_FLOAT16 else dense, size
+
+
+def _triangle(matrix: Matrix) -> tuple[Layout, int]:
+    sign = spec.MIRROR_SIGNS.get(matrix.matrix_type)
+    bits = 1 if matrix.data_type == spec.BIT else 8 * _element(matrix).stored.itemsize
+    diagonal = 1 if sign is None and not matrix.has_diagonal else 0
+    unit, offset = matrix.triangle_row_bytes, matrix.offset
+    rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
+    if matrix.data_type == spec.BIT:
+        return Bits(rows), rows.nbytes
+    triangle = Packed(rows, _element(matrix))
+    return triangle if sign is None else Mirrored(triangle, sign), rows.nbytes
+
+
+def _element(matrix: Matrix) -> Plain:
+    is_half = matrix.data_type == spec.COMPLEX_FLOAT16
+    return Plain(np.dtype(spec.DTYPES["FLOAT16" if is_half else matrix.data_type]))
 
 
 _LENGTH_EXCESS = 64
@@ -203,11 +284,11 @@ _LENGTH_EXCESS = 64
 
 def _with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
     """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
-    if matrix.matrix_type not in NUMBER_TRIANGLES:
+    if matrix.matrix_type not in spec.NUMBER_TRIANGLES:
         return matrix
     length = slot.payload_length
     strict, full = (
-        max(sized_layout(triangle, reader.source.name)[1], LEAST_PAYLOAD)
+        max(sized_layout(triangle, reader.source.name)[1], spec.LEAST_PAYLOAD)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
     )
     has_diagonal = matrix.rows > 0 and length in (full, full + _LENGTH_EXCESS)
@@ -216,15 +297,13 @@ def _with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
     elif has_diagonal and length == strict + _LENGTH_EXCESS:
         # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
         following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        header = reader.bytes_at(following, BlockHeader.SIZE, "the end of the payload")
-        has_diagonal = BlockHeader.unpack(header).magic != BlockHeader.magic
+        magic = reader.bytes_at(following, len(BlockHeader.magic), "the end of the payload")
+        has_diagonal = magic != BlockHeader.magic
     facts = {**matrix.facts, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, facts=facts)
 
 
 _UNSAFE = re.compile(r"[/\\:\0]|^\.*$")
-
-_LONG_BYTES = 8
 
 
 def _open_blocks(
@@ -235,29 +314,28 @@ def _open_blocks(
     version = manifest.get("version", int)
     if version != 1:
         raise manifest.error("version", version, "1", "the file is of a newer version")
-    rows = _edges(manifest, "row_partitions", matrix.rows)
-    columns = _edges(manifest, "col_partitions", matrix.columns)
-    blocks: list[MatrixFile] = []
-    for entry, shape in _blocks(manifest, rows, columns):
+    edges = [
+        _edges(manifest, key, length)
+        for key, length in (("row_partitions", matrix.rows), ("col_partitions", matrix.columns))
+    ]
+    files: list[MatrixFile] = []
+    blocks: list[Block] = []
+    for entry, (rows, columns) in _blocks(manifest, edges):
         if not (most_blocks and most_levels):
-            raise TensorFormatError(
-                source.name,
-                "the blocks of a BLOCK matrix",
-                f"more than {MOST_BLOCKS}, or more than {MOST_LEVELS} within each other",
-                "fewer",
-                "the files are damaged, or made to keep readers busy",
-                offset=metadata.offset,
-            )
-        blocks.append(_open_block(source, entry, shape, most_blocks - 1, most_levels - 1))
-        most_blocks -= len(blocks[-1].files)
-    parts = iter([MatrixBlock(block.source, block.layout) for block in blocks])
-    grid = tuple(tuple(islice(parts, len(columns) - 1)) for _ in rows[1:])
-    layout = BlockMatrix(rows, columns, grid)
+            found = f"more than {MOST_BLOCKS}, or more than {MOST_LEVELS} within each other"
+            hint = "the files are damaged, or made to keep readers busy"
+            raise manifest.error("children", found, "fewer blocks", hint)
+        shape = (rows[1] - rows[0], columns[1] - columns[0])
+        file = _open_block(source, entry, shape, most_blocks - 1, most_levels - 1)
+        files.append(file)
+        blocks.append(Block(file.source, file.layout, (rows[0], columns[0])))
+        most_blocks -= len(file.files)
+    layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
     findings = tuple(_rounded_integers(matrix, layout, source.name))
-    return MatrixFile(source, matrix, layout, findings=findings, blocks=tuple(blocks))
+    return MatrixFile(source, matrix, layout, findings=findings, blocks=tuple(files))
 
 
-def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
+def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
     edges = manifest.get(key, list)
     ascend = (
         all(type(edge) is int for edge in edges)
@@ -268,47 +346,40 @@ def _edges(manifest: Metadata, key: str, length: int) -> tuple[int, ...]:
     if not ascend:
         expected = f"integers that ascend from 0 to {length}"
         raise manifest.error(key, shortened(repr(edges)), expected, "the file is damaged")
-    return tuple(edges)
+    return edges
 
 
 def _blocks(
-    manifest: Metadata, rows: Sequence[int], columns: Sequence[int]
-) -> Iterator[tuple[Metadata, tuple[int, int]]]:
-    """What the manifest says of each block, and the shape that there is room for."""
+    manifest: Metadata, edges: list[list[int]]
+) -> Iterator[tuple[Metadata, tuple[tuple[int, int], ...]]]:
+    """What the manifest says of each block, and the rows and columns that it has."""
     grid = manifest.get("children", list)
-    heights, widths = ([high - low for low, high in pairwise(edges)] for edges in (rows, columns))
-    if [len(row) if isinstance(row, list) else -1 for row in grid] != [len(widths)] * len(heights):
-        expected = f"{len(heights)} x {len(widths)} blocks"
+    height, width = (len(each) - 1 for each in edges)
+    if [len(row) if isinstance(row, list) else -1 for row in grid] != [width] * height:
+        expected = f"{height} x {width} blocks"
         raise manifest.error("children", "another grid", expected, "the file is damaged")
-    for entry, shape in zip(chain(*grid), product(heights, widths), strict=True):
+    for entry, place in zip(chain(*grid), product(*map(pairwise, edges)), strict=True):
         values = entry if isinstance(entry, dict) else {}
-        yield Metadata(values, manifest.path, manifest.offset), shape
+        yield replace(manifest, values=values), place
 
 
 def _open_block(
     source: Source, entry: Metadata, shape: tuple[int, int], most_blocks: int, most_levels: int
 ) -> MatrixFile:
+    """Open a block, which must be the one that the matrix was saved with."""
     sibling, head = _sibling(source, entry)
     block = _open_file(HeaderReader(sibling, head), most_blocks, most_levels)
-    uuid = block.matrix.facts.get("payload_uuid")
-    if uuid != entry.get("payload_uuid", str):
-        raise TensorFormatError(
-            sibling.name,
-            "the metadata key 'payload_uuid'",
-            uuid,
-            repr(entry.values["payload_uuid"]),
-            f"it is not the block that {source.name} was saved with; save that file again",
-            offset=block.matrix.stated_at,
-        )
-    if block.layout.shape != shape:
-        raise TensorFormatError(
-            sibling.name,
-            "the shape of a block",
-            block.layout.shape,
-            f"{shape} as in {source.name}",
-            "the files do not belong together",
-            offset=block.matrix.stated_at,
-        )
+    matrix, uuid = block.matrix, entry.get("payload_uuid", str)
+    for field, found, expected in (
+        ("the metadata key 'payload_uuid'", matrix.facts.get("payload_uuid"), uuid),
+        ("the shape of a block", block.layout.shape, shape),
+    ):
+        if found != expected:
+            wanted = f"{expected!r} as in {source.name}"
+            hint = "the files do not belong together; save that file again"
+            raise TensorFormatError(
+                sibling.name, field, found, wanted, hint, offset=matrix.stated_at
+            )
     return replace(block, source=sibling)  # without the first bytes
 
 
@@ -332,9 +403,8 @@ def _sibling(source: Source, entry: Metadata) -> tuple[Source, bytes]:
 
 def _rounded_integers(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterator[Finding]:
     """Warn where integers of 64 bits become floating-point numbers beside other blocks."""
-    dtypes = {block.layout.dtype for row in layout.blocks for block in row}
-    long = any(dtype.kind in "iu" and dtype.itemsize == _LONG_BYTES for dtype in dtypes)
-    if layout.dtype.kind in "fc" and long:
+    dtypes = {block.layout.dtype for block in layout.blocks}
+    if layout.dtype.kind in "fc" and dtypes & {np.dtype(np.int64), np.dtype(np.uint64)}:
         names = ", ".join(sorted(map(str, dtypes)))
         message = (
             f"blocks of {names} together are {layout.dtype}, which rounds integers above 2**53; "

@@ -95,6 +95,7 @@ class Matrix:
     bit_row_bytes: int = WORD_BYTES
     triangle_row_bytes: int = WORD_BYTES
     has_diagonal: bool = False
+    is_temporary: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     embedded: Any = None

@@ -5,45 +5,32 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
+from xr_tensorfmt.core.layout import within
 from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import wrapped_data
-from xr_tensorfmt.formats.pycauset import PycausetFormat
+from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     Slot,
-    pack_header,
+    metadata_of,
     pack_metadata,
+    pack_slots,
 )
-from xr_tensorfmt.formats.pycauset.header import header_of, least_payload
-from xr_tensorfmt.formats.pycauset.layouts import sized_layout
-from xr_tensorfmt.formats.pycauset.matrix_types import (
-    DATA_TYPE_OF,
-    ELEMENTS,
-    WRITTEN,
-    MatrixType,
-    Version,
-    dense_type,
-    holds,
-    misfit,
-    program,
-)
-from xr_tensorfmt.formats.pycauset.metadata import metadata_of
-from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs
-from xr_tensorfmt.formats.pycauset.spec import (
-    HEADER_BYTES,
-    R1_BIT_ROW_BYTES,
-    VECTORS,
-    WORD_BYTES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.header import least_payload, pack_header
+from xr_tensorfmt.formats.pycauset.matrices import Mirrored
+from xr_tensorfmt.formats.pycauset.packed import PartlyStored
+from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
@@ -51,7 +38,59 @@ from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
+Version = Literal["r1", "v2"]
+
+MatrixType = Literal[
+    "CAUSAL",
+    "TRIANGULAR_FLOAT",
+    "TRIANGULAR_INTEGER",
+    "DENSE_FLOAT",
+    "INTEGER",
+    "SYMMETRIC",
+    "ANTISYMMETRIC",
+    "DIAGONAL",
+    "IDENTITY",
+    "VECTOR",
+    "UNIT_VECTOR",
+]
+
+ELEMENTS: Mapping[str, Element] = {"bool": Boolean()} | {
+    np.dtype(code).name: Plain(np.dtype(code)) for code in spec.DTYPES.values()
+}
+DATA_TYPE_OF = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
+
+_INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
+_OTHERS = tuple(name for name in ELEMENTS if "int" not in name)
+_DOUBLE = ("float64",)
+
+# What PyCauset loads as it is: it takes all triangles of numbers for int32 or float64.
+WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "r1": {
+        **dict.fromkeys(get_args(MatrixType), _DOUBLE),
+        "CAUSAL": ("bool",),
+        "TRIANGULAR_INTEGER": ("int32",),
+        "DENSE_FLOAT": _OTHERS,
+        "INTEGER": _INTEGERS,
+        "VECTOR": tuple(ELEMENTS),
+    },
+    # PyCauset 0.2.8 takes matrices of int32 for float64.
+    "v2": {
+        "CAUSAL": ("bool",),
+        "TRIANGULAR_FLOAT": _DOUBLE,
+        "DENSE_FLOAT": ("bool", "float64"),
+        "IDENTITY": _DOUBLE,
+        "VECTOR": ("bool", "int32", "float64"),
+    },
+}
+_NOT_ONLY_SQUARE = ("DENSE_FLOAT", "INTEGER", "IDENTITY")
+
+_PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
+"""The program that each version is written for."""
+
 MOST_SEED = 2**64 - 1
+
+# Elements that are looked at, or compared with their mirror image, at a time.
+_AT_A_TIME = 1 << 19
 
 
 def to_pycauset(
@@ -149,7 +188,8 @@ def plan(
     layout, payload_bytes = sized_layout(matrix, checked.path)
     if version == "v2":
         _check_dropped(checked, matrix)
-        size, pieces = _version_2(matrix, payload_bytes)
+        size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
+        pieces: tuple[Piece, ...] = (Piece(0, pack_header(matrix)),)
     else:
         embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
@@ -165,14 +205,15 @@ def _matrix_types(
     fitting = _by_shape(checked.path, name, variable, version, requested)
     written = WRITTEN[version]
     dtypes = {dtype for matrix_type in fitting for dtype in written[matrix_type]}
-    holder = program(version) + (f"'s {requested}" if requested else "")
+    holder = _PROGRAMS[version] + (f"'s {requested}" if requested else "")
     conversion: Conversion = replace(checked, format=holder).conversion(
         name, variable, {dtype: each for dtype, each in ELEMENTS.items() if dtype in dtypes}
     )
     if requested is not None:
         return (requested,), conversion
     dtype = conversion.element.name
-    plain = "VECTOR" if variable.ndim == 1 else dense_type(dtype)
+    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
+    plain = "VECTOR" if variable.ndim == 1 else plain
     special = _special(variable)
     if special in fitting and dtype in written[special] and dtype == variable.dtype.name:
         return (special, plain), conversion
@@ -183,20 +224,43 @@ def _by_shape(
     path: str, name: str, variable: Variable, version: Version, requested: str | None
 ) -> list[str]:
     """The types that fit the shape of a variable; only the one that was asked for, if any."""
-    _check_rank(path, name, variable)
+    if variable.ndim not in (1, 2):
+        found, call = "no dimension", "expand_dims('index')"
+        if variable.ndim:
+            found = f"{variable.ndim} dimensions"
+            call = f"stack(row={variable.dims[:-1]!r}, create_index=False)"
+        raise ValueError(
+            f"{path}: {name!r} has {found}, and PyCauset holds vectors and matrices; call {call} "
+            "first, or write MAG"
+        )
     written = WRITTEN[version]
     if requested is not None and requested not in written:
         raise ValueError(
-            f"matrix_type={requested!r} is not one of those that {program(version)} loads as they "
-            f"are: {', '.join(written)}"
+            f"matrix_type={requested!r} is not one of those that {_PROGRAMS[version]} loads as "
+            f"they are: {', '.join(written)}"
         )
     candidates = list(written) if requested is None else [requested]
-    faults = {each: misfit(each, variable.shape, version) for each in candidates}
+    faults = {each: _misfit(each, variable.shape, version) for each in candidates}
     fitting = [matrix_type for matrix_type, fault in faults.items() if not fault]
     if not fitting:
         fault = faults[requested or "DENSE_FLOAT"]
         raise ValueError(f"{path}: {name!r} has shape {variable.shape}, and {fault}")
     return fitting
+
+
+def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
+    """Why a shape does not fit a type of matrix; an empty string where it does."""
+    is_vector, square = matrix_type in spec.VECTORS, shape[0] == shape[-1]
+    fault = ""
+    if is_vector != (len(shape) == 1):
+        fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
+    elif version == "v2" and not square:
+        return f"{_PROGRAMS[version]} has only square matrices; leave out version="
+    elif not square and matrix_type not in _NOT_ONLY_SQUARE:
+        fault = f"a {matrix_type} matrix has as many rows as columns"
+    elif matrix_type == "UNIT_VECTOR" and not shape[0]:
+        fault = "a unit vector has at least one element"
+    return fault and f"{fault}; leave out matrix_type="
 
 
 def _special(variable: Variable) -> str:
@@ -211,25 +275,25 @@ def _special(variable: Variable) -> str:
     return "CAUSAL" if isinstance(wrapped_data(variable), np.ndarray) else ""
 
 
-def _check_rank(path: str, name: str, variable: Variable) -> None:
-    if variable.ndim == 0:
-        raise ValueError(
-            f"{path}: {name!r} has no dimension, and PyCauset holds vectors and matrices; call "
-            "expand_dims('index') first, or write MAG"
-        )
-    if variable.ndim > 2:
-        raise ValueError(
-            f"{path}: {name!r} has {variable.ndim} dimensions, and PyCauset holds vectors and "
-            f"matrices; call stack(row={variable.dims[:-1]!r}, create_index=False) first, or "
-            "write MAG"
-        )
-
-
 def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
     """Whether values in memory are those of a matrix; others are looked at when written."""
-    values = wrapped_data(checked.only[1])
-    in_memory = isinstance(values, np.ndarray)
-    return not in_memory or holds(sized_layout(matrix, checked.path)[0], values)
+    values: Any = wrapped_data(checked.only[1])
+    layout, _ = sized_layout(matrix, checked.path)
+    if not isinstance(values, np.ndarray) or not isinstance(layout, PartlyStored):
+        return True
+    whole, sign = (
+        Selection.everything(layout.shape),
+        layout.sign if isinstance(layout, Mirrored) else 0,
+    )
+    try:
+        for part in whole.batches(runs=MOST_RUNS, span=_AT_A_TIME) if values.size else ():
+            place = within(part, whole)
+            layout.check_implied(part, values[place])
+            if sign and not np.array_equal(values[place], sign * values.T[place], equal_nan=True):
+                return False
+    except ValueError:
+        return False
+    return True
 
 
 def _matrix(
@@ -246,19 +310,19 @@ def _matrix(
         seed = int(np.asarray(variable.data.argmax()))
     elif seed is None and _is_seed(variable.attrs.get("seed")):
         seed = int(variable.attrs["seed"])
-    is_vector = matrix_type in VECTORS
+    is_vector = matrix_type in spec.VECTORS
+    is_padded = version == "r1" and not is_vector
     return Matrix(
         version=version,
         matrix_type=matrix_type,
         data_type=data_type,
         rows=variable.shape[0],
         columns=1 if is_vector else variable.shape[1],
-        offset=HEADER_BYTES,
+        offset=spec.HEADER_BYTES,
         limit=MOST_BYTES,  # there is no file yet that could be too short
         stated_at=0,
         seed=seed or 0,
-        bit_row_bytes=R1_BIT_ROW_BYTES if version == "r1" and not is_vector else WORD_BYTES,
-        attrs={"is_temporary": 0},
+        bit_row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
 
 
@@ -270,25 +334,19 @@ def _is_seed(value: Any) -> bool:
 def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tuple[Piece, ...]]:
     """A container of R1 without its values."""
     block = pack_metadata(metadata)
-    payload_stop = HEADER_BYTES + payload_bytes
+    payload_stop = spec.HEADER_BYTES + payload_bytes
     start = payload_stop + -payload_stop % METADATA_ALIGNMENT
     # Both slots point to the same, as PyCauset writes them.
     slots = [
-        Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
+        Slot(name, generation, spec.HEADER_BYTES, payload_bytes, start, len(block))
         for name, generation in (("A", 1), ("B", 0))
     ]
-    return start + len(block), (Piece(0, pack_header(slots)), Piece(start, block))
-
-
-def _version_2(matrix: Matrix, payload_bytes: int) -> tuple[int, tuple[Piece, ...]]:
-    """A file of version 2 without its values."""
-    size = HEADER_BYTES + max(payload_bytes, least_payload(matrix))
-    return size, (Piece(0, header_of(matrix).pack()),)
+    return start + len(block), (Piece(0, pack_slots(slots)), Piece(start, block))
 
 
 def _check_dropped(checked: CheckedInput, matrix: Matrix) -> None:
     """Refuse to lose what version 2 has no place for, unless `drop` allows it."""
-    checked = replace(checked, format=program("v2"))
+    checked = replace(checked, format=_PROGRAMS["v2"])
     name, variable = checked.only
     known, dims = shown_attrs(matrix), default_dims(variable.ndim)
     newer = "leave out version="
