@@ -119,11 +119,6 @@ def to_tens(
     Delayed or None
         What writes the file when it is computed, where ``compute=False``.
 
-    Warns
-    -----
-    TensorFormatWarning
-        What was opened as version 0.9 is written as 1.0, which cc4s and sisi4s cannot load.
-
     Raises
     ------
     ValueError
@@ -131,6 +126,11 @@ def to_tens(
         says what, and what would work.
     OSError
         The system refuses; what was there before is unchanged.
+
+    Warns
+    -----
+    TensorFormatWarning
+        What was opened as version 0.9 is written as 1.0, which cc4s and sisi4s cannot load.
 
     Examples
     --------
@@ -172,11 +172,12 @@ def plan(
         try:
             return _plan_0_9(older, sparse, symmetries)
         except ValueError as error:
-            message = (
-                f"{checked.path}: the file is of version 1.0, which cc4s and sisi4s cannot load, "
-                f"as {str(error).removeprefix(f'{checked.path}: ')}"
-            )
-            warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+            reason = str(error).removeprefix(f"{checked.path}: ")
+        message = (
+            f"{checked.path}: the file is of version 1.0, which cc4s and sisi4s cannot load, as "
+            f"{reason}"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
     return _plan_1_0(checked, sparse, symmetries)
 
 
