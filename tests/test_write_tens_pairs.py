@@ -320,7 +320,9 @@ def test_stored_pairs_that_do_not_fit_are_refused(change, message, tmp_path) -> 
 def test_an_index_outside_of_the_tensor_is_refused(tmp_path) -> None:
     to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored").load()
-    for value in (-1, 4):
+    stored["q"] = stored.q.astype("f8").assign_attrs(stored.q.attrs)
+    stored.q.encoding = opened(tmp_path / "t", sparse="stored").q.encoding
+    for value in (-1.0, 4.0, np.nan):
         stored.q[2] = value
         with pytest.raises(ValueError, match=f"has a pair whose index 'q' is {value}; it must be "):
             to_tens(stored, tmp_path / "u")

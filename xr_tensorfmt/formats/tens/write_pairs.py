@@ -173,7 +173,7 @@ def sorted_pairs(
     flat, inner = np.zeros(len(variable), dtype=np.int64), 1
     for (dim, coordinate), length in zip(indices.items(), lengths, strict=True):
         along = np.asarray(coordinate.values)
-        outside = np.flatnonzero((along < 0) | (along >= length))
+        outside = np.flatnonzero(~((along >= 0) & (along < length)))  # NaN is outside too
         if outside.size:
             raise ValueError(
                 f"{name!r} has a pair whose index {dim!r} is {along[outside[0]]}; it must be from "
