@@ -301,12 +301,10 @@ def test_nothing_is_replaced_unless_that_is_wanted(target: str) -> None:
 def test_a_failure_leaves_what_was_there_and_nothing_else(target: str) -> None:
     save()
     done("convert", "a.mag", target)
-    bad = tf.header((2,), version=tf.V1_0, kind=b"SINT", size=16)
-    bad += tf.chunk(b"DENSDATA", bytes(16) + (2**63).to_bytes(16, "big"))
-    Path("bad.tens").write_bytes(bad)
+    Path("bad.tens").write_bytes(tf.index_value((3,), [1, 1], np.ones(2, "f4")))
     before = sorted(Path().iterdir())
     message = failed("convert", "bad.tens", target, "--overwrite")
-    assert "the 16-byte integer 9223372036854775808" in message
+    assert "the index of pair 1 at byte 60: 1, as" in message
     assert sorted(Path().iterdir()) == before
     xr.testing.assert_equal(load_any(target).w, dataset().w)
 
@@ -335,6 +333,32 @@ def test_one_variable_under_other_names() -> None:
     assert ds.v.dims == ("x", "y")
     assert ds.x.values.tolist() == dataset().row.values.tolist()
     assert ds.attrs == dataset().attrs
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "version"),
+    [
+        ("b.bin", (), "0.9"),
+        ("b.tens", (), "0.9"),
+        ("b.tens", ("--option", "version=1.0"), "1.0"),
+        ("b.tens", ("--option", "version=0.9"), "0.9"),
+        ("b.bin", ("--option", 'version="1.0"'), "1.0"),
+    ],
+)
+def test_a_tens_file_keeps_its_version_unless_another_is_asked_for(
+    target: str, options: tuple[str, ...], version: str
+) -> None:
+    Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
+    assert run("convert", "a.bin", target, *options).stderr == ""
+    assert f"{target}: TENS {version}" in done("info", target)
+
+
+def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
+    Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
+    result = run("convert", "a.bin", "b.tens", "--name", "gamma")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: b.tens: the file is of version 1.0, which cc4s and")
+    assert "has no place for the name 'gamma'" in failed("convert", "b.tens", "b.bin")
 
 
 @pytest.mark.parametrize(
@@ -379,7 +403,7 @@ def test_parts_to_drop_add_up() -> None:
     to_file(array, "a.tens")
     assert "no place for the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
     drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
-    done("convert", "a.tens", "b.tens", "-o", "version=0.9", *drop)
+    done("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
     assert load_any("b.tens").tensor.dims == ("a",)
 
 

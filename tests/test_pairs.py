@@ -24,7 +24,7 @@ from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.tens import pairs as pairtable
-from xr_tensorfmt.formats.tens.pairs import Pairs, PairTable
+from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.symmetries import Operation, generated
 
 IDENTITY = (Operation((0, 1), 1),)
@@ -134,12 +134,8 @@ def test_values_of_several_components() -> None:
     )
     points = {"a": xr.DataArray([2, 1], dims="p"), "component": xr.DataArray([3, 0], dims="p")}
     assert opened(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
-    stored = opened(content, sparse="stored")
-    assert stored.tensor.dims == ("entry", "component")
-    np.testing.assert_array_equal(stored.tensor.values, dense[[2, 0]])
-    points = {"entry": xr.DataArray([1, 0], dims="p"), "component": xr.DataArray([0, 2], dims="p")}
-    assert opened(content, sparse="stored").tensor.isel(points).values.tolist() == [4.0, 2.0]
-    assert stored.a.values.tolist() == [2, 0]
+    with pytest.raises(ValueError, match="each element has 4 numbers, and sparse='stored' is for"):
+        opened(content, sparse="stored")
 
 
 def test_a_scalar_of_pairs() -> None:
@@ -304,13 +300,6 @@ def test_a_file_of_many_pairs_is_passed_over_with_little_memory(tmp_path: Path) 
     tracemalloc.stop()
     assert float(first.sum()) == 2 * (1 << 11)
     assert peak < 24 << 20
-
-
-def test_the_table_counts_blocks_as_it_should() -> None:
-    table = PairTable(0, 0, np.dtype("V8"), 10)
-    index = table.scan(RecordingSource(b""))
-    assert index.ascending
-    assert index.lowest.size == 0
 
 
 def test_the_bytes_of_pairs_are_all_of_them() -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.opening import opened
 from tests.tensfiles import quad, values_of
-from xr_tensorfmt import TensorFormatWarning
 
 DTYPES = ["<f4", "<f8", "<c8", "<c16"]
 INTEGERS = [f"{order}{kind}{size}" for order in "<>" for kind in "ui" for size in (2, 4, 8)]
@@ -60,18 +59,6 @@ def test_version_1_0_reads_every_number_type_exactly(dtype) -> None:
     dataset = opened(tf.version_1_0(values))
     assert_holds(dataset, values)
     assert dataset.tensor.encoding["dtype"] == np.dtype(dtype)
-
-
-@pytest.mark.parametrize("kind", [b"uint", b"UINT", b"sint", b"SINT"])
-def test_integers_of_16_bytes(kind) -> None:
-    order, signed = "big" if kind.isupper() else "little", kind.lower() == b"sint"
-    values = [0, 5, 2**40] + ([-7] if signed else [2**64 - 1])
-    data = b"".join(value.to_bytes(16, order, signed=signed) for value in values)
-    head = tf.header((2, 2), version=tf.V1_0, kind=kind, size=16)
-    tensor = opened(head + tf.chunk(b"DENSDATA", data)).tensor
-    assert tensor.values.ravel(order="F").tolist() == values
-    assert tensor.dtype == ("int64" if signed else "uint64")
-    assert tensor.encoding["tensorfmt"]["dtype"] == ("int128" if signed else "uint128")
 
 
 @pytest.mark.parametrize(
@@ -130,38 +117,6 @@ def test_sparse_dimensions_are_told_in_version_1_0() -> None:
     content = tf.version_1_0(values_of((2, 3), "<f8"), tails=b"\x01\0\0")
     assert opened(content).tensor.attrs == {"sparse_dims": "a, b"}
     assert opened(content, dims=("i", "j")).tensor.attrs == {"sparse_dims": "i, j"}
-
-
-def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
-    values = values_of((3, 5), "<f8")
-    content = tf.version_0_9(values, version=tf.V1_0)
-    words = "the chunk 'DENSDATA' that version 1.0 demands at byte 48: missing, but values of exac"
-    with pytest.warns(TensorFormatWarning, match=words) as caught:
-        dataset = xr.open_dataset(content, engine="tensorfmt")
-    assert caught[0].filename == __file__
-    assert_holds(dataset, values)
-
-
-def test_values_of_1_0_that_look_like_text_are_still_values() -> None:
-    content = tf.header((24,), kind=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
-    with pytest.warns(TensorFormatWarning, match="that version 1.0 demands at byte .*: missing"):
-        tensor = opened(content).tensor
-    assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
-
-
-def test_a_chunk_in_a_0_9_file_that_counts_16_bytes_a_number_is_no_quadruple() -> None:
-    values = np.array([1 + 2j])
-    assert_holds(opened(tf.version_1_0(values, size=16, version=tf.V0_9)), values)
-
-
-def test_version_0_9_with_a_chunk_is_read() -> None:
-    values = values_of((3, 5), "<f8")
-    assert_holds(opened(tf.version_1_0(values, version=tf.V0_9)), values)
-
-
-def test_other_versions_below_1_0_are_read_if_their_size_fits() -> None:
-    values = values_of((3, 5), "<f8")
-    assert_holds(opened(tf.version_0_9(values, version=0x8000)), values)
 
 
 @pytest.mark.parametrize("names", ["aa", "a\0", "a\x80", "a ", "\xe4b"])

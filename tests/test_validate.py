@@ -268,11 +268,6 @@ def test_padding_of_chunks_and_what_follows_the_last() -> None:
     assert places(content + bytes(8)) == [("error", len(content))]
 
 
-def test_values_at_once_in_version_1_0_are_a_warning() -> None:
-    content = tf.header((3,), version=tf.V1_0) + np.ones(3).tobytes()
-    assert places(content) == [("warning", 40)]
-
-
 @pytest.mark.parametrize(
     ("code", "values", "place"),
     [
@@ -377,11 +372,12 @@ def test_bytes_after_the_pairs() -> None:
     [
         # 1 and 4 are each other's images, 5 is its own.
         ("x", [1, 4], [2.0, 2.0], []),
-        ("x", [1, 4], [2.0, 3.0], [1]),
-        ("x", [4, 9, 1], [2.0, 1.0, 3.0], [2]),
+        ("x", [1, 4], [2.0, 3.0], [0]),
+        ("x", [4, 9, 1], [2.0, 1.0, 3.0], [0]),
         ("x", [1, 4], [float("nan")] * 2, []),
         ("-x", [1, 4], [2.0, -2.0], []),
-        ("-x", [1, 4], [2.0, 2.0], [1]),
+        ("-x", [1, 4], [2.0, 2.0], [0]),
+        ("-x", [9, 5], [1.0, 1.0], [1]),
         ("-x", [5], [1.0], [0]),
         ("-x", [5], [0.0], []),
     ],
@@ -399,24 +395,33 @@ def test_the_smallest_integer_has_no_negative() -> None:
         (4, 4), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)
     )
     (found,) = validate(content)
-    assert "-128, whose negative int8 lacks" in found.message
+    assert "-128, expected a number whose negative fits int8" in found.message
 
 
 @pytest.mark.parametrize(
     ("indices", "values", "wrong"),
     [
         ([1, 4], [2.0, 2.0], None),
-        ([1, 4, 15], [2.0, 3.0, 1.0], 0),
-        ([6, 1], [2.0, 0.0], 0),
-        ([0, 5, 6], [1.0, 1.0, 2.0], 2),
+        ([1, 4, 15], [2.0, 3.0, 1.0], (0, 1)),
+        ([6, 1], [2.0, 0.0], (1, 2)),
+        ([0, 5, 6], [1.0, 1.0, 2.0], (1, 2)),
     ],
 )
 def test_pairs_that_contradict_a_claim(
-    indices: list[int], values: list[float], wrong: int | None
+    indices: list[int], values: list[float], wrong: tuple[int, int] | None
 ) -> None:
     content = ix(indices, values, tf.symmetry("x", "ba"))
-    start = len(content) - 16 * len(indices)
-    assert places(content) == ([] if wrong is None else [("error", start + 16 * wrong)])
+    found = validate(content)
+    assert len(found) == (wrong is not None)
+    for each in found:
+        assert each.offset == len(content) - 16 * len(indices)
+        assert f"it does not hold for the element {wrong}" in each.message
+
+
+def test_symmetries_of_pairs_in_a_tensor_too_large_to_fill_are_not_checked() -> None:
+    (found,) = validate(tf.index_value((1 << 15,) * 2, [5], np.ones(1), tf.symmetry("x", "ba")))
+    assert found.severity == "warning"
+    assert "not checked, as the tensor has 1073741824 elements" in found.message
 
 
 def test_a_claim_about_pairs_of_unequal_lengths() -> None:

@@ -1,4 +1,4 @@
-"""Elements of 16 bytes, against exact arithmetic in Python's fractions and integers."""
+"""Floats of 16 bytes, against exact arithmetic in Python's fractions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import struct
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from xr_tensorfmt.core.elements import ElementError
-from xr_tensorfmt.formats.tens.wide import Binary128, Integer128
+from xr_tensorfmt.formats.tens.wide import Binary128
 
 
 def quad(sign: int, exponent: int, fraction: int) -> bytes:
@@ -72,33 +70,6 @@ def test_complex_binary128_keeps_its_parts_apart() -> None:
     numbers = [quad(0, 16383, 0), quad(1, 16384, 0), quad(0, 16385, 0), quad(0, 16382, 0)]
     raw = np.frombuffer(b"".join(numbers), dtype="V32").reshape(2, 1)
     assert Binary128(is_complex=True).decode(raw).tolist() == [[1 - 2j], [4 + 0.5j]]
-
-
-@pytest.mark.parametrize("big_endian", [False, True])
-@pytest.mark.parametrize(
-    ("signed", "values"),
-    [(True, [0, 1, -1, 2**63 - 1, -(2**63)]), (False, [0, 1, 2**63, 2**64 - 1])],
-)
-def test_16_byte_integers_that_fit_are_exact(big_endian, signed, values) -> None:
-    order = "big" if big_endian else "little"
-    raw = b"".join(value.to_bytes(16, order, signed=signed) for value in values)
-    decoded = Integer128(signed, big_endian).decode(np.frombuffer(raw, dtype="V16"))
-    assert decoded.tolist() == values
-    assert decoded.dtype == ("int64" if signed else "uint64")
-
-
-@pytest.mark.parametrize("big_endian", [False, True])
-@pytest.mark.parametrize(
-    ("signed", "value"), [(True, 2**63), (True, -(2**63) - 1), (False, 2**64), (False, 2**127)]
-)
-def test_16_byte_integers_that_do_not_fit_are_refused(big_endian, signed, value) -> None:
-    order = "big" if big_endian else "little"
-    count = (1 << 16) + 7  # past the first block of the decoder
-    raw = bytes(16 * (count - 1)) + value.to_bytes(16, order, signed=signed)
-    with pytest.raises(ElementError) as caught:
-        Integer128(signed, big_endian).decode(np.frombuffer(raw, dtype="V16"))
-    assert caught.value.position == count - 1
-    assert str(value) in caught.value.found
 
 
 def test_decoding_keeps_shape_of_strided_and_scalar_arrays() -> None:

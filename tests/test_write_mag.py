@@ -136,3 +136,10 @@ def test_metadata_records_are_read_as_they_are_packed(value: float) -> None:
 def test_tensor_records_are_read_as_they_are_packed() -> None:
     record = TensorRecord("k", (2, 3), 9, 6, 4096)
     assert TensorRecord.read(cursor(record.pack()), 0) == record
+
+
+@pytest.mark.parametrize("version", ["300", 300.0, "1", 1.0])
+def test_a_version_may_be_a_number_or_its_str(version, tmp_path) -> None:
+    to_mag(xr.Dataset({"w": WEIGHTS}), tmp_path / "a.mag", version=version)
+    facts = opened(tmp_path / "a.mag").encoding["tensorfmt"]
+    assert facts["version"] == int(float(version))

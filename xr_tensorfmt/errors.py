@@ -70,7 +70,7 @@ class SourceChangedError(TensorFormatError):
 
 
 class TensorFormatWarning(UserWarning):
-    """The file violates its format, but its values can be read without doubt."""
+    """A file violates its format but can be read without doubt, or others cannot load what is written."""
 
 
 def stacklevel_of_caller() -> int:

@@ -78,7 +78,7 @@ def write(
 
 
 def _allowed(format: Format, name: str, value: Any) -> Any:
-    """The value of a keyword of a format; the str of a value that is allowed stands for it."""
+    """The value of a keyword of a format; numbers and their str stand for each other."""
     if name not in format.write_options:
         own = " and ".join(sorted(format.write_options)) or "none"
         raise TypeError(
@@ -87,11 +87,19 @@ def _allowed(format: Format, name: str, value: Any) -> Any:
         )
     allowed = format.write_options[name]
     for choice in allowed:
-        if str(value) == str(choice):
+        if _comparable(value) == _comparable(choice):
             return choice
     if allowed:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
     return value
+
+
+def _comparable(value: Any) -> float | str:
+    """A number where a value, or its str, is one; else its str."""
+    try:
+        return str(value) if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def _check_keywords(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from json import loads
 from struct import Struct
@@ -69,11 +69,6 @@ class Chunk:
         """The byte after it."""
         return self.offset + self.size
 
-    def has_valid_size(self, reader: HeaderReader) -> bool:
-        """Whether its size is allowed and the file is as long."""
-        fits = HEADER_BYTES <= self.size <= reader.source.size - self.offset
-        return fits and self.size % UNIT == 0
-
 
 def packed_chunk(magic: bytes, content: bytes) -> bytes:
     """A whole chunk as it is in a file."""
@@ -112,22 +107,9 @@ def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
     )
 
 
-def first_chunk(reader: HeaderReader, offset: int) -> Chunk | None:
-    """The chunk that begins at a byte; None where the bytes there cannot be one."""
-    chunk = Chunk.at(reader, offset)
-    if chunk is None or chunk.magic == DENSE_DATA or chunk.has_valid_size(reader):
-        return chunk
-    return None
-
-
-def has_known_magic(reader: HeaderReader, offset: int) -> bool:
-    """Whether a chunk of a known kind begins at a byte, even where the file ends within it."""
-    found = reader.bytes_at(offset, min(8, reader.source.size - offset), "a chunk's magic")
-    return bool(found) and any(magic.startswith(found) for magic in KNOWN)
-
-
 def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
-    if not chunk.has_valid_size(reader):
+    fits = HEADER_BYTES <= chunk.size <= reader.source.size - chunk.offset
+    if not fits or chunk.size % UNIT:
         raise reader.error(
             f"the size of chunk {chunk.magic.decode()!r}",
             chunk.size,
@@ -158,23 +140,13 @@ def _unusable(reader: HeaderReader, chunk: Chunk, problem: str) -> Finding:
     return Finding(reader.source.name, chunk.offset, field, message, "warning")
 
 
-def embedded_dims(embedded: Any, rank: int) -> tuple[str, ...] | None:
-    """The names of the dimensions of the tensor, that of components included."""
+def embedded_tensor(embedded: Any) -> Mapping[str, Any]:
+    """What is embedded of the one tensor, unchecked; nothing where there is nothing."""
     try:
-        dims = embedded["tensors"][TENSOR]["dims"]
-        fits = len(set(dims)) == len(dims) == rank and all(isinstance(dim, str) for dim in dims)
+        tensor = embedded["tensors"][TENSOR]
     except (KeyError, TypeError):
-        return None
-    return tuple(dims) if fits else None
-
-
-def embedded_name(embedded: Any) -> str | None:
-    """What the variable is called; None where the embedded metadata do not say."""
-    try:
-        name = embedded["tensors"][TENSOR]["name"]
-    except (KeyError, TypeError):
-        return None
-    return name if isinstance(name, str) else None
+        return {}
+    return tensor if isinstance(tensor, Mapping) else {}
 
 
 def embedded_for_pairs(embedded: Any, dims: Collection[str]) -> Any:

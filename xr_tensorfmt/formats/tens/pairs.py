@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -14,8 +14,8 @@ from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout, values_of
-from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, entry_indices, entry_part
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Runs, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.symmetries import Operation
@@ -40,91 +40,6 @@ BLOCK = 1 << 16
 _BLOCKS_AT_ONCE = 16
 # Two binary searches cost about as much as looking at this many pairs.
 _SEARCHES_A_SCAN = 16
-
-
-@dataclass(frozen=True)
-class PairTable:
-    """Where the pairs are."""
-
-    offset: int
-    count: int
-    record: np.dtype[Any]
-    total: int
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one pair to the next."""
-        return self.record.itemsize
-
-    @property
-    def extents(self) -> Extents:
-        """Bytes of all pairs."""
-        return Extents.single(self.offset, self.offset + self.count * self.stride)
-
-    def read(self, source: Source, first: int, stop: int) -> Array:
-        """Pairs ``[first, stop)`` as an array with fields ``index`` and ``value``."""
-        offset = self.offset + first * self.stride
-        raw = source.read(Extents.single(offset, self.offset + stop * self.stride))
-        # Values are looked at as opaque bytes: numpy copies those four times faster.
-        opaque = np.dtype((np.void, self.stride - INDEX_BYTES))
-        return raw.view(np.dtype([("index", INDEX_DTYPE), ("value", opaque)]))
-
-    def scan(self, source: Source) -> BlockIndex:
-        """Find the smallest and the largest index of each block, in one pass over the file."""
-        lowest, highest = [], []
-        ascending, last = True, -1
-        size = BLOCK * _BLOCKS_AT_ONCE
-        for first in range(0, self.count, size):
-            index = self.read(source, first, min(first + size, self.count))["index"]
-            edges = np.arange(0, index.size, BLOCK)
-            lowest.append(np.minimum.reduceat(index, edges))
-            highest.append(np.maximum.reduceat(index, edges))
-            if highest[-1].max() >= self.total:
-                self._refuse_range(source, first, index)
-            rising = bool((index[1:] > index[:-1]).all())
-            if not rising:
-                self._refuse_equal_neighbours(source, first, index)
-            ascending &= rising and int(index[0]) > last
-            if int(index[0]) == last:
-                raise self.duplicate(source, first, last)
-            last = int(index[-1])
-        if not lowest:
-            return BlockIndex(np.empty(0, np.int64), np.empty(0, np.int64), ascending=True)
-        return BlockIndex(
-            np.concatenate(lowest).astype(np.int64),
-            np.concatenate(highest).astype(np.int64),
-            ascending=ascending,
-        )
-
-    def _refuse_range(self, source: Source, first: int, index: NDArray[np.uint64]) -> None:
-        within = int(np.argmax(index >= np.uint64(self.total)))
-        raise TensorFormatError(
-            source.name,
-            f"the index of pair {first + within}",
-            int(index[within]),
-            f"a global index below {self.total}",
-            "the file is damaged, or its dimension headers are wrong",
-            offset=self.offset + (first + within) * self.stride,
-        )
-
-    def _refuse_equal_neighbours(
-        self, source: Source, first: int, index: NDArray[np.uint64]
-    ) -> None:
-        equal = index[1:] == index[:-1]
-        if equal.any():
-            within = int(np.argmax(equal)) + 1
-            raise self.duplicate(source, first + within, int(index[within]))
-
-    def duplicate(self, source: Source, number: int, index: int) -> TensorFormatError:
-        """The error for a pair whose index another pair has too."""
-        return TensorFormatError(
-            source.name,
-            f"the index of pair {number}",
-            f"{index}, as in another pair",
-            "an index that occurs once",
-            "the value there is undefined; open with sparse='stored' to see all pairs",
-            offset=self.offset + number * self.stride,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,10 +107,6 @@ def equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
     return np.asarray(same.all(axis=-1))
 
 
-RunsOf = Callable[[Operation], Runs]
-"""The stored indices that an operation maps onto the elements which are wanted."""
-
-
 @dataclass(frozen=True)
 class Pairs(Layout):
     """Pairs of global index and value, in any order; an element has one pair at most."""
@@ -219,14 +130,26 @@ class Pairs(Layout):
         return self.element.dtype
 
     @property
-    def table(self) -> PairTable:
-        """Where the pairs are."""
-        record = pair_dtype(self.element, self.components)
-        return PairTable(self.offset, self.count, record, prod(self.lengths))
+    def total(self) -> int:
+        """Number of elements of the tensor."""
+        return prod(self.lengths)
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one pair to the next."""
+        return pair_dtype(self.element, self.components).itemsize
+
+    def records(self, source: Source, first: int, stop: int) -> Array:
+        """Pairs ``[first, stop)`` as an array with fields ``index`` and ``value``."""
+        offset = self.offset + first * self.stride
+        raw = source.read(Extents.single(offset, self.offset + stop * self.stride))
+        # Values are looked at as opaque bytes: numpy copies those four times faster.
+        opaque = np.dtype((np.void, self.stride - INDEX_BYTES))
+        return raw.view(np.dtype([("index", INDEX_DTYPE), ("value", opaque)]))
 
     def extents(self, selection: Selection) -> Extents:
         """All pairs: which of them matter is only known once they have been passed over."""
-        return self.table.extents
+        return Extents.single(self.offset, self.offset + self.count * self.stride)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks that are one range of global indices each."""
@@ -238,34 +161,17 @@ class Pairs(Layout):
             return np.empty(selection.shape, dtype=self.dtype)
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.entries[:rank])
-
-        def runs_of(operation: Operation) -> Runs:
-            stored = outer.permuted(operation.axes)
-            return stored.runs() if stored.run_count <= self.count else self._all
-
-        filled = self._filled(source, outer.runs(), runs_of)
-        if self.components == 1:
-            return filled.reshape(outer.shape)
-        values = filled.reshape(*outer.shape, self.components)
-        components = selection.entries[rank]
-        return values if components == slice(0, self.components, 1) else values[..., components]
+        filled = self._filled(source, outer.runs()).reshape(*outer.shape, self.components)
+        values: Array = filled[..., 0 if self.components == 1 else selection.entries[rank]]
+        return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Look points up, as ranges of one element each."""
         rank = len(self.lengths)
         flat = np.ravel_multi_index(points[:rank], self.lengths) if rank else 0 * points[0]
         unique, inverse = np.unique(flat, return_inverse=True)
-
-        def runs_of(operation: Operation) -> Runs:
-            if not rank or unique.size > self.count:
-                return self._all
-            wanted = np.unravel_index(unique, self.lengths)
-            stored = tuple(wanted[axis] for axis in operation.axes)
-            return Runs(np.sort(np.ravel_multi_index(stored, self.lengths)), 1)
-
-        values = self._filled(source, Runs(unique, 1), runs_of)
-        component = points[rank] if self.components > 1 else 0
-        picked: Array = values[inverse, component]
+        values = self._filled(source, Runs(unique, 1))
+        picked: Array = values[inverse, points[rank] if self.components > 1 else 0]
         return picked
 
     @property
@@ -278,167 +184,157 @@ class Pairs(Layout):
         """Whether many points at once are better: each read may pass over many pairs."""
         return True
 
-    @property
-    def _all(self) -> Runs:
-        return Runs(np.zeros(1, dtype=np.int64), prod(self.lengths))
+    def _scan(self, source: Source) -> BlockIndex:
+        """Find the smallest and the largest index of each block, in one pass over the file."""
+        lowest, highest = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        ascending, last = True, -1
+        size = BLOCK * _BLOCKS_AT_ONCE
+        for first in range(0, self.count, size):
+            index = self.records(source, first, min(first + size, self.count))["index"]
+            edges = np.arange(0, index.size, BLOCK)
+            most = np.maximum.reduceat(index, edges)
+            if most.max() >= self.total:
+                within = int(np.argmax(index >= np.uint64(self.total)))
+                raise self._error(
+                    source,
+                    first + within,
+                    "the index of pair",
+                    int(index[within]),
+                    f"a global index below {self.total}",
+                    "the file is damaged, or its dimension headers are wrong",
+                )
+            lowest.append(np.minimum.reduceat(index, edges).astype(np.int64))
+            highest.append(most.astype(np.int64))
+            rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
+            ascending, last = ascending and rising, int(index[-1])
+        return BlockIndex(np.concatenate(lowest), np.concatenate(highest), ascending=ascending)
 
-    def _filled(self, source: Source, wanted: Runs, runs_of: RunsOf) -> Array:
+    def _filled(self, source: Source, wanted: Runs) -> Array:
         """The wanted elements, flat, each with its components."""
-        index = self._index.get(lambda: self.table.scan(source))
+        index = self._index.get(lambda: self._scan(source))
         filling = Filling(wanted.size, self.components, self.dtype)
-        unambiguous = index.ascending and len(self.group) == 1
-        for operation in self.group:
-            is_identity = operation == self.group[0]
-            for numbers, stored, raw in self._found(source, index, runs_of(operation)):
+        everything = Runs(np.zeros(1, dtype=np.int64), self.total)
+        for number, operation in enumerate(self.group):
+            # What is stored is a part of what it stands for, which may be anywhere.
+            for numbers, stored, raw in self._found(
+                source, index, everything if number else wanted
+            ):
                 positions = wanted.locate(operation.images(stored, self.lengths))
                 inside = np.flatnonzero(positions >= 0)
                 positions, pairs = positions[inside], numbers[inside]
-                if is_identity and not index.ascending:
-                    again = filling.repeated(positions)
-                    if again is not None:
-                        raise self.table.duplicate(
-                            source, int(pairs[again]), int(stored[inside][again])
-                        )
-                values = self._decoded(source, raw[inside], pairs)
-                if operation.sign < 0:
-                    values = self._negated(source, values, pairs)
-                if unambiguous:
+                decoded = self.element.adopt(raw[inside].view(self.element.stored))
+                values = decoded.reshape(-1, self.components)
+                if index.ascending and len(self.group) == 1:
                     filling.values[positions] = values
                     continue
+                again = None if number else filling.repeated(positions)
+                if again is not None:
+                    self._refuse_duplicate(source, int(pairs[again]), int(stored[inside][again]))
+                if operation.sign < 0:
+                    values = self._negated(source, values, pairs)
                 conflict = filling.put(positions, values)
                 if conflict is not None:
                     self._refuse_conflict(source, int(pairs[conflict]))
         return filling.values
-
-    def _negated(self, source: Source, values: Array, pairs: Integers) -> Array:
-        if self.dtype.kind == "i":
-            lowest = (values == np.iinfo(self.dtype).min).any(axis=-1)
-            if lowest.any():
-                pair = int(pairs[np.argmax(lowest)])
-                raise TensorFormatError(
-                    source.name,
-                    f"the value of pair {pair}",
-                    np.iinfo(self.dtype).min,
-                    f"a number whose negative fits {self.dtype}",
-                    "the antisymmetry cannot be filled in; open with sparse='stored'",
-                    offset=self.offset + pair * self.table.stride + INDEX_BYTES,
-                )
-        with np.errstate(invalid="ignore"):  # signalling NaNs warn
-            negated: Array = 0 - values  # a stored zero stays the positive zero
-        return negated
-
-    def _refuse_conflict(self, source: Source, pair: int) -> None:
-        raise TensorFormatError(
-            source.name,
-            f"pair {pair}",
-            "another value for an element than a related pair gives",
-            "one value for each element under the packed symmetries",
-            "the pairs contradict the symmetries; open with sparse='stored' to see them",
-            offset=self.offset + pair * self.table.stride,
-        )
 
     def _found(
         self, source: Source, index: BlockIndex, runs: Runs
     ) -> Iterator[tuple[Integers, Integers, Array]]:
         """Numbers, indices and raw values of the pairs that can fall in the runs."""
         for first, stop in index.candidates(runs):
-            pairs = self.table.read(source, first, min(stop, self.count))
+            pairs = self.records(source, first, min(stop, self.count))
             chosen = within(pairs["index"], runs) if index.ascending else np.arange(pairs.size)
             index_column, value_column = pairs["index"], pairs["value"]
             yield first + chosen, index_column[chosen].astype(np.int64), value_column[chosen]
 
-    def _decoded(self, source: Source, raw: Array, numbers: Integers) -> Array:
-        def offset_of(position: int) -> int:
-            pair, component = divmod(position, self.components)
-            value = self.offset + int(numbers[pair]) * self.table.stride + INDEX_BYTES
-            return value + component * self.element.stored.itemsize
+    def _negated(self, source: Source, values: Array, pairs: Integers) -> Array:
+        if self.dtype.kind == "i":
+            lowest = (values == np.iinfo(self.dtype).min).any(axis=-1)
+            if lowest.any():
+                raise self._error(
+                    source,
+                    int(pairs[np.argmax(lowest)]),
+                    "the value of pair",
+                    np.iinfo(self.dtype).min,
+                    f"a number whose negative fits {self.dtype}",
+                    "the antisymmetry cannot be filled in; open with sparse='stored'",
+                    INDEX_BYTES,
+                )
+        with np.errstate(invalid="ignore"):  # signalling NaNs warn
+            negated: Array = 0 - values  # a stored zero stays the positive zero
+        return negated
 
-        stored = raw.view(self.element.stored).reshape(-1, self.components)
-        return values_of(self.element.adopt, stored, source.name, offset_of)
+    def _refuse_duplicate(self, source: Source, number: int, index: int) -> None:
+        raise self._error(
+            source,
+            number,
+            "the index of pair",
+            f"{index}, as in another pair",
+            "an index that occurs once",
+            "the value there is undefined; open with sparse='stored' to see all pairs",
+        )
+
+    def _refuse_conflict(self, source: Source, number: int) -> None:
+        raise self._error(
+            source,
+            number,
+            "pair",
+            "another value for an element than a related pair gives",
+            "one value for each element under the packed symmetries",
+            "the pairs contradict the symmetries; open with sparse='stored' to see them",
+        )
+
+    def _error(
+        self,
+        source: Source,
+        number: int,
+        field: str,
+        found: Any,
+        expected: str,
+        hint: str,
+        within: int = 0,
+    ) -> TensorFormatError:
+        """An error about a pair, at a byte of it."""
+        offset = self.offset + number * self.stride + within
+        return TensorFormatError(
+            source.name, f"{field} {number}", found, expected, hint, offset=offset
+        )
 
 
 @dataclass(frozen=True)
-class Records(Layout):
-    """A field of a table of records: one element, or a few side by side."""
+class PartOfPair(Element):
+    """A part of a pair; the pairs lie one after the other."""
 
-    count: int
-    components: int
-    element: Element
-    offset: int
-    stride: int
+    value: Element
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of records, and the components where there are several."""
-        return (self.count,) if self.components == 1 else (self.count, self.components)
+    def stored(self) -> np.dtype[Any]:
+        """The whole pair."""
+        return pair_dtype(self.value, 1)
+
+
+@dataclass(frozen=True)
+class Value(PartOfPair):
+    """The value of a pair."""
+
+    @property
+    def name(self) -> str:
+        """As of the value."""
+        return self.value.name
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
-        return self.element.dtype
+        """As of the value."""
+        return self.value.dtype
 
-    @property
-    def _field(self) -> int:
-        return self.element.stored.itemsize * self.components
-
-    def extents(self, selection: Selection) -> Extents:
-        """The field of each record, or one range of whole records where none is left out."""
-        entry = selection.entries[0]
-        if isinstance(entry, slice) and entry.step == 1:
-            last = self.offset + (entry.stop - 1) * self.stride + self._field
-            return Extents.single(self.offset + entry.start * self.stride, last)
-        return self._fields(entry_indices(entry))
-
-    def _fields(self, numbers: Integers) -> Extents:
-        return Extents.uniform(self.offset + numbers * self.stride, self._field)
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Equal counts of records; the bytes that count are those of whole records."""
-        return (*contiguous_chunk((self.count,), self.stride, target), *self.shape[1:])
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the records in batches and pick their field."""
-        if not selection.size:
-            return np.empty(selection.shape, dtype=self.dtype)
-        values = np.empty((selection.shape[0], self.components), dtype=self.dtype)
-        for first in range(0, len(values), MOST_RUNS):
-            part = entry_part(selection.entries[0], first, MOST_RUNS)
-            batch = Selection(selection.extent, (part, *selection.entries[1:]))
-            values[first : first + MOST_RUNS] = self._read_batch(source, batch)
-        return values[:, 0] if self.components == 1 else values[:, selection.entries[1]]
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Fetch each record once."""
-        unique, inverse = np.unique(points[0], return_inverse=True)
-        raw = source.read(self._fields(unique)).view(self.element.stored)
-        values = self._values(source, raw.reshape(-1, self.components), unique)
-        picked: Array = values[inverse, points[1] if self.components > 1 else 0]
-        return picked
-
-    def _read_batch(self, source: Source, batch: Selection) -> Array:
-        extents = self.extents(batch)
-        numbers = entry_indices(batch.entries[0])
-        stride = self.stride if len(extents) == 1 else self._field
-        raw: Array = np.ndarray(
-            (numbers.size, self.components),
-            self.element.stored,
-            source.read(extents),
-            strides=(stride, self.element.stored.itemsize),
-        )
-        return self._values(source, raw, numbers)
-
-    def _values(self, source: Source, raw: Array, numbers: Integers) -> Array:
-        def offset_of(position: int) -> int:
-            record, component = divmod(position, self.components)
-            start = self.offset + int(numbers[record]) * self.stride
-            return start + component * self.element.stored.itemsize
-
-        return values_of(self.element.decode, raw, source.name, offset_of)
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Convert the value."""
+        self.value.decode_into(values, raw["value"][..., 0])
 
 
 @dataclass(frozen=True)
-class IndexAlong(Element):
-    """The index along one dimension, of an element given by its global index."""
+class IndexAlong(PartOfPair):
+    """The index along one dimension, from the global index of a pair."""
 
     inner: int
     length: int
@@ -446,13 +342,8 @@ class IndexAlong(Element):
 
     @property
     def name(self) -> str:
-        """What the file holds."""
-        return "uint64"
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The global index; little-endian whatever the byte order of the values."""
-        return INDEX_DTYPE
+        """What it is, and of which dimension."""
+        return f"index // {self.inner} % {self.length}"
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -461,7 +352,7 @@ class IndexAlong(Element):
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Divide, after checking that the index is one of the tensor's."""
-        index = raw.astype(np.uint64)
+        index = raw["index"].astype(np.uint64)
         outside = index >= np.uint64(self.total)
         if outside.any():
             position = int(np.argmax(outside))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -22,31 +22,14 @@ from xr_tensorfmt.formats.tens.chunks import (
     KNOWN,
     SYMMETRY,
     Chunk,
-    embedded_dims,
     embedded_for_pairs,
-    embedded_name,
-    first_chunk,
-    has_known_magic,
+    embedded_tensor,
     padded_size,
     read_embedded_metadata,
     walk,
 )
-from xr_tensorfmt.formats.tens.pairs import (
-    COUNT_BYTES,
-    INDEX_BYTES,
-    IndexAlong,
-    Pairs,
-    Records,
-    pair_dtype,
-)
-from xr_tensorfmt.formats.tens.spec import (
-    FIXED_BYTES,
-    VERSION_0_9,
-    VERSION_1_0,
-    Header,
-    element_of,
-    unknown_version,
-)
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, Value, pair_dtype
+from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Header, element_of
 from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, joined
 
 COMPONENT = "component"
@@ -85,32 +68,13 @@ class Storage:
         return [each for each in self.chunks if each.magic not in KNOWN]
 
 
-def find_storage(reader: HeaderReader, header: Header) -> Storage:
-    """Find the values, and check that the file holds all of them."""
-    if header.version == VERSION_1_0:
-        return _chunked(reader, header)
-    return _raw(reader, header)
-
-
 def _raw(reader: HeaderReader, header: Header) -> Storage:
     """Values that follow the header at once, as in version 0.9."""
-    path, offset = reader.source.name, header.stop
-    remaining = reader.source.size - offset
-    candidates = [Storage(*element_of(each, path), offset) for each in _candidates(header)]
+    remaining = reader.source.size - header.stop
+    candidates = [Storage(*element_of(each, reader), header.stop) for each in _candidates(header)]
     sizes = [header.total * each.element_bytes for each in candidates]
-    chunk = first_chunk(reader, offset)
-    if chunk is not None and chunk.magic == DENSE_DATA:
-        for storage, size in zip(candidates, sizes, strict=True):
-            if _fits(reader, chunk, size):
-                return _in_chunk(reader, header, storage, chunk)
     if remaining in sizes:
         return candidates[sizes.index(remaining)]
-    if header.version != VERSION_0_9:
-        raise unknown_version(
-            path,
-            header.version,
-            "the file's size does not fit the layout of 0.9 either, so it cannot be read",
-        )
     raise reader.error(
         f"the data of a tensor of shape {header.lengths}",
         f"{remaining} bytes",
@@ -118,7 +82,7 @@ def _raw(reader: HeaderReader, header: Header) -> Storage:
         "something follows the values, or the header is damaged"
         if remaining > max(sizes)
         else "the file was cut off or never written completely, or its header is damaged",
-        offset,
+        header.stop,
     )
 
 
@@ -133,11 +97,7 @@ def _candidates(header: Header) -> Iterator[Header]:
 
 def _chunked(reader: HeaderReader, header: Header) -> Storage:
     """Values that chunks stand before, as in version 1.0."""
-    storage = Storage(*element_of(header, reader.source.name), header.stop)
-    remaining = reader.source.size - header.stop
-    fits_raw = not header.is_index_value and remaining == header.total * storage.element_bytes
-    if fits_raw and _begins_at_once(reader, header.stop):
-        return _without_chunk(reader, storage)
+    storage = Storage(*element_of(header, reader), header.stop)
     end = header.stop
     for chunk in walk(reader, header.stop):
         if chunk.magic == DENSE_DATA:
@@ -204,11 +164,6 @@ def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
     return chunk.size == padded_size(payload) or (is_last and chunk.stop == chunk.body + payload)
 
 
-def _begins_at_once(reader: HeaderReader, offset: int) -> bool:
-    """Whether there are values where a chunk should be, and not a chunk that was cut off."""
-    return first_chunk(reader, offset) is None and not has_known_magic(reader, offset)
-
-
 def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> None:
     for each in symmetries:
         if each.packed:
@@ -219,16 +174,6 @@ def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> N
                 "TENS 1.0 does not define how such values are ordered; write them as pairs",
                 each.offset,
             )
-
-
-def _without_chunk(reader: HeaderReader, storage: Storage) -> Storage:
-    message = (
-        "missing, but values of exactly the right size follow at once; they are read as in "
-        "version 0.9"
-    )
-    field = "the chunk 'DENSDATA' that version 1.0 demands"
-    finding = Finding(reader.source.name, storage.offset, field, message, "warning")
-    return replace(storage, findings=(finding,))
 
 
 def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> Storage:
@@ -248,17 +193,27 @@ def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> 
     return replace(storage, offset=end + COUNT_BYTES, pairs=count)
 
 
+@dataclass(frozen=True)
+class TensContainer(Container):
+    """A container, and what its header says."""
+
+    header: Header = field(kw_only=True)
+    storage: Storage = field(kw_only=True)
+
+
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     source = reader.source
     header = Header.read(reader)
-    storage = find_storage(reader, header)
+    storage = (_raw if header.is_before_1_0 else _chunked)(reader, header)
     check_size(source.name, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = named_dims(options.dims, options.name, header.names)
     _check_reserved(options, names)
     if storage.pairs is None:
         options.check_all_stored(source.name)
-        in_file_order = _dense(header, storage)
+        components = (storage.components,) if storage.components > 1 else ()
+        shape = (*header.lengths[::-1], *components)
+        in_file_order: Layout = Dense(shape, storage.element, storage.offset)
     elif options.sparse == "stored":
         return _stored(source.name, header, storage, options, names)
     else:
@@ -266,29 +221,26 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     layout = column_major(in_file_order, trailing=int(storage.components > 1))
     dims = (*names, COMPONENT) if storage.components > 1 else names
     attrs = _attrs(header, storage, names)
-    encoding = _encoding(header, storage, _names_with_embedded(storage, options, names))
+    encoding = _encoding(header, storage, _dims_with_embedded(storage, options, names))
     tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    container = Container((tensor,), findings=storage.findings, embedded=storage.embedded)
-    if storage.embedded is None or storage.components == 1 or options.dims is None:
-        return container
-    wanted = replace(options, dims=_with_component(options.dims))
-    return replace(with_embedded_metadata(source.name, container, wanted), embedded=None)
+    return TensContainer(
+        (tensor,),
+        findings=storage.findings,
+        embedded=storage.embedded,
+        header=header,
+        storage=storage,
+    )
 
 
-def _with_component(dims: Any) -> Any:
-    """The names that the user wants, and that of the last dimension, which is never renamed."""
-    if isinstance(dims, Mapping):
-        return {name: (*each, COMPONENT) for name, each in dims.items()}
-    return (*dims, COMPONENT)
-
-
-def _names_with_embedded(
+def _dims_with_embedded(
     storage: Storage, options: OpenOptions, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Names of the dimensions: those that the user wants, else the embedded ones, if any."""
-    rank = len(names)
-    embedded = embedded_dims(storage.embedded, rank + (storage.components > 1))
-    return names if embedded is None or options.dims is not None else embedded[:rank]
+    dims = embedded_tensor(storage.embedded).get("dims")
+    if options.dims is not None or not isinstance(dims, list) or len(dims) != len(names):
+        return names
+    fits = all(isinstance(dim, str) for dim in dims) and len(set(dims)) == len(dims)
+    return tuple(dims) if fits else names
 
 
 def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
@@ -297,11 +249,6 @@ def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
             raise ValueError(
                 f"{reserved!r} is a dimension that TENS files can have; choose another name"
             )
-
-
-def _dense(header: Header, storage: Storage) -> Layout:
-    components = (storage.components,) if storage.components > 1 else ()
-    return Dense((*header.lengths[::-1], *components), storage.element, storage.offset)
 
 
 def _filled(reader: HeaderReader, header: Header, storage: Storage, options: OpenOptions) -> Layout:
@@ -326,31 +273,39 @@ def _stored(
     path: str, header: Header, storage: Storage, options: OpenOptions, names: tuple[str, ...]
 ) -> Container:
     """The pairs of a file, with a coordinate for the index along each dimension."""
+    if storage.components > 1:
+        raise ValueError(
+            f"{path}: each element has {storage.components} numbers, and sparse='stored' is for "
+            "pairs of one; leave it out to open all elements"
+        )
     embedded = storage.embedded
-    wanted = _names_with_embedded(storage, options, names)
-    if not {ENTRY, COMPONENT, options.name, embedded_name(embedded)} & set(wanted):
+    wanted = _dims_with_embedded(storage, options, names)
+    taken = [ENTRY, COMPONENT, options.name, embedded_tensor(embedded).get("name")]
+    if not any(each in taken for each in wanted):
         names = wanted
-    stride, count = storage.pair_bytes, storage.pairs or 0
-    layout = Records(
-        count, storage.components, storage.element, storage.offset + INDEX_BYTES, stride
-    )
-    dims = (ENTRY, COMPONENT) if storage.components > 1 else (ENTRY,)
+    count, offset = (storage.pairs or 0,), storage.offset
+    layout = Dense(count, Value(storage.element), offset)
     encoding = _encoding(header, storage, names)
-    tensor = Tensor(options.name, dims, layout, _attrs(header, storage, names), encoding)
+    tensor = Tensor(options.name, (ENTRY,), layout, _attrs(header, storage, names), encoding)
     coordinates = []
     for axis, (label, length) in enumerate(zip(names, header.lengths, strict=True)):
-        element = IndexAlong(prod(header.lengths[:axis]), length, header.total)
-        index = Records(count, 1, element, storage.offset, stride)
+        element = IndexAlong(storage.element, prod(header.lengths[:axis]), length, header.total)
         facts = {"tensorfmt": {"format": "tens", "axis": axis}}
+        index = Dense(count, element, offset)
         coordinates.append(Tensor(label, (ENTRY,), index, encoding=facts))
-    container = Container((tensor,), tuple(coordinates), findings=storage.findings)
+    container = TensContainer(
+        (tensor,),
+        tuple(coordinates),
+        findings=storage.findings,
+        embedded=embedded_for_pairs(embedded, {*wanted, ENTRY}),
+        header=header,
+        storage=storage,
+    )
     if embedded is None:
         return container
     # The dims that the user names are those of the tensor; the pairs have none of them.
-    container = replace(container, embedded=embedded_for_pairs(embedded, {*wanted, ENTRY}))
-    return replace(
-        with_embedded_metadata(path, container, replace(options, dims=None)), embedded=None
-    )
+    applied = with_embedded_metadata(path, container, replace(options, dims=None))
+    return replace(applied, embedded=None)
 
 
 def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:

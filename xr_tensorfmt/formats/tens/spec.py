@@ -15,12 +15,12 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.header import HeaderReader, check_rank
-from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens import MAGIC
-from xr_tensorfmt.formats.tens.wide import Binary128, Integer128
+from xr_tensorfmt.formats.tens.wide import Binary128
 
 VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
+_VERSIONS = (VERSION_0_9, VERSION_1_0)
 NUMBER_TYPES = (b"uint", b"UINT", b"sint", b"SINT", b"IEEE")
 NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
 INDEX_VALUE_FLAG = 1
@@ -105,14 +105,12 @@ class Header:
     @classmethod
     def read(cls, reader: HeaderReader) -> Header:
         """Read and check the header of a file."""
-        path = reader.source.name
         fixed = reader.bytes_at(0, FIXED_BYTES, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
-        _check_magic(path, magic)
-        _check_version(path, version)
-        _check_number(path, number_type, numbers)
-        _check_flags(path, version, flags)
-        check_rank(path, "the tensor", order, offset=Offset.ORDER)
+        _check_kind(reader, magic, version)
+        _check_number(reader, number_type, numbers)
+        _check_flags(reader, version, flags)
+        check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
         raw = reader.bytes_at(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
         return cls(version, number_type, size, numbers, flags, Dimension.unpack_all(raw))
 
@@ -134,7 +132,7 @@ class Header:
     @property
     def is_before_1_0(self) -> bool:
         """Whether the file has no chunks and uninitialised bytes in its dimension headers."""
-        return self.version < VERSION_1_0
+        return self.version == VERSION_0_9
 
     @property
     def is_big_endian(self) -> bool:
@@ -177,83 +175,45 @@ def recognises(head: bytes, size: int) -> bool:
     magic, version, number_type, _, numbers, order, _, _ = _FIXED.unpack_from(head)
     return (
         magic == MAGIC
-        and version in (VERSION_0_9, VERSION_1_0)
+        and version in _VERSIONS
         and number_type in NUMBER_TYPES
         and numbers in NUMBERS_PER_ELEMENT
         and FIXED_BYTES + DIMENSION_BYTES * order <= size
     )
 
 
-def _check_magic(path: str, magic: bytes) -> None:
+def _check_kind(reader: HeaderReader, magic: bytes, version: int) -> None:
     if magic != MAGIC:
-        raise TensorFormatError(
-            path,
-            "the magic number",
-            repr(magic),
-            repr(MAGIC),
-            "it is not a TENS file",
-            offset=Offset.MAGIC,
-        )
+        hint = "it is not a TENS file"
+        raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
+    if version not in _VERSIONS:
+        hint = "it is of another version; write it as one of these"
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
+            hint = "the integers of the header are big-endian, which TENS does not allow"
+        expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
+        raise reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
 
 
-def _check_version(path: str, version: int) -> None:
-    swapped = int.from_bytes(version.to_bytes(4, "big"), "little")
-    is_swapped = swapped in (VERSION_0_9, VERSION_1_0)
-    if version > VERSION_1_0 or is_swapped:
-        raise unknown_version(
-            path,
-            version,
-            "the integers of the header are big-endian, which TENS does not allow"
-            if is_swapped
-            else "it is of a newer version; write it as one of these",
-        )
-
-
-def unknown_version(path: str, version: int, hint: str) -> TensorFormatError:
-    """The error for a version that cannot be read."""
-    expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
-    return TensorFormatError(
-        path, "the version", f"0x{version:08x}", expected, hint, offset=Offset.VERSION
-    )
-
-
-def _check_number(path: str, number_type: bytes, numbers: int) -> None:
+def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
+    hint = "the header is damaged, or the file is of another format"
     if number_type not in NUMBER_TYPES:
-        raise TensorFormatError(
-            path,
-            "the number type",
-            repr(number_type),
-            "one of " + ", ".join(map(repr, NUMBER_TYPES)),
-            "the header is damaged, or the file is of another format",
-            offset=Offset.NUMBER_TYPE,
-        )
+        expected = "one of " + ", ".join(map(repr, NUMBER_TYPES))
+        field = "the number type"
+        raise reader.error(field, repr(number_type), expected, hint, Offset.NUMBER_TYPE)
     if numbers not in NUMBERS_PER_ELEMENT:
-        raise TensorFormatError(
-            path,
-            "the count of numbers per element",
-            numbers,
-            "1, 2, 4 or 8",
-            "the header is damaged, or the file is of another format",
-            offset=Offset.NUMBERS,
-        )
+        field = "the count of numbers per element"
+        raise reader.error(field, numbers, "1, 2, 4 or 8", hint, Offset.NUMBERS)
 
 
-def _check_flags(path: str, version: int, flags: int) -> None:
-    allowed = INDEX_VALUE_FLAG if version >= VERSION_1_0 else 0
+def _check_flags(reader: HeaderReader, version: int, flags: int) -> None:
+    allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
     if flags & ~allowed:
-        raise TensorFormatError(
-            path,
-            "the tensor flags",
-            f"0x{flags:08x}",
-            "0" + (" or 1 (index-value storage)" if allowed else " in a version below 1.0"),
-            "a reserved flag may change how the data lie, so that they cannot be read",
-            offset=Offset.FLAGS,
-        )
+        expected = "0" + (" or 1 (index-value storage)" if allowed else " in a version below 1.0")
+        hint = "a reserved flag may change how the data lie, so that they cannot be read"
+        raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
 
 
 _CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
-_FLOAT_BYTES = (4, 8, 16)
-_INTEGER_BYTES = (1, 2, 4, 8, 16)
 
 DTYPES = (
     *("float64", "float32", "complex128", "complex64"),
@@ -262,32 +222,29 @@ DTYPES = (
 """The dtypes that are written; other numbers are only read."""
 
 
-def element_of(header: Header, path: str) -> tuple[Element, int]:
+def element_of(header: Header, reader: HeaderReader) -> tuple[Element, int]:
     """What one number is (a complex one is one), and how many of them an element has."""
     number_type, size = header.number_type, header.bytes_per_number
     is_float = number_type == b"IEEE"
-    allowed = _FLOAT_BYTES if is_float else _INTEGER_BYTES
+    allowed = (4, 8, 16) if is_float else (1, 2, 4, 8)
     if size not in allowed:
-        raise TensorFormatError(
-            path,
+        raise reader.error(
             "the count of bytes per number",
             size,
             f"one of {', '.join(map(str, allowed))} for numbers of type {number_type.decode()}",
-            "the header is damaged, or the file is of another format",
-            offset=Offset.BYTES_PER_NUMBER,
+            "the header is damaged, or numpy has no such numbers",
+            Offset.BYTES_PER_NUMBER,
         )
     is_complex = is_float and header.numbers == 2
     components = 1 if is_complex else header.numbers
     if size == 16:
-        if is_float:
-            return Binary128(is_complex), components
-        return Integer128(not header.is_unsigned, header.is_big_endian), components
+        return Binary128(is_complex), components
     dtype = f"<c{2 * size}" if is_complex else f"{_CODES[number_type]}{size}"
     return Plain(np.dtype(dtype)), components
 
 
-def number_fields(dtype: np.dtype[Any], components: int) -> tuple[bytes, int, int]:
+def number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:
     """The inverse of `element_of`: number type, bytes per number and numbers per element."""
     if dtype.kind == "c":
         return b"IEEE", dtype.itemsize // 2, 2
-    return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, components
+    return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, 1

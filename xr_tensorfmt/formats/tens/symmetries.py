@@ -77,24 +77,21 @@ class Symmetry:
             )
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset)
 
-    def obstacle(self, header: Header) -> Obstacle | None:
-        """Why the symmetry has no meaning for the elements of a tensor, if it has none."""
+    def obstacle(self, header: Header) -> tuple[str, str] | None:
+        """Why the symmetry has no meaning for a tensor, if it has none: found, expected."""
         names = header.index_names
         if self.code not in SIGNS:
-            return Obstacle(f"the operation {self.code!r}", "'x' or '-x'")
+            return f"the operation {self.code!r}", "'x' or '-x'"
         if len(set(names)) != len(names):
-            return Obstacle(f"the index names {names!r}", "index names that are all different")
-        if not self.exchanges_equal_lengths(header):
-            return Obstacle(f"the lengths {header.lengths}", "indices of equal lengths")
+            return f"the index names {names!r}", "index names that are all different"
+        lengths = dict(zip(names, header.lengths, strict=True))
+        if any(
+            lengths[one] != lengths[other] for one, other in zip(names, self.index_map, strict=True)
+        ):
+            return f"the lengths {header.lengths}", "indices of equal lengths"
         if header.is_unsigned and self.code == "-x":
-            return Obstacle("unsigned numbers", "numbers that can be negative")
+            return "unsigned numbers", "numbers that can be negative"
         return None
-
-    def exchanges_equal_lengths(self, header: Header) -> bool:
-        """Whether indices that change places have equal lengths."""
-        lengths = dict(zip(header.index_names, header.lengths, strict=True))
-        pairs = zip(header.index_names, self.index_map, strict=True)
-        return all(lengths[one] == lengths[other] for one, other in pairs)
 
     def operation(self, header: Header) -> Operation:
         """A symmetry without obstacle as an operation on the axes in file order."""
@@ -112,14 +109,6 @@ def joined(symmetries: Iterable[Symmetry]) -> str:
 def split(string: str) -> list[str]:
     """The inverse of `joined`: a string for each symmetry."""
     return string.split(_SEPARATOR) if string else []
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """Why a symmetry has no meaning."""
-
-    found: str
-    expected: str
 
 
 @dataclass(frozen=True)
@@ -157,8 +146,8 @@ def group_of_packed(
         if obstacle is not None:
             raise reader.error(
                 f"the symmetry {str(each)!r}",
-                f"packed with {obstacle.found}",
-                obstacle.expected,
+                f"packed with {obstacle[0]}",
+                obstacle[1],
                 "the format does not say which elements such a file stands for; open it with "
                 "sparse='stored'",
                 each.offset,
@@ -184,13 +173,13 @@ def generated(operations: Iterable[Operation], rank: int) -> tuple[Operation, ..
         if operation in group:
             continue
         generators.append(operation)
-        fresh = list(group)
-        while fresh:
-            made, fresh = fresh, []
-            for product in (each.after(other) for each in made for other in generators):
+        todo = list(group)
+        while todo:
+            made = todo.pop()
+            for product in (made.after(other) for other in generators):
                 if product not in group:
                     group[product] = None
-                    fresh.append(product)
+                    todo.append(product)
                     if len(group) > MOST_OPERATIONS:
                         return None
     return tuple(group)

@@ -1,15 +1,14 @@
-"""Elements of 16 bytes, which numpy has no portable type for."""
+"""Floats of 16 bytes, which numpy has no portable type for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import Array, Element, ElementError
+from xr_tensorfmt.core.elements import Array, Element
 
 Words = NDArray[np.uint64]
 
@@ -42,71 +41,11 @@ class Binary128(Element):
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Round to double precision."""
-
-        def convert(words: Words, _: int) -> Array:
-            return to_float64(words[:, 1], words[:, 0])
-
         numbers = values.reshape(-1).view(np.float64)
-        _by_blocks(numbers, raw, np.dtype("<u8"), convert)
-
-
-@dataclass(frozen=True)
-class Integer128(Element):
-    """Integers of 16 bytes whose values all fit 64 bits."""
-
-    signed: bool
-    big_endian: bool
-
-    @property
-    def name(self) -> str:
-        """As numpy would call it."""
-        return "int128" if self.signed else "uint128"
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """Opaque bytes."""
-        return np.dtype("V16")
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The widest integer that numpy has."""
-        return np.dtype(np.int64 if self.signed else np.uint64)
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Take the low halves, if the high ones say nothing more."""
-
-        def convert(words: Words, first: int) -> Array:
-            high, low = (words.T if self.big_endian else words.T[::-1]).astype(np.uint64)
-            negative = (low >> np.uint64(63)) * np.uint64(self.signed)
-            misfit = high != np.uint64(0) - negative
-            if misfit.any():
-                self._refuse(high, low, int(np.argmax(misfit)), first)
-            halves: Array = low.view(self.dtype)
-            return halves
-
-        words = np.dtype(">u8" if self.big_endian else "<u8")
-        _by_blocks(values.reshape(-1), raw, words, convert)
-
-    def _refuse(self, high: Words, low: Words, position: int, first: int) -> None:
-        value = (int(high[position]) << 64) + int(low[position])
-        if self.signed and value >> 127:
-            value -= 1 << 128
-        raise ElementError(
-            first + position,
-            f"the 16-byte integer {value}",
-            f"a value that fits {self.dtype}",
-            "numpy has no wider integer, so such a tensor cannot be opened",
-        )
-
-
-def _by_blocks(
-    values: Array, raw: Array, words: np.dtype[Any], convert: Callable[[Words, int], Array]
-) -> None:
-    """Convert 16-byte numbers, seen as two words each, a block at a time."""
-    flat = np.ascontiguousarray(raw).reshape(-1).view("V16")
-    for first in range(0, values.size, _BLOCK):
-        block = flat[first : first + _BLOCK].view(words).reshape(-1, 2)
-        values[first : first + _BLOCK] = convert(block, first)
+        words = np.ascontiguousarray(raw).reshape(-1).view("<u8").reshape(-1, 2)
+        for first in range(0, numbers.size, _BLOCK):
+            block = slice(first, first + _BLOCK)
+            numbers[block] = to_float64(words[block, 1], words[block, 0])
 
 
 def to_float64(high: Words, low: Words) -> NDArray[np.float64]:

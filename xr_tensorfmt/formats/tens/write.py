@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from string import ascii_letters
@@ -14,11 +16,10 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
+from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.datasets.lazy_array import unchunked
+from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.tens.chunks import (
     DENSE_DATA,
@@ -32,12 +33,10 @@ from xr_tensorfmt.formats.tens.chunks import (
     packed_header,
 )
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES
-from xr_tensorfmt.formats.tens.read import COMPONENT, ENTRY
 from xr_tensorfmt.formats.tens.spec import (
     DTYPES,
     INDEX_VALUE_FLAG,
     MOST_LENGTH,
-    NUMBERS_PER_ELEMENT,
     VERSION_0_9,
     VERSION_1_0,
     Dimension,
@@ -47,10 +46,13 @@ from xr_tensorfmt.formats.tens.spec import (
 )
 from xr_tensorfmt.formats.tens.symmetries import Symmetry
 from xr_tensorfmt.formats.tens.write_pairs import (
-    Pairing,
-    pairs_of_entries,
+    are_stored_pairs,
+    embedded_with_pairs,
+    facts_of,
+    index_coordinates,
     pairs_of_tensor,
     plan_pairs,
+    sorted_pairs,
 )
 from xr_tensorfmt.formats.tens.write_symmetries import (
     Symmetries,
@@ -67,15 +69,15 @@ from xr_tensorfmt.writing.to_file import Mode, write
 
 Version = Literal["1.0", "0.9"]
 
-_VERSIONS: dict[Version, int] = {"1.0": VERSION_1_0, "0.9": VERSION_0_9}
-_DTYPES: dict[Version, Sequence[str]] = {"1.0": DTYPES, "0.9": ("float64", "complex128")}
+_DTYPES_0_9 = ("float64", "complex128")
+_NEWER = "write version='1.0'"
 
 
 def to_tens(
     data: Dataset | DataArray,
     path: Any,
     *,
-    version: Version | None = None,
+    version: Version | float | None = None,
     sparse: bool = False,
     symmetries: Symmetries | None = None,
     mode: Mode = "w",
@@ -94,19 +96,21 @@ def to_tens(
         What to write; one variable, with its coordinates.
     path : str or PathLike
         The file, or its URL.
-    version : {"1.0", "0.9"}
+    version : {"1.0", "0.9"}, optional
         What the specification describes, or what cc4s until 2020 and sisi4s read: float64 or
-        complex128, without names, coordinates and attributes.
+        complex128, without names, coordinates and attributes. By default 0.9 for a suffix
+        ``.bin``; for a variable that was opened from a file of version 0.9 that version as well,
+        with a warning and version 1.0 where it cannot hold something; else 1.0.
     sparse : bool
         Whether to store only what is not zero, as pairs of index and value. For this the values
         are computed twice: to count them, and to write them. What was opened with
-        ``sparse="stored"`` is written as pairs in any case.
+        ``sparse="stored"`` is written as pairs in any case, after it is loaded and sorted.
     symmetries : str or collection of str, optional
         What leaves the tensor as it is, and is to be stated in a file of version 1.0: ``"-x ba"``
         says T[a, b] = -T[b, a]. Dimensions of longer names are called a, b, ... in their order.
         All values are stored nonetheless, and each is compared with its image first, which
-        computes them once more. By default those of the opened file, if they still fit the
-        dims; an empty list for none.
+        computes them once more. By default those of the opened file, if its dims are still the
+        same; an empty list for none.
     mode, compute, region, encoding, drop, storage_options, fs
         As for `to_file`.
 
@@ -123,13 +127,18 @@ def to_tens(
     OSError
         The system refuses; what was there before is unchanged.
 
+    Warns
+    -----
+    TensorFormatWarning
+        What was opened as version 0.9 is written as 1.0, which cc4s and sisi4s cannot load.
+
     Examples
     --------
     >>> import numpy as np
     >>> import xarray as xr
     >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
     >>> to_tens(tensor, "identity.tens", sparse=True)
-    >>> to_tens(tensor, "identity.bin", version="0.9")
+    >>> to_tens(tensor, "identity.bin")
     """
     return write(
         data,
@@ -149,44 +158,132 @@ def to_tens(
 def plan(
     checked: CheckedInput,
     *,
-    version: Version = "1.0",
+    version: Version | None = None,
     sparse: bool = False,
     symmetries: Symmetries | None = None,
 ) -> FilePlan | FirstPass:
     """Plan a TENS file."""
-    stored = _are_stored_pairs(checked.only[1])
+    older = replace(checked, format="TENS 0.9")
+    if version is None and os.path.splitext(checked.path.casefold())[1] == ".bin":
+        older, version = replace(checked, format="TENS 0.9, the version of .bin files,"), "0.9"
     if version == "0.9":
-        _check_dense_only(checked.path, sparse or stored, symmetries)
-        return _plan_0_9(checked)
-    if stored:
-        return _plan_stored(checked, symmetries)
-    tensor = _tensor_of(checked, version, INDEX_VALUE_FLAG if sparse else 0)
-    if symmetries is None:
-        stated = tuple(inherited(_facts_of(tensor.variable), tensor.header, tensor.dims))
-    else:
-        stated = given(checked.path, symmetries, tensor.header)
-    embedded = encoded(checked, one_tensor(checked, TENSOR))
-    if sparse:
-        head = _head(tensor.header, stated, embedded, COUNT_BYTES)
-        return FirstPass(partial(_plan_sparse, tensor, stated, head))
-    data = packed_header(DENSE_DATA, tensor.nbytes)
-    head = _head(tensor.header, stated, embedded, len(data)) + data
-    file_plan = _plan_dense(tensor, head, UNIT)
-    return FirstPass(partial(_plan_checked, tensor, stated, file_plan)) if stated else file_plan
+        return _plan_0_9(older, sparse, symmetries)
+    if version is None and facts_of(checked.only[1]).get("version") == "0.9":
+        try:
+            return _plan_0_9(older, sparse, symmetries)
+        except ValueError as error:
+            reason = str(error).removeprefix(f"{checked.path}: ")
+        message = (
+            f"{checked.path}: the file is of version 1.0, which cc4s and sisi4s cannot load, as "
+            f"{reason}"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+    return _plan_1_0(checked, sparse, symmetries)
 
 
-def _check_dense_only(path: str, pairs: bool, symmetries: Symmetries | None) -> None:
-    """Refuse what version 0.9 does not have."""
-    if pairs:
+def _conversion(checked: CheckedInput, dtypes: Sequence[str] = DTYPES) -> Conversion:
+    """The dtype of the one variable in the file, after a look at its shape."""
+    name, variable = checked.only
+    if variable.ndim > MOST_DIMENSIONS:
         raise ValueError(
-            f"{path}: version 0.9 has no pairs of index and value; write version 1.0, or all "
-            "values: without sparse=True, and of a file opened without sparse='stored'"
+            f"{checked.path}: {name!r} has {variable.ndim} dimensions, and a TENS file is read "
+            f"with at most {MOST_DIMENSIONS}; stack some of them"
+        )
+    for dim, length in zip(variable.dims, variable.shape, strict=True):
+        if length > MOST_LENGTH:
+            raise ValueError(
+                f"{checked.path}: {name!r} has {length} elements along {dim!r}, and TENS counts to "
+                f"{MOST_LENGTH}; split that dimension in two"
+            )
+    elements = {each: Plain(np.dtype(each).newbyteorder("<")) for each in dtypes}
+    return checked.conversion(name, variable, elements)
+
+
+def _header(
+    version: int, conversion: Conversion, lengths: Sequence[int], dims: Sequence[Any], flags: int
+) -> Header:
+    """The header of a tensor with these dimensions."""
+    dimensions = tuple(map(Dimension, lengths, _index_names(dims)))
+    return Header(version, *number_fields(conversion.element.dtype), flags, dimensions)
+
+
+def _index_names(dims: Sequence[str]) -> list[int]:
+    """A character for each dimension: its own name where that is one, else a letter."""
+    own = set(filter(is_index_name, dims))
+    letters = (letter for letter in ascii_letters if letter not in own)
+    return [ord(dim if dim in own else next(letters)) for dim in dims]
+
+
+def _plan_dense(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
+    """A file of all values after the head, filled up to a multiple of a unit."""
+    layout = column_major(Dense(variable.shape[::-1], conversion.element, len(head)))
+    nbytes = prod(variable.shape) * conversion.element.stored.itemsize
+    placed = Placed(variable, layout, conversion)
+    return FilePlan(len(head) + nbytes + -nbytes % unit, (Piece(0, head),), (placed,))
+
+
+def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None) -> FilePlan:
+    """A file of version 0.9, as cc4s wrote it; ValueError for what that has no place for."""
+    name, variable = checked.only
+    older = f"{checked.path}: {checked.format}"
+    if sparse or are_stored_pairs(variable):
+        raise ValueError(
+            f"{older} has no pairs of index and value; write all values (without sparse=True, and "
+            f"of a file opened without sparse='stored'), or {_NEWER}"
         )
     if symmetries:
         raise ValueError(
-            f"{path}: version 0.9 cannot state symmetries={symmetries!r}; write version 1.0, or "
-            "leave them out"
+            f"{older} cannot state symmetries={symmetries!r}; leave them out, or {_NEWER}"
         )
+    conversion = _conversion(checked, _DTYPES_0_9)
+    header = _header(VERSION_0_9, conversion, variable.shape, variable.dims, 0)
+    if name != TENSOR:
+        checked.dropping("name", f"the name {name!r}", f"rename it to {TENSOR!r}, {_NEWER}")
+    if variable.dims != header.names:
+        way_out = f"rename them to {header.names}, {_NEWER}"
+        checked.dropping("dims", f"the dims {variable.dims}", way_out)
+    for owner, attrs in ((repr(name), variable.attrs), ("the Dataset", checked.attrs)):
+        if attrs:
+            what = f"the attributes {', '.join(map(repr, attrs))} of {owner}"
+            checked.dropping("attrs", what, _NEWER)
+    for coordinate in checked.coordinates:
+        checked.dropping("coords", f"the coordinate {coordinate!r}", _NEWER)
+    return _plan_dense(variable, conversion, header.pack(), 1)
+
+
+def _plan_1_0(
+    checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
+) -> FilePlan | FirstPass:
+    """A file of version 1.0."""
+    _, variable = checked.only
+    if are_stored_pairs(variable):
+        return _plan_stored(checked, symmetries)
+    conversion, flags = _conversion(checked), INDEX_VALUE_FLAG if sparse else 0
+    header = _header(VERSION_1_0, conversion, variable.shape, variable.dims, flags)
+    if symmetries is None:
+        stated = inherited(facts_of(variable), header, variable.dims)
+    else:
+        stated = given(checked.path, symmetries, header)
+    embedded = encoded(checked, one_tensor(checked, TENSOR))
+    check = partial(check_symmetries, variable, header, conversion, stated)
+    if sparse:
+        head = _head(header, stated, embedded, COUNT_BYTES)
+
+        def counted() -> FilePlan:
+            check()
+            return plan_pairs(conversion.name, pairs_of_tensor(variable, conversion), head)
+
+        return FirstPass(counted)
+    nbytes = prod(variable.shape) * conversion.element.stored.itemsize
+    data = packed_header(DENSE_DATA, nbytes)
+    head = _head(header, stated, embedded, len(data)) + data
+    file_plan = _plan_dense(variable, conversion, head, UNIT)
+
+    def compared() -> FilePlan:
+        check()
+        return file_plan
+
+    return FirstPass(compared) if stated else file_plan
 
 
 def _head(header: Header, symmetries: Sequence[Symmetry], embedded: bytes, following: int) -> bytes:
@@ -197,262 +294,21 @@ def _head(header: Header, symmetries: Sequence[Symmetry], embedded: bytes, follo
     return start + packed_chunk(EMBEDDED, embedded + bytes(-known % PAGE))
 
 
-@dataclass(frozen=True, eq=False)
-class TensTensor:
-    """The variable that is written, and the header that describes it."""
-
-    name: str
-    variable: Variable
-    conversion: Conversion
-    header: Header
-
-    @property
-    def components(self) -> int:
-        """Length of the axis of components; 1 where there is none."""
-        return self.header.numbers if self.component_dims else 1
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Names of the dimensions of the tensor, without that of its components."""
-        return tuple(map(str, self.variable.dims[: len(self.header.dimensions)]))
-
-    @property
-    def component_dims(self) -> tuple[str, ...]:
-        """Name of the dimension of components, if there is one."""
-        return tuple(map(str, self.variable.dims[len(self.header.dimensions) :]))
-
-    @property
-    def in_file_order(self) -> Variable:
-        """The variable with the last index first, as that is the slowest in the file."""
-        return self.variable.transpose(*self.dims[::-1], *self.component_dims)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all values."""
-        return prod(self.variable.shape) * self.conversion.element.stored.itemsize
-
-
-def _facts_of(variable: Variable) -> Mapping[str, Any]:
-    """What is known of the TENS file that a variable was opened from; nothing if there is none."""
-    facts = variable.encoding.get("tensorfmt")
-    return facts if isinstance(facts, Mapping) and facts.get("format") == "tens" else {}
-
-
-def _elements(version: Version) -> dict[str, Element]:
-    """What a version can hold, by the names of dtypes."""
-    return {name: Plain(np.dtype(name).newbyteorder("<")) for name in _DTYPES[version]}
-
-
-def _tensor_of(checked: CheckedInput, version: Version, flags: int = 0) -> TensTensor:
-    """The one variable of what is written, as a TENS file can hold it."""
-    name, variable = checked.only
-    conversion = checked.conversion(name, variable, _elements(version))
-    has_components = version == "1.0" and _has_components(variable, conversion.element)
-    rank = variable.ndim - has_components
-    _check_shape(checked.path, name, variable, rank)
-    components = variable.shape[-1] if has_components else 1
-    dims = tuple(map(str, variable.dims[:rank]))
-    header = _header(version, conversion, components, flags, variable.shape[:rank], dims)
-    return TensTensor(name, variable, conversion, header)
-
-
-def _header(
-    version: Version,
-    conversion: Conversion,
-    components: int,
-    flags: int,
-    lengths: Sequence[int],
-    dims: Sequence[str],
-) -> Header:
-    """The header of a tensor with these dimensions; version 0.9 calls them a, b, c, ..."""
-    names = _index_names(dims) if version == "1.0" else range(ord("a"), ord("a") + len(dims))
-    fields = number_fields(conversion.element.dtype, components)
-    return Header(_VERSIONS[version], *fields, flags, tuple(map(Dimension, lengths, names)))
-
-
-def _index_names(dims: Sequence[str]) -> list[int]:
-    """A character for each dimension: its own name where that is one, else a letter."""
-    own = set(filter(is_index_name, dims))
-    letters = (letter for letter in ascii_letters if letter not in own)
-    return [ord(dim if dim in own else next(letters)) for dim in dims]
-
-
-def _component_counts(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """How many numbers of a dtype an element can have, but for one; two floats are complex."""
-    return {"c": (), "f": NUMBERS_PER_ELEMENT[2:]}.get(dtype.kind, NUMBERS_PER_ELEMENT[1:])
-
-
-def _has_components(variable: Variable, element: Element) -> bool:
-    """Whether the last axis is what the file, that it was opened from, had for components."""
-    return (
-        variable.dims[-1:] == (COMPONENT,)
-        and len(_facts_of(variable).get("shape", ())) == variable.ndim - 1
-        and variable.shape[-1] in _component_counts(element.dtype)
-    )
-
-
-def _check_shape(path: str, name: str, variable: Variable, rank: int) -> None:
-    if rank > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{path}: {name!r} has {rank} dimensions, and a TENS file is read with at most "
-            f"{MOST_DIMENSIONS}; stack some of them"
-        )
-    for dim, length in zip(variable.dims, variable.shape, strict=True):
-        if length > MOST_LENGTH:
-            raise ValueError(
-                f"{path}: {name!r} has {length} elements along {dim!r}, and TENS counts to "
-                f"{MOST_LENGTH}; split that dimension in two"
-            )
-
-
-def _plan_dense(tensor: TensTensor, head: bytes, unit: int) -> FilePlan:
-    """A file of all values after the head, filled up to a multiple of a unit."""
-    components = (tensor.components,) if tensor.components > 1 else ()
-    shape = (*tensor.header.lengths[::-1], *components)
-    dense = Dense(shape, tensor.conversion.element, len(head))
-    layout = column_major(dense, trailing=len(components))
-    placed = Placed(tensor.variable, layout, tensor.conversion)
-    size = len(head) + tensor.nbytes + -tensor.nbytes % unit
-    return FilePlan(size, (Piece(0, head),), (placed,))
-
-
-def _plan_checked(
-    tensor: TensTensor, symmetries: Sequence[Symmetry], file_plan: FilePlan
-) -> FilePlan:
-    """A plan that is made already, once the values are known to have the symmetries."""
-    _check(tensor, symmetries)
-    return file_plan
-
-
-def _check(tensor: TensTensor, symmetries: Sequence[Symmetry]) -> None:
-    """Refuse values that do not have the symmetries which the file states."""
-    variable = replace(tensor, variable=unchunked(tensor.variable)).in_file_order
-    check_symmetries(variable, tensor.header, tensor.conversion, symmetries)
-
-
-def _plan_0_9(checked: CheckedInput) -> FilePlan:
-    """A file of version 0.9, as cc4s wrote it."""
-    tensor = _tensor_of(checked, "0.9")
-    _check_bare(checked, tensor)
-    return _plan_dense(tensor, tensor.header.pack(), 1)
-
-
-def _check_bare(checked: CheckedInput, tensor: TensTensor) -> None:
-    """Refuse all that version 0.9 has no place for, unless it may be dropped."""
-    if tensor.name != TENSOR:
-        way_out = f"rename it to {TENSOR!r}"
-        checked.dropping("name", f"the name {tensor.name!r} in version 0.9", way_out)
-    if tensor.dims != tensor.header.names:
-        way_out = f"rename them to {tensor.header.names}"
-        checked.dropping("dims", f"the dims {tensor.dims} in version 0.9", way_out)
-    owners = {repr(tensor.name): tensor.variable.attrs, "the Dataset": checked.attrs}
-    for owner, attrs in owners.items():
-        if attrs:
-            what = f"the attributes {', '.join(map(repr, attrs))} of {owner} in version 0.9"
-            checked.dropping("attrs", what, "write version 1.0")
-    for name in checked.coordinates:
-        checked.dropping("coords", f"the coordinate {name!r} in version 0.9", "write version 1.0")
-
-
-def _plan_sparse(tensor: TensTensor, symmetries: Sequence[Symmetry], head: bytes) -> FilePlan:
-    """A file of pairs, once all values have been checked and the pairs counted."""
-    if not tensor.variable.size:
-        return plan_pairs(tensor.name, None, head)
-    _check(tensor, symmetries)
-    pairing = Pairing(tensor.conversion, tensor.header.lengths, tensor.components)
-    return plan_pairs(tensor.name, pairs_of_tensor(tensor.in_file_order, pairing), head)
-
-
-def _are_stored_pairs(variable: Variable) -> bool:
-    """Whether values are pairs that were opened as they are in a file."""
-    facts = _facts_of(variable)
-    return (
-        facts.get("storage") == "pairs"
-        and variable.dims in ((ENTRY,), (ENTRY, COMPONENT))
-        and ENTRY not in facts["dims"]
-    )
-
-
-def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FilePlan:
-    """A file of the pairs that were opened with sparse='stored', in the order that they have."""
-    name, variable = checked.only
-    facts = _facts_of(variable)
-    _check_unrelated(checked.path, symmetries, facts)
-    lengths = tuple(facts["shape"])
-    indices = _indices(checked, len(lengths))
-    conversion = checked.conversion(name, variable, _elements("1.0"))
-    components = prod(variable.shape[1:])
-    _check_stored(checked.path, variable, conversion, lengths)
-    header = _header("1.0", conversion, components, INDEX_VALUE_FLAG, lengths, list(indices))
-    embedded = encoded(checked, _embedded(checked, variable, indices))
-    pairs = pairs_of_entries(variable, indices, Pairing(conversion, lengths, components))
-    return plan_pairs(name, pairs, _head(header, (), embedded, COUNT_BYTES))
-
-
-def _check_unrelated(path: str, symmetries: Symmetries | None, facts: Mapping[str, Any]) -> None:
-    """Refuse symmetries, by which pairs are related that may not be in the same chunk."""
+def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstPass:
+    """A file of the pairs that were opened with sparse='stored'."""
     if symmetries:
         raise ValueError(
-            f"{path}: pairs opened with sparse='stored' are written without a look at their "
-            f"symmetries; to state symmetries={symmetries!r}, open the file without"
+            f"{checked.path}: pairs opened with sparse='stored' are written without a look at "
+            f"their symmetries; to state symmetries={symmetries!r}, open the file without"
         )
-    packed = facts.get("packed_symmetries")
-    if packed:
-        raise ValueError(
-            f"{path}: each of the pairs stands for others by the packed symmetries {packed!r}, "
-            "which are not written; open the file without sparse='stored', and write it with "
-            "sparse=True"
-        )
+    _, variable = checked.only
+    indices = index_coordinates(checked)
+    conversion, lengths = _conversion(checked), facts_of(variable)["shape"]
+    header = _header(VERSION_1_0, conversion, lengths, list(indices), INDEX_VALUE_FLAG)
+    embedded = encoded(checked, embedded_with_pairs(checked, indices))
+    head = _head(header, (), embedded, COUNT_BYTES)
 
+    def loaded() -> FilePlan:
+        return plan_pairs(conversion.name, sorted_pairs(variable, indices, conversion), head)
 
-def _check_stored(
-    path: str, variable: Variable, conversion: Conversion, lengths: Sequence[int]
-) -> None:
-    """Refuse pairs that the file of a tensor with these lengths cannot hold."""
-    name, dtype, components = conversion.name, conversion.element.dtype, prod(variable.shape[1:])
-    if variable.ndim > 1 and components not in _component_counts(dtype):
-        raise ValueError(
-            f"{path}: {name!r} has pairs of {components} {dtype} each, and TENS has only "
-            f"{', '.join(map(str, _component_counts(dtype))) or 1}; select one with isel"
-        )
-    if len(variable) > prod(lengths):
-        raise ValueError(
-            f"{path}: {name!r} has {len(variable)} pairs, and the tensor that they belong to has "
-            f"{prod(lengths)} elements; drop those that are there twice"
-        )
-
-
-def _indices(checked: CheckedInput, rank: int) -> dict[str, Variable]:
-    """The coordinates that say where each value belongs, in the order of the dimensions."""
-    found = {
-        _facts_of(each).get("axis"): name
-        for name, each in checked.coordinates.items()
-        if each.dims == (ENTRY,)
-    }
-    missing = [axis for axis in range(rank) if axis not in found]
-    if missing:
-        raise ValueError(
-            f"{checked.path}: the pairs have lost the coordinates that were opened with them (for "
-            f"dimension {', '.join(map(str, missing))} of {rank}); keep them, or open the file "
-            "without sparse='stored'"
-        )
-    return {found[axis]: checked.coordinates[found[axis]] for axis in range(rank)}
-
-
-def _embedded(
-    checked: CheckedInput, variable: Variable, indices: Mapping[str, Variable]
-) -> EmbeddedMetadata:
-    """The embedded metadata of the tensor that the pairs belong to."""
-    others = {}
-    for other, each in checked.coordinates.items():
-        if other in indices:
-            if each.attrs:
-                what = f"the attributes {', '.join(map(repr, each.attrs))} of the index {other!r}"
-                checked.dropping("attrs", what, "move them to the variable")
-        elif {ENTRY, *indices} & set(each.dims):
-            what = f"the coordinate {other!r} of pairs"
-            checked.dropping("coords", what, f"call drop_vars({other!r})")
-        else:
-            others[other] = each
-    dims = [*indices, *variable.dims[1:]]
-    return one_tensor(checked, TENSOR, dims=dims, coordinates=others)
+    return FirstPass(loaded)

@@ -1,8 +1,8 @@
-"""Pairs of index and value, made of a tensor or of what was opened as pairs, and never gathered."""
+"""Pairs of index and value: of a tensor, made chunk by chunk, or as they were opened, sorted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,201 +10,182 @@ import dask.array as da
 import numpy as np
 from dask.base import compute
 from dask.delayed import delayed
-from numpy.typing import NDArray
-from xarray import Variable, apply_ufunc
+from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Plain
+from xr_tensorfmt.core.elements import Array, Element, Plain
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.datasets.lazy_array import wrapped_data
+from xr_tensorfmt.formats.tens.chunks import TENSOR
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
 from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import one_tensor
 from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, Placed
 
 
-def plan_pairs(name: str, pairs: da.Array | None, head: bytes) -> FilePlan:
+def plan_pairs(name: str, pairs: Any, head: bytes) -> FilePlan:
     """A file of the head, the number of pairs and the pairs."""
-    count = 0 if pairs is None else len(pairs)
     begin = len(head) + COUNT_BYTES
-    pieces = Piece(0, head), Piece(len(head), count.to_bytes(COUNT_BYTES, "little"))
-    if pairs is None:
-        return FilePlan(begin, pieces, ())
-    layout = Dense((count,), Plain(pairs.dtype), begin)
-    conversion = Conversion(name, layout.element, exact=True)
-    placed = Placed(Variable((ENTRY,), pairs), layout, conversion)
-    return FilePlan(begin + count * pairs.dtype.itemsize, pieces, (placed,))
+    pieces = Piece(0, head), Piece(len(head), len(pairs).to_bytes(COUNT_BYTES, "little"))
+    layout = Dense((len(pairs),), Plain(pairs.dtype), begin)
+    placed = Placed(Variable((ENTRY,), pairs), layout, Conversion(name, layout.element, exact=True))
+    return FilePlan(begin + len(pairs) * pairs.dtype.itemsize, pieces, (placed,))
 
 
-@dataclass(frozen=True)
-class Pairing:
-    """What pairs are made of: values of a tensor with these lengths, the first index fastest."""
-
-    conversion: Conversion
-    lengths: tuple[int, ...]
-    components: int
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """A pair as it is in the file."""
-        return pair_dtype(self.conversion.element, self.components)
-
-    def stored(self, values: Array) -> Array:
-        """Elements as they are in the file, a row each."""
-        converted = self.conversion.apply(values)
-        return self.conversion.element.encode(converted).reshape(-1, self.components)
-
-    def joined(self, index: Integers, stored: Array) -> Array:
-        """Pairs of global indices and elements."""
-        pairs = np.empty(len(index), self.dtype)
-        pairs["index"], pairs["value"] = index, stored
-        return pairs
+def facts_of(variable: Variable) -> Mapping[str, Any]:
+    """What is known of the TENS file that a variable was opened from; nothing if there is none."""
+    facts = variable.encoding.get("tensorfmt")
+    return facts if isinstance(facts, Mapping) and facts.get("format") == "tens" else {}
 
 
-class Uncopied:
-    """An array that dask slices without the copy that it makes of numpy's own arrays."""
-
-    def __init__(self, values: Array) -> None:
-        self._values = values
-        self.shape = values.shape
-        self.ndim = values.ndim
-        self.dtype = values.dtype
-
-    def __getitem__(self, key: Any) -> Array:
-        """A view of a part."""
-        part: Array = self._values[key]
-        return part
-
-
-def in_chunks(variable: Variable, chunks: Sequence[Any]) -> da.Array:
-    """A variable as an array of dask; what is lazy is read by chunks."""
-    values = wrapped_data(variable)
-    # A name of its own spares dask a pass over all values.
-    if isinstance(values, np.ndarray):
-        array: da.Array = da.from_array(Uncopied(values), tuple(chunks), name=False)  # type: ignore[no-untyped-call]
-    else:
-        lengths = dict(zip(variable.dims, chunks, strict=True))
-        array = variable.chunk(lengths, from_array_kwargs={"name": False}).data
-    return array
-
-
-def pairs_of_tensor(variable: Variable, pairing: Pairing) -> da.Array | None:
-    """The pairs of a tensor whose axes are in the order of the file; None if there are none.
+def pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
+    """The pairs of a tensor: of the elements with any bit set, as NaN and the negative zero have.
 
     All chunks are computed here to count the pairs, and once more when they are written.
     """
-    rank = len(pairing.lengths)
+    variable = variable.transpose()
+    dtype = pair_dtype(conversion.element, 1)
+    if not variable.size:
+        return np.empty(0, dtype)
     if variable.chunks is None:
-        block = contiguous_chunk(variable.shape[:rank], pairing.dtype.itemsize, TARGET)
-        array = in_chunks(variable, (*block, *variable.shape[rank:]))
-    else:
-        array = variable.chunk(dict.fromkeys(variable.dims[rank:], -1)).data
-    layout = Dense(array.shape, pairing.conversion.element, 0)
-    grid = BlockGrid(layout, pairing.conversion, array.chunks, (0,) * array.ndim)
-    map_blocks: Any = da.map_blocks
-    meta = np.empty((0,) * array.ndim, pairing.dtype)
-    made = map_blocks(PairMaker(grid, pairing), array, dtype=pairing.dtype, meta=meta)
-    blocks = made.to_delayed().ravel()
-    counts = compute(*map(delayed(len), blocks))  # type: ignore[no-untyped-call]
-    confirm = delayed(_confirmed)
+        block = contiguous_chunk(variable.shape, dtype.itemsize, TARGET)
+        variable = in_chunks(variable, block)
+    layout = Dense(variable.shape, conversion.element, 0)
+    grid = BlockGrid(layout, conversion, variable.data.chunks, (0,) * variable.ndim)
+    blocks = variable.data.to_delayed().ravel()
+    maker = PairMaker(grid)
+    count, make = delayed(maker.count), delayed(maker.pairs)
+    counts = compute(*(count(block, number) for number, block in enumerate(blocks)))  # type: ignore[no-untyped-call]
     parts = [
-        da.from_delayed(confirm(block, count), (count,), pairing.dtype)  # type: ignore[no-untyped-call]
-        for block, count in zip(blocks, counts, strict=True)
-        if count
+        da.from_delayed(make(blocks[number], number, counts[number]), (counts[number],), dtype)  # type: ignore[no-untyped-call]
+        for number in np.flatnonzero(counts).tolist()
     ]
-    return da.concatenate(parts) if parts else None  # type: ignore[no-untyped-call]
+    return da.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[no-untyped-call]
+
+
+def in_chunks(variable: Variable, chunks: Iterable[Any]) -> Variable:
+    """A variable in chunks of dask; a name of its own spares dask a pass over all values."""
+    lengths = dict(zip(variable.dims, chunks, strict=True))
+    chunked: Variable = variable.chunk(lengths, from_array_kwargs={"name": False})
+    return chunked
 
 
 @dataclass(frozen=True, eq=False)
 class PairMaker:
-    """Makes the pairs of a block: the elements that have any bit set, by ascending index."""
+    """Makes the pairs of blocks: of the elements that have any bit set, by ascending index."""
 
     grid: BlockGrid
-    pairing: Pairing
 
-    def __call__(self, values: Any, block_id: tuple[int, ...] = ()) -> Array:
-        """The pairs of one block."""
-        shape = tuple(map(len, self.grid.chunks))
-        number = int(np.ravel_multi_index(block_id, shape)) if block_id else 0
+    def count(self, values: Any, number: int) -> int:
+        """How many pairs a block has."""
+        return int(np.count_nonzero(_bits(self._stored(values, number))))
+
+    def pairs(self, values: Any, number: int, count: int) -> Array:
+        """The pairs of a block, after checking that they are as many as were counted."""
+        stored = self._stored(values, number)
+        positions = np.flatnonzero(_bits(stored))
+        if positions.size != count:
+            raise ValueError(
+                f"{count} values of a chunk were not zero when they were counted, and "
+                f"{positions.size} when they were written; they must be the same each time they "
+                "are computed, so call load() or persist() first"
+            )
+        runs = self.grid.selection(number).runs()
+        run, within = np.divmod(positions, runs.length)
+        return _joined(runs.starts[run] + within, stored[positions], self.grid.conversion.element)
+
+    def _stored(self, values: Any, number: int) -> Array:
         plain = self.grid.plain(values, self.grid.selection(number).shape)
-        stored = self.pairing.stored(plain)
-        positions = np.flatnonzero(_has_bits(stored))
-        return self.pairing.joined(self._global(positions, number), stored[positions])
-
-    def _global(self, positions: Integers, number: int) -> Integers:
-        """Flat positions in a block as flat positions in the tensor."""
-        if not positions.size or not self.pairing.lengths:
-            return positions
-        part = self.grid.part(number)[: len(self.pairing.lengths)]
-        shape = tuple(each.stop - each.start for each in part)
-        along = np.unravel_index(positions, shape)
-        index = tuple(each + entry.start for each, entry in zip(along, part, strict=True))
-        flat: Integers = np.ravel_multi_index(index, self.grid.layout.shape[: len(part)])
-        return flat
+        conversion = self.grid.conversion
+        return conversion.element.encode(conversion.apply(plain)).ravel()
 
 
-def _has_bits(stored: Array) -> NDArray[np.bool_]:
-    """Rows in which any bit is set; this keeps NaN and the negative zero."""
+def _bits(stored: Array) -> Array:
+    """An unsigned integer for each element that is zero where no bit is set."""
     words = stored.view(f"u{min(8, stored.itemsize)}")
-    found = words[:, 0] != 0
-    for column in range(1, words.shape[1]):
-        found |= words[:, column] != 0
-    return np.asarray(found)
+    bits: Array = words if words.size == stored.size else words[::2] | words[1::2]
+    return bits
 
 
-def _confirmed(pairs: Array, count: int) -> Array:
-    """The pairs of a block, after checking that they are as many as were counted."""
-    if len(pairs) != count:
+def _joined(index: Integers, stored: Array, element: Element) -> Array:
+    pairs = np.empty(index.size, pair_dtype(element, 1))
+    pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
+    return pairs
+
+
+def are_stored_pairs(variable: Variable) -> bool:
+    """Whether values are pairs that were opened as they are in a file."""
+    facts = facts_of(variable)
+    is_along_entry = variable.dims == (ENTRY,) and ENTRY not in facts.get("dims", ())
+    return facts.get("storage") == "pairs" and is_along_entry
+
+
+def index_coordinates(checked: CheckedInput) -> dict[str, Variable]:
+    """The coordinates that say where each stored pair belongs, in the order of the dimensions."""
+    facts = facts_of(checked.only[1])
+    packed = facts.get("packed_symmetries")
+    if packed:
         raise ValueError(
-            f"{count} values of a chunk were not zero when they were counted, and {len(pairs)} "
-            "when they were written; they must be the same each time they are computed, so call "
-            "load() or persist() first"
+            f"{checked.path}: each of the pairs stands for others by the packed symmetries "
+            f"{packed!r}, which are not written; open the file without sparse='stored', and write "
+            "it with sparse=True"
         )
-    return pairs
+    found = {
+        facts_of(each).get("axis"): coordinate
+        for coordinate, each in checked.coordinates.items()
+        if each.dims == (ENTRY,)
+    }
+    missing = [axis for axis in range(len(facts["shape"])) if axis not in found]
+    if missing:
+        raise ValueError(
+            f"{checked.path}: the pairs have lost the coordinates that were opened with them (for "
+            f"dimension {', '.join(map(str, missing))} of {len(facts['shape'])}); keep them, or "
+            "open the file without sparse='stored'"
+        )
+    return {found[axis]: checked.coordinates[found[axis]] for axis in range(len(facts["shape"]))}
 
 
-def pairs_of_entries(
-    variable: Variable, indices: dict[str, Variable], pairing: Pairing
-) -> da.Array | None:
-    """The pairs of values and of their indices along each dimension, in the order they have."""
-    if not len(variable):
-        return None
-    step = max(1, TARGET // pairing.dtype.itemsize)
-    entries: Any = {ENTRY: step} if variable.chunks is None else {}
-    values = variable.chunk({**entries, **dict.fromkeys(variable.dims[1:], -1)})
-    along = [each.chunk({ENTRY: values.chunksizes[ENTRY]}) for each in indices.values()]
-    made: Variable = apply_ufunc(
-        EntryMaker(tuple(indices), pairing),
-        values,
-        *along,
-        input_core_dims=[variable.dims[1:], *([[]] * len(along))],
-        dask="parallelized",
-        output_dtypes=[pairing.dtype],
-    )
-    pairs: da.Array = made.data
-    return pairs
+def embedded_with_pairs(checked: CheckedInput, indices: Mapping[str, Variable]) -> EmbeddedMetadata:
+    """The embedded metadata of the tensor that stored pairs belong to."""
+    others = {}
+    for other, each in checked.coordinates.items():
+        if other in indices:
+            if each.attrs:
+                what = f"the attributes {', '.join(map(repr, each.attrs))} of the index {other!r}"
+                checked.dropping("attrs", what, "move them to the variable")
+        elif {ENTRY, *indices} & set(each.dims):
+            what = f"the coordinate {other!r} of pairs"
+            checked.dropping("coords", what, f"call drop_vars({other!r})")
+        else:
+            others[other] = each
+    return one_tensor(checked, TENSOR, dims=list(indices), coordinates=others)
 
 
-@dataclass(frozen=True)
-class EntryMaker:
-    """Makes pairs of values and of the indices along each dimension."""
-
-    dims: tuple[str, ...]
-    pairing: Pairing
-
-    def __call__(self, values: Array, *indices: Array) -> Array:
-        """The pairs of one chunk."""
-        flat = np.zeros(len(values), dtype=np.int64)
-        inner = 1
-        for dim, length, along in zip(self.dims, self.pairing.lengths, indices, strict=True):
-            outside = (along < 0) | (along >= length)
-            if outside.any():
-                raise ValueError(
-                    f"{self.pairing.conversion.name!r} has a pair whose index {dim!r} is "
-                    f"{along[np.argmax(outside)]}; it must be from 0 to {length - 1}"
-                )
-            flat += along.astype(np.int64) * inner
-            inner *= length
-        return self.pairing.joined(flat, self.pairing.stored(np.asarray(values)))
+def sorted_pairs(
+    variable: Variable, indices: Mapping[str, Variable], conversion: Conversion
+) -> Array:
+    """Stored pairs by ascending index, which are loaded; ValueError where one has no place."""
+    name, lengths = conversion.name, facts_of(variable)["shape"]
+    flat, inner = np.zeros(len(variable), dtype=np.int64), 1
+    for (dim, coordinate), length in zip(indices.items(), lengths, strict=True):
+        along = np.asarray(coordinate.values)
+        outside = np.flatnonzero(~((along >= 0) & (along < length)))  # NaN is outside too
+        if outside.size:
+            raise ValueError(
+                f"{name!r} has a pair whose index {dim!r} is {along[outside[0]]}; it must be from "
+                f"0 to {length - 1}"
+            )
+        flat += along.astype(np.int64) * inner
+        inner *= length
+    order = np.argsort(flat, kind="stable")
+    twice = np.flatnonzero(flat[order[1:]] == flat[order[:-1]])
+    if twice.size:
+        pair = int(order[twice[0] + 1])
+        index = {dim: int(coordinate.values[pair]) for dim, coordinate in indices.items()}
+        raise ValueError(f"{name!r} has two pairs for the element {index}; drop one of them")
+    stored = conversion.element.encode(conversion.apply(np.asarray(variable.values)[order]))
+    return _joined(flat[order], stored, conversion.element)
