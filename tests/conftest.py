@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Else their assertions would not say what was compared.
 pytest.register_assert_rewrite(
-    "tests.commands", "tests.findings", "tests.lazyarrays", "tests.processes"
+    *(f"tests.{name}" for name in ("commands", "findings", "lazyarrays", "processes", "work"))
 )
 
 # Timings never decide a test, and the same examples are tried on every machine.

@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 HEADER = 4096
 TYPES = {"CAUSAL": 1, "INTEGER": 2, "TRIANGULAR": 3, "DENSE": 4, "IDENTITY": 5, "VECTOR": 6}
 DTYPES = {"BIT": 1, "INT32": 2, "FLOAT64": 3, "COMPLEX_FLOAT64": 4}
+NUMPY_DTYPES = {
+    "INT8": "i1", "INT16": "i2", "INT32": "i4", "INT64": "i8",
+    "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8",
+    "FLOAT16": "f2", "FLOAT32": "f4", "FLOAT64": "f8",
+    "COMPLEX_FLOAT32": "c8", "COMPLEX_FLOAT64": "c16",
+}  # fmt: skip
+"""By the name of the data type in a container."""
 
 metadata_values = st.recursive(
     st.booleans()

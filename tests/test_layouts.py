@@ -45,7 +45,10 @@ def test_extents_are_known_without_reading() -> None:
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f8"])
 def test_layouts_compare_and_hash_by_value(dtype: str) -> None:
-    assert Dense((2,), Plain(np.dtype(dtype)), 5) == Dense((2,), Plain(np.dtype(dtype)), 5)
+    layout = Dense((2,), Plain(np.dtype(dtype)), 5)
+    assert layout == Dense((2,), Plain(np.dtype(dtype)), 5)
+    assert layout != Dense((2,), Plain(np.dtype(dtype)), 6)
+    assert layout != Dense((2,), Plain(np.dtype(dtype).newbyteorder()), 5)
     assert len({Dense((2,), Plain(np.dtype(dtype)), 5) for _ in range(2)}) == 1
 
 

@@ -217,18 +217,10 @@ def test_a_zip_is_read_where_it_lies() -> None:
     check(pf.archive(first, bytes(long) + extra + payload), dense.T)
 
 
-R1_DTYPES = {
-    "INT8": "i1", "INT16": "i2", "INT32": "i4", "INT64": "i8",
-    "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8",
-    "FLOAT16": "f2", "FLOAT32": "f4", "FLOAT64": "f8",
-    "COMPLEX_FLOAT32": "c8", "COMPLEX_FLOAT64": "c16",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", R1_DTYPES)
+@pytest.mark.parametrize("name", pf.NUMPY_DTYPES)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
-    values = (RNG.random((3, 5)) * 100).astype(R1_DTYPES[name])
+    values = (RNG.random((3, 5)) * 100).astype(pf.NUMPY_DTYPES[name])
     logical = values.T if transposed else values
     kind = "INTEGER" if "INT" in name else "DENSE_FLOAT"
 
@@ -237,7 +229,7 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
         return pf.r1(facts, values.tobytes())
 
     array = check(file(), logical)
-    assert array.encoding["dtype"] == np.dtype(R1_DTYPES[name]).newbyteorder("<")
+    assert array.encoding["dtype"] == np.dtype(pf.NUMPY_DTYPES[name]).newbyteorder("<")
     wide = logical.astype("c16" if "COMPLEX" in name else "f8")
     scaled = check(file(scalar=-2.0), wide * -2)
     assert scaled.encoding["dtype"] == (name.lower() if wide.dtype != values.dtype else wide.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
+from tests.work import memory_below
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Integers
@@ -356,10 +356,8 @@ def test_labels_whose_length_changes_need_little_memory() -> None:
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
-    tracemalloc.start()
-    starts, stop = block_starts(content, BlockForm(1, 4), 140_000)
-    assert tracemalloc.get_traced_memory()[1] < 30 * len(content)
-    tracemalloc.stop()
+    with memory_below(30 * len(content)):
+        starts, stop = block_starts(content, BlockForm(1, 4), 140_000)
     expected = np.cumsum([0, *map(len, short + long)])
     np.testing.assert_array_equal(starts, expected[:-1])
     assert stop == expected[-1]

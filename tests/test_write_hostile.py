@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 
 import dask.array as da
@@ -12,6 +11,7 @@ import pytest
 import xarray as xr
 
 from tests.opening import load
+from tests.work import memory_below
 from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
 from xr_tensorfmt.formats import by_name
 
@@ -35,12 +35,8 @@ def test_chunks_without_elements(tmp_path: Path, options) -> None:
 def test_one_value_repeated_is_never_made_whole(tmp_path: Path) -> None:
     repeated = matrix(np.broadcast_to(np.float64(0), (1 << 14, 1 << 12)))  # 512 MiB
     task = to_tens(repeated, tmp_path / "a.tens", compute=False, sparse=True)
-    tracemalloc.start()
-    try:
+    with memory_below(200 << 20):
         task.compute(scheduler="synchronous")
-        assert tracemalloc.get_traced_memory()[1] < 200 << 20
-    finally:
-        tracemalloc.stop()
     assert (tmp_path / "a.tens").stat().st_size == 4096
 
 

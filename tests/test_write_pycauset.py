@@ -26,12 +26,6 @@ from xr_tensorfmt.formats.pycauset.container import decode_map, encode_map
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 
 RNG = np.random.default_rng(3)
-DTYPES = {
-    "INT8": "i1", "INT16": "i2", "INT32": "i4", "INT64": "i8",
-    "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8",
-    "FLOAT16": "f2", "FLOAT32": "f4", "FLOAT64": "f8",
-    "COMPLEX_FLOAT32": "c8", "COMPLEX_FLOAT64": "c16",
-}  # fmt: skip
 
 
 def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -105,10 +99,10 @@ def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
     return metadata
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("name", pf.NUMPY_DTYPES)
 @pytest.mark.parametrize("shape", [(3, 5), (7,)])
 def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
-    values = numbers(shape, DTYPES[name])
+    values = numbers(shape, pf.NUMPY_DTYPES[name])
     path = tmp_path / "t.pycauset"
     to_file(array(values), path)
     kind = "VECTOR" if len(shape) == 1 else "INTEGER" if "INT" in name else "DENSE_FLOAT"
@@ -188,7 +182,7 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
         values = SPECIAL[kind](draw(st.integers(1, 140)))
     else:
         shape = draw(st.lists(st.integers(0, 140), min_size=1, max_size=2).map(tuple))
-        dtype = draw(st.sampled_from([*DTYPES.values(), "bool"]))
+        dtype = draw(st.sampled_from([*pf.NUMPY_DTYPES.values(), "bool"]))
         values = bits(*shape) if dtype == "bool" else numbers(shape, dtype)
     dims = draw(st.lists(st.text("xyz_", min_size=1), min_size=2, max_size=2, unique=True))
     dims = dims[: values.ndim]

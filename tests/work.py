@@ -1,0 +1,38 @@
+"""Limits of what something may cost, in measures that are the same on every machine."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def calls_below(limit: int) -> Iterator[None]:
+    """Fail if as many functions are called, of Python or of C."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+    assert calls < limit
+
+
+@contextmanager
+def memory_below(limit: int) -> Iterator[None]:
+    """Fail if as many bytes are allocated at any moment."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit
