@@ -70,7 +70,7 @@ class SourceChangedError(TensorFormatError):
 
 
 class TensorFormatWarning(UserWarning):
-    """A file violates its format but can be read without doubt, or others cannot load what is written."""
+    """A file violates its format but has all values, or other programs cannot load it."""
 
 
 def stacklevel_of_caller() -> int:
