@@ -36,27 +36,17 @@ def find_source(
     fs: AbstractFileSystem | None = None,
 ) -> tuple[Source, bytes]:
     """The Source for whatever a user passes, and the first bytes where opening fetches them."""
-    if fs is not None or is_remote(file):
-        return open_by_fsspec(file, io, storage_options, fs)
-    if storage_options:
-        raise ValueError("storage_options= applies to URLs only; leave it out for this file")
-    return open_source(file, io), b""
-
-
-def open_by_fsspec(
-    file: Any,
-    io: InputOutput = "auto",
-    storage_options: Mapping[str, Any] | None = None,
-    fs: AbstractFileSystem | None = None,
-) -> tuple[Source, bytes]:
-    """The Source for a URL, an OpenFile or a path in `fs`, and the first bytes of the file."""
-    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
-
     _check_io(io)
+    if fs is None and not is_remote(file):
+        if storage_options:
+            raise ValueError("storage_options= applies to URLs only; leave it out for this file")
+        return open_source(file, io), b""
+    from xr_tensorfmt.sources.remote import locate, open_remote  # noqa: PLC0415
+
     place = locate(file, storage_options, fs)
     if place.is_local:
         return open_source(place.path, io), b""
-    return place.open()
+    return open_remote(place.url, place.fs, place.path)
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:

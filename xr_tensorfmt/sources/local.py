@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
-import platform
 import stat
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -120,8 +118,6 @@ def _copy_pages(mapping: mmap.mmap) -> None:
 _SMALLEST_WINDOW = 64 << 10
 # A page fault without read-ahead costs about as much as reading this many bytes in sequence.
 _SPARSE = 64 << 10
-# Two changes within so many nanoseconds may have the same time of change.
-_CLOCK_RESOLUTION = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -131,9 +127,6 @@ class LocalFile(Source):
     path: str
     size: int
     mtime_ns: int
-    ctime_ns: int
-    inode: int | None
-    host: str
     mapped: bool = True
 
     @classmethod
@@ -145,16 +138,8 @@ class LocalFile(Source):
             raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-        recent = time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION
-        return cls(
-            absolute,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            status.st_ino if recent else None,
-            platform.node(),
-            mapped and not is_detached(status),
-        )
+        mapped = mapped and not is_detached(status)
+        return cls(absolute, status.st_size, status.st_mtime_ns, mapped)
 
     @property
     def name(self) -> str:
@@ -162,8 +147,8 @@ class LocalFile(Source):
         return self.path
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Path, size and times: a replaced file gets other names in dask."""
-        return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
+        """Path, size and time: a replaced file gets other names in dask."""
+        return type(self).__name__, self.path, self.size, self.mtime_ns, self.mapped
 
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
         """Another file in the same directory or below it, read in the same way."""
@@ -187,21 +172,6 @@ class LocalFile(Source):
                 f"{self.size} bytes modified at {_time(self.mtime_ns)}",
                 "it has changed since it was opened; open it again",
             )
-        if self.host != platform.node():
-            return
-        if status.st_ctime_ns != self.ctime_ns or self.inode not in (None, status.st_ino):
-            raise SourceChangedError(
-                self.path,
-                "the file",
-                f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}",
-                f"{self._inode} changed at {_time(self.ctime_ns)}",
-                "it was replaced, written to, renamed, linked or given other permissions since it "
-                "was opened, though size and modification time are the same; open it again",
-            )
-
-    @property
-    def _inode(self) -> str:
-        return "a file" if self.inode is None else f"inode {self.inode}"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -214,11 +184,8 @@ class LocalFile(Source):
 
             yield fill
 
-    def window(self, start: int, stop: int) -> Bytes | None:
+    def window(self, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
         """A private mapping of the range: writing to it does not change the file."""
-        return self._map(start, stop, scattered=False)
-
-    def _map(self, start: int, stop: int, *, scattered: bool) -> Bytes | None:
         if not self.mapped or stop - start < _SMALLEST_WINDOW:
             return None
         with self._open() as file:
@@ -255,7 +222,7 @@ class LocalFile(Source):
     def _read_group(self, group: Extents) -> Bytes:
         start, stop = group.bounds
         sparse = (stop - start) // len(group) > _SPARSE
-        window = self._map(start, stop, scattered=len(group) > 1 and sparse)
+        window = self.window(start, stop, scattered=len(group) > 1 and sparse)
         if window is None:
             return replace(self, mapped=False).read(group)
         return window if len(group) == 1 else group.gather(window, start)

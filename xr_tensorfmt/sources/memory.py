@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from typing import Protocol
+from typing import BinaryIO
 
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
@@ -42,23 +41,10 @@ class Memory(Source):
         return Memory, (bytes(self._view),)
 
 
-class BinaryReader(Protocol):
-    """What a file object must offer."""
-
-    def read(self, size: int, /) -> bytes:
-        """Read at most `size` bytes from the current position on."""
-
-    def seek(self, offset: int, whence: int = 0, /) -> object:
-        """Move the position."""
-
-    def tell(self) -> int:
-        """Return the position."""
-
-
 class FileObject(Source):
     """A seekable binary file object."""
 
-    def __init__(self, file: BinaryReader) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._lock = Lock()
         try:
@@ -105,13 +91,6 @@ class FileObject(Source):
         with self._lock:
             yield fill
 
-    def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryReader]]:
+    def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO]]:
         """Pickle the file object, if it can be pickled, with a new lock."""
-        try:
-            self._file.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        except TypeError as error:
-            raise TypeError(
-                f"{self.name} is an open file, which cannot be sent to other processes; "
-                "open it by path"
-            ) from error
         return FileObject, (self._file,)

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
 from typing import Any, TypeVar
 
 MOST_AT_ONCE = 16
@@ -16,27 +15,20 @@ Item = TypeVar("Item")
 
 
 class Threads:
-    """A pool of up to 16 threads, created at first use, and again in a process that was forked."""
+    """A pool of up to 16 threads, and another one in a process that was forked."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._forget()
+        self._renew()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+            os.register_at_fork(after_in_child=self._renew)
 
-    def _forget(self) -> None:
-        self._lock = Lock()
-        self._executor: ThreadPoolExecutor | None = None
-
-    def _get(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(MOST_AT_ONCE, self._name)
-            return self._executor
+    def _renew(self) -> None:
+        self._executor = ThreadPoolExecutor(MOST_AT_ONCE, self._name)
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Start a call in one of the threads; it must not wait for another call in the pool."""
-        return self._get().submit(call, *arguments)
+        return self._executor.submit(call, *arguments)
 
     def run_all(self, call: Callable[[Item], None], items: Iterable[Item]) -> None:
         """Call with each item in the threads, and wait for all calls."""
