@@ -41,12 +41,12 @@ def find_source(
         if storage_options:
             raise ValueError("storage_options= applies to URLs only; leave it out for this file")
         return open_source(file, io), b""
-    from xr_tensorfmt.sources.remote import locate, open_remote  # noqa: PLC0415
+    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
 
     place = locate(file, storage_options, fs)
     if place.is_local:
         return open_source(place.path, io), b""
-    return open_remote(place.url, place.fs, place.path)
+    return place.open()
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:

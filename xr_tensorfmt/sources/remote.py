@@ -180,6 +180,10 @@ class Place:
         url, path = (f"{text.rpartition('/')[0]}/{name}" for text in (self.url, self.path))
         return Place(url, self.fs, path)
 
+    def open(self) -> tuple[RemoteFile, bytes]:
+        """As `open_remote`."""
+        return open_remote(self.url, self.fs, self.path)
+
 
 def locate(
     file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
