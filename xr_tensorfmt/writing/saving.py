@@ -1,4 +1,4 @@
-"""Writing a planned file to the local disk.
+"""Writing planned files through unfinished ones on the local disk.
 
 Where a chunk alone does not show whether the layout stores all of its values, as the halves of a
 symmetric matrix, the whole file is written first. Then every chunk is computed once more and
@@ -7,27 +7,19 @@ compared with what a reader sees. That takes twice the time, but only a few chun
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import dask.config
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
-from xr_tensorfmt.writing.file_plan import (
-    BlockGrid,
-    FileBeside,
-    FilePlan,
-    FirstPass,
-    Placed,
-    cut_all,
-)
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
+from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, Placed, cut_all
 from xr_tensorfmt.writing.graph import FileTask, itself, writing
 
 
@@ -52,40 +44,6 @@ def compare_written(placed: Iterable[Placed], atomic_file: AtomicFile) -> None:
 
 def _nothing(atomic_files: Sequence[AtomicFile]) -> None:
     del atomic_files
-
-
-def save(
-    file_plan: FilePlan | FirstPass, path: str, *, replace: bool, compute: bool
-) -> Delayed | None:
-    """Write a local file, and those beside it."""
-    target = os.path.abspath(os.path.expanduser(path))
-    if isinstance(file_plan, FirstPass):
-        # Errors of the path come before any value is computed.
-        atomic_file_for(target, 0, replace=replace)
-        write = partial(save, path=target, replace=replace, compute=True)
-        return after_first_pass(file_plan, write, compute=compute)
-    directory = os.path.dirname(target)
-    paths = [
-        (each.file_plan, os.path.join(directory, each.name))
-        for each in _changed(file_plan, directory)
-    ]
-    files = [
-        (each, atomic_file_for(place, each.size, replace=replace))
-        for each, place in (*paths, (file_plan, target))
-    ]
-    return save_planned(files, compute=compute)
-
-
-def _changed(file_plan: FilePlan, directory: str) -> Iterator[FileBeside]:
-    """The files beside a planned one, without those that are there and say the same."""
-    for each in file_plan.beside:
-        try:
-            with open(os.path.join(directory, each.name), "rb") as file:
-                is_kept = each.is_kept is not None and each.is_kept(file.read())
-        except OSError:
-            is_kept = False
-        if not is_kept:
-            yield each
 
 
 def save_planned(files: Sequence[tuple[FilePlan, AtomicFile]], *, compute: bool) -> Delayed | None:
@@ -117,22 +75,6 @@ def unchanged(path: str, discard: Callable[[], bool]) -> Iterator[None]:
         if discard():
             error.add_note(f"{path} was not written; what was there before is unchanged.")
         raise
-
-
-def after_first_pass(
-    first_pass: FirstPass, write: Callable[[FilePlan], Delayed | None], *, compute: bool
-) -> Delayed | None:
-    """Plan a file by a first pass over its values, and write it."""
-    if compute:
-        write(first_pass.look())
-        return None
-    # Without traversing, as dask would compute the arrays inside.
-    later = delayed(_look_and_write, pure=False, traverse=False)
-    return later(first_pass, write)  # type: ignore[no-any-return]
-
-
-def _look_and_write(first_pass: FirstPass, write: Callable[[FilePlan], Delayed | None]) -> None:
-    write(first_pass.look())
 
 
 def _finish(

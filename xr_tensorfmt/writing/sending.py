@@ -1,4 +1,4 @@
-"""A planned file that is written into a store; `saving` does the same on the local disk."""
+"""Writing planned objects into a store; `saving` does the same on the local disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from xr_tensorfmt.core.layout import Encoded
 from xr_tensorfmt.sources.remote import Place
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, beside
 from xr_tensorfmt.writing.file_io import opened, write_at
-from xr_tensorfmt.writing.file_plan import Cut, FilePlan, FirstPass, cut_all
+from xr_tensorfmt.writing.file_plan import Cut, FilePlan, cut_all
 from xr_tensorfmt.writing.graph import FileTask, itself, writing
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
-from xr_tensorfmt.writing.saving import after_first_pass, save_planned, unchanged
-from xr_tensorfmt.writing.upload import Upload, check_place, content_of
+from xr_tensorfmt.writing.saving import save_planned, unchanged
+from xr_tensorfmt.writing.upload import Upload
 
 _BLOCK = 8 << 20
 
@@ -78,40 +78,23 @@ class LocalCopy(AtomicFile):
 
 
 def send(
-    file_plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
+    objects: Sequence[tuple[FilePlan, Place]], *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write an object into a store, and those beside it."""
-    check_place(place, replace=replace)
-    if isinstance(file_plan, FirstPass):
-        write = partial(send, place=place, replace=replace, compute=True)
-        return after_first_pass(file_plan, write, compute=compute)
+    """Write planned objects into a store."""
     directory = os.path.abspath(
         dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     )
-    in_this_process = compute and _runs_in_this_process()
-    if compute and not in_this_process and isinstance(place.fs, MemoryFileSystem):
-        raise ValueError(
-            f"{place.url}: the memory of another process is out of reach; "
-            "compute with dask's threads"
-        )
-    objects = [*_changed(file_plan, place, replace=replace), (file_plan, place)]
-    if in_this_process:
-        for each, where in objects:
-            _send_from_threads(each, where, directory, replace=replace)
+    if compute and _runs_in_this_process():
+        for file_plan, place in objects:
+            _send_from_threads(file_plan, place, directory, replace=replace)
         return None
+    url = objects[-1][1].url
+    if compute and isinstance(objects[-1][1].fs, MemoryFileSystem):
+        raise ValueError(
+            f"{url}: the memory of another process is out of reach; compute with dask's threads"
+        )
     copies = [(each, _copy_of(each, where, directory, replace)) for each, where in objects]
     return save_planned(copies, compute=compute)
-
-
-def _changed(
-    file_plan: FilePlan, place: Place, *, replace: bool
-) -> Iterator[tuple[FilePlan, Place]]:
-    """The objects beside a planned one, without those that are there and say the same."""
-    for each in file_plan.beside:
-        where = place.beside(each.name)
-        if each.is_kept is None or not each.is_kept(content_of(where)):
-            check_place(where, replace=replace)
-            yield each.file_plan, where
 
 
 def _copy_of(file_plan: FilePlan, place: Place, directory: str, replace: bool) -> LocalCopy:

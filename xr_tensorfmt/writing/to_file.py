@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from dask.delayed import Delayed
+from dask.delayed import Delayed, delayed
 from fsspec.core import OpenFile
+from fsspec.implementations.local import LocalFileSystem
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.writing.atomic_file import atomic_file_for
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
+from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 from xr_tensorfmt.writing.region import write_region
-from xr_tensorfmt.writing.saving import save
+from xr_tensorfmt.writing.saving import save_planned
 from xr_tensorfmt.writing.sending import send
+from xr_tensorfmt.writing.upload import check_place, content_of
 
 
 def name_of(path: Any) -> str:
@@ -29,15 +34,15 @@ def name_of(path: Any) -> str:
     return name
 
 
-def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | Place:
-    """A local path, or the place of an object in a store."""
+def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Place:
+    """The place of a local file, or of an object in a store."""
     name = name_of(path)
-    if fs is None and not is_remote(path):
-        if storage_options:
-            raise ValueError(f"storage_options= is for URLs, which {name} is not; leave it out")
-        return name
-    place = locate(path, storage_options, fs)
-    return place.path if place.is_local else place
+    if fs is not None or is_remote(path):
+        place = locate(path, storage_options, fs)
+        return replace(place, url=place.path) if place.is_local else place
+    if storage_options:
+        raise ValueError(f"storage_options= is for URLs, which {name} is not; leave it out")
+    return Place(name, LocalFileSystem(), os.path.abspath(os.path.expanduser(name)))
 
 
 Mode = Literal["w", "x"]
@@ -62,19 +67,51 @@ def write(
         name: _allowed(format, name, value) for name, value in options.items() if value is not None
     }
     _check_keywords(given, mode, region)
-    target = destination(path, storage_options, fs)
-    name = target if isinstance(target, str) else target.url
-    checked = check_input(data, name, format.title, encoding, drop)
-    replace = mode == "w"
-    if isinstance(target, str):
-        if region is not None:
-            return write_region(checked, region, format.name, compute=compute)
-        return save(format.plan(checked, **given), target, replace=replace, compute=compute)
-    if region is not None:
+    place = destination(path, storage_options, fs)
+    checked = check_input(data, place.url, format.title, encoding, drop)
+    if region is None:
+        plan = format.plan(checked, **given)
+        return _save(plan, place, replace=mode == "w", compute=compute)
+    if not place.is_local:
         raise ValueError(
-            f"{name}: no store can change a part of an object; write all of it, without region="
+            f"{place.url}: no store can change a part of an object; write all of it, "
+            "without region="
         )
-    return send(format.plan(checked, **given), target, replace=replace, compute=compute)
+    return write_region(checked, region, format.name, compute=compute)
+
+
+def _save(
+    plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
+) -> Delayed | None:
+    """Write a planned file or object, and those beside it."""
+    # Errors of the place come before any value is computed.
+    check_place(place, replace=replace)
+    if isinstance(plan, FirstPass):
+        if compute:
+            return _save(plan.look(), place, replace=replace, compute=True)
+        # Without traversing, as dask would compute the arrays inside.
+        later = delayed(_look_and_save, pure=False, traverse=False)
+        return later(plan, place, replace)  # type: ignore[no-any-return]
+    files = [*_changed(plan, place, replace=replace), (plan, place)]
+    if not place.is_local:
+        return send(files, replace=replace, compute=compute)
+    atomic_files = [
+        (each, atomic_file_for(where.path, each.size, replace=replace)) for each, where in files
+    ]
+    return save_planned(atomic_files, compute=compute)
+
+
+def _look_and_save(first_pass: FirstPass, place: Place, replace: bool) -> None:
+    _save(first_pass, place, replace=replace, compute=True)
+
+
+def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[FilePlan, Place]]:
+    """The files beside a planned one, without those that are there and say the same."""
+    for each in plan.beside:
+        where = place.beside(each.name)
+        if each.is_kept is None or not each.is_kept(content_of(where)):
+            check_place(where, replace=replace)
+            yield each.file_plan, where
 
 
 def _allowed(format: Format, name: str, value: Any) -> Any:

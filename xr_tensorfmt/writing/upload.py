@@ -13,7 +13,7 @@ from fsspec.implementations.cached import CachingFileSystem
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.sources.remote import Place, of_this_process
 from xr_tensorfmt.sources.store_errors import ask_store
-from xr_tensorfmt.writing.atomic_file import exists_already, unfinished
+from xr_tensorfmt.writing.atomic_file import exists_already, target_of, unfinished
 
 # Packages whose files become an object when they are closed, and not before.
 _ATOMIC = {"s3fs", "gcsfs", "adlfs"}
@@ -114,7 +114,10 @@ def _is_atomic(fs: AbstractFileSystem) -> bool:
 
 
 def check_place(place: Place, *, replace: bool) -> None:
-    """Refuse what cannot be an object, or must not be replaced."""
+    """Refuse what cannot be written there, or must not be replaced."""
+    if place.is_local:
+        target_of(place.path, replace=replace)
+        return
     path = place.path.strip("/")
     if place.url.endswith("/") or not path or (_is_atomic(place.fs) and "/" not in path):
         raise IsADirectoryError(f"{place.url} is a directory; give the name of an object in it")
