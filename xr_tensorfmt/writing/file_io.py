@@ -28,13 +28,6 @@ def opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
-    """Write bytes at their offsets into an existing file."""
-    with opened(path) as descriptor:
-        for extents, data in batches:
-            write_extents(descriptor, extents, data)
-
-
 def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
     """Let the disk begin to write, so that the sync at the end is short."""
     if hasattr(os, "posix_fadvise"):
@@ -44,15 +37,17 @@ def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
-def write_extents(descriptor: int, extents: Extents, data: Bytes) -> None:
-    """Write bytes at their offsets into an open file."""
-    buffer = data.data
-    position = 0
-    for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
-        write_at(descriptor, buffer[position : position + length], start)
-        position += length
-        if length >= _LARGE:
-            _start_writing_out(descriptor, start, length)
+def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    """Write bytes at their offsets into an existing file."""
+    with opened(path) as descriptor:
+        for extents, data in batches:
+            buffer, position = data.data, 0
+            lengths = extents.lengths.tolist()
+            for start, length in zip(extents.starts.tolist(), lengths, strict=True):
+                write_at(descriptor, buffer[position : position + length], start)
+                position += length
+                if length >= _LARGE:
+                    _start_writing_out(descriptor, start, length)
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:

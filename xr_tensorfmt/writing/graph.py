@@ -31,11 +31,6 @@ class MemoryBlock:
     blocks: BlockGrid
     number: int
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its values in memory."""
-        return int(self.variable.nbytes)
-
 
 @dataclass(frozen=True, eq=False)
 class FileTask(Generic[File]):
@@ -161,11 +156,11 @@ def _batches(blocks: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
     batch: list[MemoryBlock] = []
     size = 0
     for block in blocks:
-        if batch and size + block.nbytes > TARGET:
+        if batch and size + block.variable.nbytes > TARGET:
             yield batch
             batch, size = [], 0
         batch.append(block)
-        size += block.nbytes
+        size += block.variable.nbytes
     if batch:
         yield batch
 

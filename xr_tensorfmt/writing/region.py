@@ -76,15 +76,12 @@ class ExistingFile:
         detach_file(self.target)
         write_batches(self.target, batches)
 
-    def sync(self) -> None:
-        """Wait until the disk has all of it."""
-        with opened(self.target) as descriptor:
-            os.fsync(descriptor)
-
 
 def _sync(files: Sequence[ExistingFile]) -> None:
+    """Wait until the disk has all of the files."""
     for file in files:
-        file.sync()
+        with opened(file.target) as descriptor:
+            os.fsync(descriptor)
 
 
 def detach_file(path: str) -> None:
@@ -129,10 +126,12 @@ def write_region(
     parts: dict[str, list[Placed]] = {}
     for name, variable in checked.variables.items():
         tensor = tensors[name]
-        path = (tensor.source or source).name
-        _check_overlap(checked, path)
-        part = _part(checked, name, variable, _verified(tensor, tensor.source or source), region)
-        parts.setdefault(path, []).append(part)
+        file = tensor.source or source
+        _check_overlap(checked, file.name)
+        # The layout must be right, so that no other byte is overwritten.
+        tensor = replace(tensor, layout=tensor.layout.checked_places(file))
+        part = _part(checked, name, variable, tensor, region)
+        parts.setdefault(file.name, []).append(part)
     files = [FileTask(ExistingFile.at(path).begin, cut_all(part)) for path, part in parts.items()]
     tasks = writing(files, _sync)
     if not compute:
@@ -169,7 +168,7 @@ def _check_coordinates(
                 f"written in part; {advice}"
             )
         known = tensors.get(name)
-        if known is None or not _same(coordinate, source, known):
+        if known is None or not _same(coordinate, known.source or source, known):
             raise ValueError(
                 f"the coordinate {name!r} is not the same in {checked.path}, and region= does not "
                 f"write coordinates; {advice}"
@@ -178,8 +177,7 @@ def _check_coordinates(
 
 def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
     values = known.layout.read(source, Selection.everything(known.layout.shape))
-    same: bool = Variable(known.dims, values).equals(coordinate)  # type: ignore[no-untyped-call]
-    return same
+    return bool(Variable(known.dims, values).equals(coordinate))  # type: ignore[no-untyped-call]
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:
@@ -197,11 +195,6 @@ def _is_at(name: str, path: str) -> bool:
     with suppress(OSError, ValueError):  # a URL, or a name of something without a path
         return os.path.samefile(name, path)
     return False
-
-
-def _verified(tensor: Tensor, source: Source) -> Tensor:
-    """A tensor whose layout is known to be right, so that no other byte is overwritten."""
-    return replace(tensor, layout=tensor.layout.checked_places(source))
 
 
 def _part(
