@@ -80,30 +80,16 @@ def store_error(
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
     """Convert an error of a store to one that pickles and contains no secret."""
-    secrets = sorted({*_secrets(options), *_secrets_of(path)}, key=len, reverse=True)
-
-    def clean(text: str) -> str:
-        text = redacted(text)
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    if isinstance(error, TensorFormatError) or _is_complete(error, url, clean):
+    if isinstance(error, TensorFormatError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
-    reason = clean(_reason(error, url, path))
+    reason = redacted(_reason(error, url, path))
+    for secret in sorted({*_secrets(options), *_secrets_of(path)}, key=len, reverse=True):
+        reason = reason.replace(secret, "***")
     for kind in kept:
         if isinstance(error, kind):
             return kind(f"{url}: {reason}{context}")
     return OSError(_number(error), f"{reason}{context}", url)
-
-
-def _is_complete(error: Exception, url: str, clean: Callable[[str], str]) -> bool:
-    """Whether an error can be raised as it is: a built-in OSError that names the object."""
-    if not isinstance(error, OSError) or type(error).__module__ != "builtins":
-        return False
-    names_it = error.filename == url or (url in str(error) and url != str(error))
-    return names_it and clean(repr(error)) == repr(error)
 
 
 def _number(error: Exception) -> int:

@@ -98,7 +98,8 @@ def send(
 
 
 def _copy_of(file_plan: FilePlan, place: Place, directory: str, replace: bool) -> LocalCopy:
-    path = beside(os.path.join(directory, os.path.basename(place.path)))
+    # The URL is without its query, which may be secret.
+    path = beside(os.path.join(directory, os.path.basename(place.url)))
     return LocalCopy(place.url, path, file_plan.size, replace, place)
 
 

@@ -80,7 +80,7 @@ class Upload:
                 self._file = self._fs.open(self._path, mode, block_size=self._part)
             except NotImplementedError:
                 reason = "its file system only reads; write to a local path, or to a store"
-                raise OSError(errno.EROFS, f"{reason}{_UNCHANGED}", self.url) from None
+                raise OSError(errno.EROFS, reason) from None
         for first in range(0, data.size, self._part):
             self._file.write(data[first : first + self._part].tobytes())
 
