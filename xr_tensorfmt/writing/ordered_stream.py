@@ -67,7 +67,8 @@ class OrderedStream:
             _scatter(content, extents.starts - start, extents.lengths, data)
         if content is not None:
             self._arrive(number, content)
-            self._send_arrived()
+            while (chunk := self._claim()) is not None:
+                self._send(*chunk)
 
     def finish(self) -> None:
         """Send what is left, once every chunk has been sent, and make the object appear."""
@@ -93,7 +94,7 @@ class OrderedStream:
             return number == self._next or self._waiting + content.size <= MOST_WAITING
 
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or not self._sending or has_room())
+            self._changed.wait_for(lambda: self._failure or not self._is_busy() or has_room())
             self._check()
             if has_room():
                 self._waiting += content.size
@@ -121,64 +122,55 @@ class OrderedStream:
         weakref.finalize(self, file.close)
         return file
 
-    def _send_arrived(self) -> None:
-        """Send all chunks that are next and have arrived, unless another thread does."""
+    def _is_busy(self) -> bool:
+        """Whether a thread is sending, or is about to, so that there will be room."""
+        return self._sending or self._next in self._arrived
+
+    def _claim(self) -> tuple[int, Bytes] | None:
+        """The next chunk and its offset, if it has arrived and no other thread is sending."""
         with self._changed:
             self._check()
-            if self._sending:
-                return
-            self._sending = True
-        try:
-            while (number := self._next_arrived()) is not None:
-                self._send(number)
-        except BaseException as error:
-            with self._changed:
-                self._failure = self._failure or error
-                self._sending = False
-                self._changed.notify_all()
-            raise
-
-    def _next_arrived(self) -> int | None:
-        """The next chunk if it has arrived; else this thread is no longer the one that sends."""
-        with self._changed:
-            self._changed.notify_all()
-            self._check()
-            if self._next in self._arrived:
-                self._next += 1
-                return self._next - 1
-            self._sending = False
-            return None
-
-    def _send(self, number: int) -> None:
-        """Send a chunk, with the zeros and pieces before it and the pieces in it."""
-        start, stop = self._ranges[number]
-        self._fill(start)
-        with self._changed:
-            content = self._arrived.pop(number)
+            if self._sending or self._next not in self._arrived:
+                return None
+            start, stop = self._ranges[self._next]
+            content = self._arrived.pop(self._next)
             if content is None:
                 self._file.seek(start)
                 content = np.frombuffer(bytearray(self._file.read(stop - start)), np.uint8)
             else:
                 self._waiting -= content.size
-        while self._pieces and self._pieces[0].offset < stop:
-            piece = self._pieces.popleft()
-            first = piece.offset - start
-            content[first : first + len(piece.data)] = np.frombuffer(piece.data, np.uint8)
-        self._upload.write(content)
-        self._position = stop
+            self._next += 1
+            self._sending = True
+            self._changed.notify_all()
+            return start, content
+
+    def _send(self, start: int, content: Bytes) -> None:
+        """Send what lies before a chunk, and the chunk with the pieces that lie in it."""
+        stop = start + content.size
+        try:
+            self._fill(start)
+            while self._pieces and self._pieces[0].offset < stop:
+                piece = self._pieces.popleft()
+                first = piece.offset - start
+                content[first : first + len(piece.data)] = np.frombuffer(piece.data, np.uint8)
+            self._upload.write(content)
+            self._position = stop
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            with self._changed:
+                self._sending = False
+                self._changed.notify_all()
 
     def _fill(self, stop: int) -> None:
         """Send what lies before an offset and in no chunk: pieces, and zeros between them."""
-        while self._pieces and self._pieces[0].offset < stop:
-            piece = self._pieces.popleft()
-            self._send_zeros(piece.offset)
-            self._upload.write(np.frombuffer(piece.data, np.uint8))
-            self._position += len(piece.data)
-        self._send_zeros(stop)
-
-    def _send_zeros(self, stop: int) -> None:
         while self._position < stop:
-            block = _ZEROS[: stop - self._position]
+            gap = (self._pieces[0].offset if self._pieces else stop) - self._position
+            if gap:
+                block = _ZEROS[: min(gap, stop - self._position)]
+            else:
+                block = np.frombuffer(self._pieces.popleft().data, np.uint8)
             self._upload.write(block)
             self._position += block.size
 
