@@ -89,9 +89,8 @@ def _save(
     if isinstance(plan, FirstPass):
         if compute:
             return _save(plan.look(), place, replace=replace, compute=True)
-        # Without traversing, as dask would compute the arrays inside.
-        later = delayed(_look_and_save, pure=False, traverse=False)
-        return later(plan, place, replace)  # type: ignore[no-any-return]
+        look_and_save = delayed(_save, pure=False)
+        return look_and_save(plan, place, replace=replace, compute=True)  # type: ignore[no-any-return]
     files = [*_changed(plan, place, replace=replace), (plan, place)]
     if not place.is_local:
         return send(files, replace=replace, compute=compute)
@@ -99,10 +98,6 @@ def _save(
         (each, atomic_file_for(where.path, each.size, replace=replace)) for each, where in files
     ]
     return save_planned(atomic_files, compute=compute)
-
-
-def _look_and_save(first_pass: FirstPass, place: Place, replace: bool) -> None:
-    _save(first_pass, place, replace=replace, compute=True)
 
 
 def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[FilePlan, Place]]:
