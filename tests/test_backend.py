@@ -254,7 +254,7 @@ def test_a_closed_file_object_says_what_to_do(path: Path) -> None:
 def test_an_open_file_that_cannot_travel_says_so(path: Path) -> None:
     with path.open("rb") as file:
         dataset = xr.open_dataset(file, engine="tensorfmt")
-        with pytest.raises(TypeError, match="cannot pickle"):
+        with pytest.raises(TypeError, match="cannot be sent to other processes; open it by path"):
             pickle.dumps(dataset)
 
 

@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 from tests import tensfiles as tf
+from tests.clock import wait_for_a_tick
 from tests.processes import run_python, run_script
 from tests.recording import RecordingSource
 from xr_tensorfmt import SourceChangedError
@@ -111,13 +112,15 @@ def test_reductions_agree_with_numpy(path: Path) -> None:
     np.testing.assert_allclose(tensor.T.std("a"), numbers().T.std(2), rtol=1e-9)
 
 
-def test_two_files_with_one_path_have_different_names_in_dask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_two_files_with_one_path_have_different_names_in_dask(tmp_path: Path, seconds: int) -> None:
     file, other = tmp_path / "t", tmp_path / "other"
     file.write_bytes(tf.version_0_9(np.zeros((4, 4))))
     os.utime(file, ns=(0, 10**18))
     before = xr.open_dataset(file, engine="tensorfmt", chunks={}).tensor
     other.write_bytes(tf.version_0_9(np.ones((4, 4))))
-    os.utime(other, ns=(0, 10**18 + 1))
+    wait_for_a_tick(file)
+    os.utime(other, ns=(0, 10**18 + seconds * 10**9))
     other.replace(file)
     after = xr.open_dataset(file, engine="tensorfmt", chunks={}).tensor
     assert before.data.name != after.data.name

@@ -7,11 +7,13 @@ import os
 import pickle
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.clock import wait_for_a_tick
 from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -195,10 +197,68 @@ def test_a_grown_or_cut_file_is_noticed(path: Path, mapped: bool) -> None:
         source.read(Extents.single(0, 1 << 20))
 
 
-def test_a_source_notices_a_rewritten_file_in_another_process_too(path: Path) -> None:
-    source = pickle.loads(pickle.dumps(LocalFile.at(path)))
+def set_mtime(path: Path, mtime_ns: int) -> None:
+    os.utime(path, ns=(mtime_ns, mtime_ns))
+
+
+def with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
+    path.write_bytes(content)
+    set_mtime(path, mtime_ns)
+    return path
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
+    source = LocalFile.at(path, mapped=mapped)
+    other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
+    other.replace(path)
+    words = (
+        r"the file: inode \d+ changed at .*, expected inode \d+ changed at .*; it was replaced, "
+        ".*though size and modification time are the same; open it again"
+    )
+    with pytest.raises(SourceChangedError, match=words):
+        source.read(Extents.single(0, 1 << 20))
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_other_content_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
+    wait_for_a_tick(path)
+    source = LocalFile.at(path, mapped=mapped)
+    with path.open("r+b") as file:  # as cp -p, into the same inode
+        file.write(CONTENT[::-1])
+    set_mtime(path, source.mtime_ns)
+    with pytest.raises(SourceChangedError, match="are the same; open it again"):
+        source.read(Extents.single(0, 1 << 20))
+
+
+def test_an_inode_of_the_same_times_tells_a_file_that_has_just_changed(path: Path) -> None:
+    source = LocalFile.at(path)
+    assert source.inode == path.stat().st_ino
+    with pytest.raises(SourceChangedError, match=r"inode \d+ changed"):
+        replace(source, inode=0).read(Extents.single(0, 100))
+
+
+def test_an_inode_number_is_of_no_account_where_the_time_of_change_tells(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = path.stat().st_ctime_ns + 10 * 10**9
+    monkeypatch.setattr("xr_tensorfmt.sources.local.time.time_ns", lambda: later)
+    assert LocalFile.at(path).inode is None
+
+
+def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
+    source = replace(LocalFile.at(path), host="another")
+    with_mtime(path.with_name("copy"), CONTENT, source.mtime_ns).replace(path)
+    assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
     os.utime(path, ns=(0, 0))
     with pytest.raises(SourceChangedError, match="modified at 1970"):
+        source.read(Extents.single(0, 1 << 20))
+
+
+def test_a_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
+    source = pickle.loads(pickle.dumps(LocalFile.at(path)))
+    with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
+    with pytest.raises(SourceChangedError, match="are the same; open it again"):
         source.read(Extents.single(0, 1 << 20))
 
 
@@ -251,7 +311,7 @@ def test_a_file_object_that_gives_less_at_a_time_is_read_to_the_end() -> None:
     [
         Memory(memoryview(CONTENT)),
         FileObject(io.BytesIO(CONTENT)),
-        LocalFile("/x", 5, 6),
+        LocalFile("/x", 5, 6, 7, 8, "host"),
     ],
     ids=lambda source: type(source).__name__,
 )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -118,6 +120,8 @@ def _copy_pages(mapping: mmap.mmap) -> None:
 _SMALLEST_WINDOW = 64 << 10
 # A page fault without read-ahead costs about as much as reading this many bytes in sequence.
 _SPARSE = 64 << 10
+# Two changes within so many nanoseconds may have the same time of change.
+_CLOCK_RESOLUTION = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,9 @@ class LocalFile(Source):
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int | None
+    host: str
     mapped: bool = True
 
     @classmethod
@@ -138,8 +145,16 @@ class LocalFile(Source):
             raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-        mapped = mapped and not is_detached(status)
-        return cls(absolute, status.st_size, status.st_mtime_ns, mapped)
+        recent = time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION
+        return cls(
+            absolute,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_ino if recent else None,
+            platform.node(),
+            mapped and not is_detached(status),
+        )
 
     @property
     def name(self) -> str:
@@ -147,8 +162,8 @@ class LocalFile(Source):
         return self.path
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Path, size and time: a replaced file gets other names in dask."""
-        return type(self).__name__, self.path, self.size, self.mtime_ns, self.mapped
+        """Path, size and times: a replaced file gets other names in dask."""
+        return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
 
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
         """Another file in the same directory or below it, read in the same way."""
@@ -172,6 +187,21 @@ class LocalFile(Source):
                 f"{self.size} bytes modified at {_time(self.mtime_ns)}",
                 "it has changed since it was opened; open it again",
             )
+        if self.host != platform.node():
+            return
+        if status.st_ctime_ns != self.ctime_ns or self.inode not in (None, status.st_ino):
+            raise SourceChangedError(
+                self.path,
+                "the file",
+                f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}",
+                f"{self._inode} changed at {_time(self.ctime_ns)}",
+                "it was replaced, written to, renamed, linked or given other permissions since it "
+                "was opened, though size and modification time are the same; open it again",
+            )
+
+    @property
+    def _inode(self) -> str:
+        return "a file" if self.inode is None else f"inode {self.inode}"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:

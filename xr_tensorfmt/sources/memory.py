@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -93,4 +94,11 @@ class FileObject(Source):
 
     def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO]]:
         """Pickle the file object, if it can be pickled, with a new lock."""
+        try:
+            self._file.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name} is an open file, which cannot be sent to other processes; "
+                "open it by path"
+            ) from error
         return FileObject, (self._file,)
