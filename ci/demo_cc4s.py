@@ -63,9 +63,7 @@ def pair_energies(path: Path) -> xr.DataArray:
         pairs.conj(), pairs.rename(i="j", a="b"), dim="F", optimize=True
     ).real.transpose("i", "j", "a", "b")
 
-    say(
-        f"integrals V[i, j, a, b] of {WINDOW} occupied and {2 * WINDOW} virtual states; what is read:"
-    )
+    say("integrals V[i, j, a, b] of the states around the gap, of which this will be read:")
     print(xr_tensorfmt.explain(integrals))
     say("they are computed, written as a tensor of cc4s, opened again and validated")
     names = dict(zip("ijab", ("State", "State_2", "State_3", "State_4"), strict=True))
