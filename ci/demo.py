@@ -10,6 +10,7 @@ PICTURES = Path(__file__).resolve().parents[1] / "build"
 # Each is a module demo_<format> beside this one, with main(directory, path of the picture).
 FORMATS = (
     "tens",
+    "cc4s",
     "mag",
     "pycauset",
     "vespa",

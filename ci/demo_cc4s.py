@@ -1,0 +1,99 @@
+"""cc4s: open files as VASP writes them, and go from an old vertex to integrals in today's form.
+
+The vertex is that of `demo_tens`, electrons in a one-dimensional box.
+"""
+
+import time
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from dask.diagnostics import ProgressBar
+from demo_tens import BOX, HARTREE, OCCUPIED, STATES, write_vertex
+
+import xr_tensorfmt
+
+FILES = Path(__file__).resolve().parents[1] / "tests" / "data" / "cc4s" / "vasp"
+DIMS = ("AuxiliaryField", "State", "State_2")
+WINDOW = 16
+
+
+def say(text: str) -> None:
+    """A heading between outputs."""
+    print(f"\n--- {text}\n")
+
+
+def show_files() -> None:
+    """A vertex, and energies as text in units of their own."""
+    say('xr.open_dataset("CoulombVertex.yaml", engine="tensorfmt"): elements and states beside it')
+    print(xr.open_dataset(FILES / "CoulombVertex.yaml", engine="tensorfmt"))
+
+    say('xr.open_dataarray("EigenEnergies.yaml", ..., apply_unit=True): text, here in hartree')
+    print(
+        xr.open_dataarray(FILES / "EigenEnergies.yaml", engine="tensorfmt", apply_unit=True).load()
+    )
+
+
+def convert(folder: Path) -> Path:
+    """Write a vertex as cc4s did until 2020, and convert it."""
+    old, path = folder / "CoulombVertex.bin", folder / "CoulombVertex.yaml"
+    write_vertex(old)
+    say("a vertex of 256 MiB in TENS 0.9 becomes YAML and elements, chunk by chunk")
+    vertex = xr.open_dataset(
+        old, engine="tensorfmt", name="CoulombVertex", dims=DIMS, chunks={}
+    ).CoulombVertex
+    start = time.perf_counter()
+    xr_tensorfmt.to_cc4s(vertex.assign_attrs(unit=1.0, halfGrid=1), path)
+    print(f"written in {time.perf_counter() - start:.1f} s\n\n{path.read_text()}")
+    return path
+
+
+def pair_energies(path: Path) -> xr.DataArray:
+    """Contributions of pairs of occupied states (i, j) to the energy of second order, in eV."""
+    energies = xr.DataArray((np.pi / BOX * np.arange(1, STATES + 1)) ** 2 / 2, dims="state")
+    vertex = xr.open_dataset(
+        path, engine="tensorfmt", dims=("F", "p", "r"), chunks={}
+    ).CoulombVertex
+    occupied = slice(OCCUPIED - WINDOW, OCCUPIED)
+    virtual = slice(OCCUPIED, OCCUPIED + 2 * WINDOW)
+    pairs = vertex.isel(p=occupied, r=virtual).rename(p="i", r="a")
+    integrals = xr.dot(
+        pairs.conj(), pairs.rename(i="j", a="b"), dim="F", optimize=True
+    ).real.transpose("i", "j", "a", "b")
+
+    say("integrals V[i, j, a, b] of the states around the gap, of which this will be read:")
+    print(xr_tensorfmt.explain(integrals))
+    say("they are computed, written as a tensor of cc4s, opened again and validated")
+    names = dict(zip("ijab", ("State", "State_2", "State_3", "State_4"), strict=True))
+    target = path.parent / "CoulombIntegrals.yaml"
+    with ProgressBar():
+        xr_tensorfmt.to_cc4s(integrals.rename(names).rename("CoulombIntegrals"), target)
+    ds = xr.open_dataset(target, engine="tensorfmt", dims=tuple("ijab"))
+    print(f"{ds}\n\nfindings: {xr_tensorfmt.validate(target)}")
+
+    v = ds.CoulombIntegrals.load()
+    e_i, e_a = energies[occupied].rename(state="i"), energies[virtual].rename(state="a")
+    gap = e_i + e_i.rename(i="j") - e_a - e_a.rename(a="b")
+    return (v * (2 * v - v.rename(a="b", b="a")) / gap).sum(("a", "b")) * HARTREE
+
+
+def draw(energies: xr.DataArray, picture: Path) -> None:
+    """The energies of pairs, which are largest near the highest occupied state."""
+    figure, axes = plt.subplots(figsize=(6.2, 5), layout="constrained")
+    states = np.arange(OCCUPIED - WINDOW, OCCUPIED) + 1
+    norm = mpl.colors.LogNorm()
+    mesh = axes.pcolormesh(states, states, -energies, norm=norm, cmap="magma", rasterized=True)
+    axes.set(xlabel="occupied state $j$", ylabel="occupied state $i$", aspect="equal")
+    axes.set_title("energies of second order, by pair of occupied states", fontsize=11)
+    figure.colorbar(mesh, ax=axes, label="$-E_{ij}$ in eV")
+    figure.savefig(picture, dpi=150)
+
+
+def main(folder: Path, picture: Path) -> None:
+    """Show what a user of cc4s would want to see; files go into the folder."""
+    show_files()
+    energies = pair_energies(convert(folder))
+    print(f"\nsecond-order energy of these states: {float(energies.sum()):.3f} eV")
+    draw(energies, picture)
