@@ -23,8 +23,12 @@ from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, find_blocks
 from xr_tensorfmt.formats.vespa.labels import Labels
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
-from xr_tensorfmt.formats.vespa.scan import block_offsets, block_starts, scan_sequentially
-from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.formats.vespa.scan import (
+    BlockForm,
+    block_offsets,
+    block_starts,
+    scan_sequentially,
+)
 from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000

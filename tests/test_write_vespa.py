@@ -20,9 +20,8 @@ from tests import vespafiles as vf
 from xr_tensorfmt import from_hex
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats.vespa import labelled_blocks
-from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
-from xr_tensorfmt.formats.vespa.strings import encode_strings
+from xr_tensorfmt.formats.vespa import blocks
+from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
 from xr_tensorfmt.formats.vespa.write import to_vespa
 from xr_tensorfmt.writing.to_file import to_file
 
@@ -349,9 +348,9 @@ def test_any_chunks_make_the_same_bytes(directory, data, cells, labels, large) -
     with pytest.MonkeyPatch.context() as patch:
         if large:  # as blocks of megabytes go
             patch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", 0)
-            patch.setattr(labelled_blocks, "LONG_PIECE", 0)
+            patch.setattr(blocks, "LONG_PIECE", 0)
             patch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
-        patch.setattr(labelled_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = written(ds.chunk(chunks), directory, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
 
@@ -359,7 +358,7 @@ def test_any_chunks_make_the_same_bytes(directory, data, cells, labels, large) -
 @pytest.mark.parametrize("small", [0, 1 << 16])
 def test_chunks_without_elements_are_no_harm(directory, monkeypatch, small) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", small)
-    monkeypatch.setattr(labelled_blocks, "LONG_PIECE", small)
+    monkeypatch.setattr(blocks, "LONG_PIECE", small)
     monkeypatch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
     values = da.from_array(np.ones((2, 3), "f4"), chunks=((0, 2, 0), (0, 3)))
     ds = users(2).drop_attrs().copy(data={"tensor": values})
@@ -368,7 +367,7 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch, small) -> N
 
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
-    labels = encode_strings(objects(["a", "bcd", "", "ef"]))
+    labels = [b"a", b"bcd", b"", b"ef"]
     element = Plain(np.dtype(">f4"))
     layout = LabelledBlocks.of(10, (2, 3), element, [labels])
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -13,19 +14,35 @@ from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import (
+    LONG_PIECE,
+    Bytes,
+    Extents,
+    Integers,
+    gather_uniform,
+    scatter_uniform,
+)
 from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.scan import LARGE_BLOCK, block_offsets, read_label_length
-from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.formats.vespa.scan import (
+    LARGE_BLOCK,
+    BlockForm,
+    block_offsets,
+    read_label_length,
+)
+from xr_tensorfmt.formats.vespa.spec import pack
 
 SCANNED_AT_OPENING = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
 
 # Blocks that are looked at before it is presumed that all have labels of the same lengths.
 _SAMPLE = 16
+# Bytes of the file that are read together.
+_WINDOW = 16 << 20
+# Bytes that are gathered and then decoded, while they are in the cache.
+_CACHED = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -58,14 +75,10 @@ class Regular:
         labels = source.read(Extents.uniform(self.starts(entry), self.label_bytes))
         return self.matches(labels.reshape(-1, self.label_bytes))
 
-    def matches_at(self, window: Bytes, starts: Integers) -> bool:
-        """Whether the blocks at these positions of a window have labels of these lengths."""
-        return all(bool((window[starts + at] == byte).all()) for at, byte in self.length_bytes)
-
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """Blocks whose labels differ in length: where each begins, and where the last one ends."""
+    """Blocks that were found by a scan: where each begins, and where the last one ends."""
 
     offsets: Integers
 
@@ -103,6 +116,13 @@ class BlockTable:
         """Where one block begins."""
         return int(self.places.starts(np.array([block]))[0])
 
+    def checked(self, source: Source, entry: Entry) -> Regular | Listed:
+        """The places, found by a scan where labels of some blocks are of unexpected lengths."""
+        places = self.places
+        if isinstance(places, Regular) and not places.matches_file(source, entry):
+            return self.scan(source)
+        return places
+
     def scan(self, source: Source) -> Listed:
         """Find all blocks, as a read has found labels of other lengths than expected."""
         return self._scanned.get(lambda: self._scan(source))
@@ -120,20 +140,25 @@ class BlockTable:
             )
         return Listed(offsets)
 
+    def fetch(self, source: Source, pieces: Extents, entry: Entry) -> tuple[Bytes, Integers]:
+        """Bytes with a piece of each of some blocks, and where these pieces begin in them."""
+        is_consecutive = isinstance(entry, slice) and entry.step == 1
+        if is_consecutive and self.mean_bytes <= LARGE_BLOCK:
+            first, last = pieces.bounds
+            return source.read(Extents.single(first, last)), pieces.starts - first
+        return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
+
 
 def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> BlockTable:
     """Find the blocks of a file."""
-    if not count:
-        return BlockTable(form, offset, 0, offset, Regular(offset, 1, (), 0))
-    regular = _regular(source, form, offset)
-    stop = offset + count * regular.stride
-    is_large = source.distant or stop - offset > SCANNED_AT_OPENING
-    if is_large and stop == source.size and regular.matches_file(source, _sample(count)):
-        return BlockTable(form, offset, count, stop, regular)
+    if count and (source.distant or source.size - offset > SCANNED_AT_OPENING):
+        regular = _regular(source, form, offset)
+        sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
+        stop = offset + count * regular.stride
+        if stop == source.size and regular.matches_file(source, sample):
+            return BlockTable(form, offset, count, stop, regular)
     offsets = block_offsets(source, form, offset, count)
-    is_regular = bool((np.diff(offsets) == regular.stride).all())
-    places = regular if is_regular else Listed(offsets)
-    return BlockTable(form, offset, count, int(offsets[-1]), places)
+    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets))
 
 
 def _regular(source: Source, form: BlockForm, offset: int) -> Regular:
@@ -146,23 +171,6 @@ def _regular(source: Source, form: BlockForm, offset: int) -> Regular:
         position = stop
     label_bytes = position - offset
     return Regular(offset, label_bytes + form.cell_bytes, tuple(length_bytes), label_bytes)
-
-
-def _sample(count: int) -> Integers:
-    """Numbers of some blocks, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
-
-
-# Bytes of the file that are read together.
-_WINDOW = 16 << 20
-# Bytes that are gathered and then decoded, while they are in the cache.
-_CACHED = 128 << 10
-# Large blocks whose labels are read together.
-_LARGE_BLOCKS = 1 << 10
-
-
-class _UnexpectedLengthError(Exception):
-    """A label is not as long as expected."""
 
 
 @dataclass(frozen=True)
@@ -196,65 +204,65 @@ class Blocks(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """One range for each block, from the first selected cell to the last."""
-        first, last = self.span(self.inner(selection))
+        first, last = self._span(_inner(selection))
         return Extents.uniform(self.cells_at(selection.entries[0]) + first, last - first)
 
     def cells_at(self, entry: Entry) -> Integers:
         """Where the cells of some blocks begin."""
         return self.table.places.stops(entry) - self._cell_bytes
 
-    def inner(self, selection: Selection) -> Selection:
-        """What is selected of each block."""
-        return Selection(self.lengths, selection.entries[1:])
-
-    def span(self, inner: Selection) -> tuple[int, int]:
+    def _span(self, inner: Selection) -> tuple[int, int]:
         """Bytes of a block's cells from the first selected one to the last."""
-        item, runs = self.element.stored.itemsize, inner.runs()
-        return int(runs.starts[0]) * item, (int(runs.starts[-1]) + runs.length) * item
+        first, last = inner.runs().bounds
+        return first * self.element.stored.itemsize, last * self.element.stored.itemsize
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read and decode; labels of unexpected lengths cause a scan, and another read."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        if not selection.size:
-            return values
-        read = self._read_large if self._cell_bytes > LARGE_BLOCK else self._read_small
-        try:
-            read(values, source, selection)
-        except _UnexpectedLengthError:
-            self.table.scan(source)
+        if selection.size:
+            read = self._read_large if self._cell_bytes > LARGE_BLOCK else self._read_small
             read(values, source, selection)
         return values
 
     def _read_large(self, values: Array, source: Source, selection: Selection) -> None:
         """Read each block as a dense tensor of its own."""
-        inner, position = self.inner(selection), 0
-        for part in _batches(selection.entries[0], _LARGE_BLOCKS):
-            places = self.table.places
-            if isinstance(places, Regular) and not places.matches_file(source, part):
-                raise _UnexpectedLengthError
-            offsets = self.cells_at(part).tolist()
-            target = values[position : position + len(offsets)]
+        entry, inner = selection.entries[0], _inner(selection)
+        stops = self.table.checked(source, entry).stops(entry).tolist()
 
-            def read(number: int, offsets: list[int] = offsets, target: Array = target) -> None:
-                block = Dense(self.lengths, self.element, offsets[number])
-                target[number] = block.read(source, inner)
+        def read(number: int) -> None:
+            block = Dense(self.lengths, self.element, stops[number] - self._cell_bytes)
+            values[number] = block.read(source, inner)
 
-            source.run(read, range(len(offsets)))
-            position += len(offsets)
+        source.run(read, range(len(stops)))
 
     def _read_small(self, values: Array, source: Source, selection: Selection) -> None:
-        """Read many blocks together."""
-        block_part, position = _BlockPart.of(self, self.inner(selection)), 0
-        flat = values.reshape(len(values), -1)
-        entry = selection.entries[0]
-        for part in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
-            target = flat[position : position + entry_length(part)]
-            if isinstance(part, slice) and part.step == 1:
-                block_part.read_consecutive(target, source, part)
-            else:
-                raw = source.read(block_part.pieces(part))
-                block_part.decode(target, raw.reshape(-1, block_part.length))
-            position += len(target)
+        """Read pieces of many blocks together, and decode some of them at a time."""
+        places, inner = self.table.places, _inner(selection)
+        first, last = self._span(inner)
+        # Where the lengths of labels have to be checked, pieces begin with them.
+        before = places.label_bytes if isinstance(places, Regular) else -first
+        length, skipped, elements = before + last, before + first, _elements(inner)
+        rows, step, position = values.reshape(len(values), -1), max(1, _CACHED // length), 0
+        for entry in _batches(selection.entries[0], max(1, _WINDOW // self.table.mean_bytes)):
+            starts = places.stops(entry) - (self._cell_bytes + before)
+            window, starts = self.table.fetch(source, Extents.uniform(starts, length), entry)
+            for lower in range(0, starts.size, step):
+                pieces = gather_uniform(window, starts[lower : lower + step], length)
+                pieces = pieces.reshape(-1, length)
+                if isinstance(places, Regular) and not places.matches(pieces):
+                    self.table.scan(source)
+                    self._read_small(values, source, selection)
+                    return
+                target = rows[position : position + len(pieces)]
+                cells = self._cells(pieces, skipped)
+                self.element.decode_into(target, cells if elements is None else cells[:, elements])
+                position += len(pieces)
+
+    def _cells(self, pieces: Bytes, skipped: int) -> Array:
+        """The cells in pieces, one a row, behind some bytes that are skipped."""
+        (count, length), stored = pieces.shape, self.element.stored
+        shape = count, (length - skipped) // stored.itemsize
+        return np.ndarray(shape, stored, pieces.data, skipped, (length, stored.itemsize))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch the cells of the points, in the order of the file."""
@@ -262,9 +270,7 @@ class Blocks(Layout):
         cell = np.ravel_multi_index(points[1:], self.lengths) if self.lengths else 0 * points[0]
         unique, inverse = np.unique(points[0] * prod(self.lengths) + cell, return_inverse=True)
         number, within = np.divmod(unique, prod(self.lengths))
-        places = self.table.places
-        if isinstance(places, Regular) and not places.matches_file(source, np.unique(number)):
-            self.table.scan(source)
+        self.table.checked(source, np.unique(number))
         raw = source.read(Extents.uniform(self.cells_at(number) + within * item, item))
         picked: Array = self.element.decode(raw.view(self.element.stored))[inverse]
         return picked
@@ -273,7 +279,7 @@ class Blocks(Layout):
         """The cells alone, as the labels stay as they are."""
         if not selection.size:
             return
-        inner, item = self.inner(selection), self.element.stored.itemsize
+        inner, item = _inner(selection), self.element.stored.itemsize
         offsets = self.cells_at(selection.entries[0])
         if inner.size * item > BATCH:
             for offset, block in zip(offsets.tolist(), values, strict=True):
@@ -291,70 +297,100 @@ class Blocks(Layout):
 
     def checked_places(self, source: Source) -> Layout:
         """Find all blocks one by one where they were presumed to be regular."""
-        if self.table.count and isinstance(self.table.places, Regular):
+        if isinstance(self.table.places, Regular):
             self.table.scan(source)
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class _BlockPart:
-    """What is read of each block: a piece of `length` bytes, and elements in it.
+def _inner(selection: Selection) -> Selection:
+    """What is selected of each block."""
+    return Selection(selection.extent[1:], selection.entries[1:])
 
-    A piece begins `shift` bytes after the end of the block (`shift` is negative). Of these bytes
-    the first `skipped` are labels; `elements` are the selected ones, None where all are.
-    """
 
-    element: Element
-    places: Regular | Listed
-    shift: int
-    length: int
-    skipped: int
-    elements: Integers | None
-
-    @classmethod
-    def of(cls, blocks: Blocks, inner: Selection) -> _BlockPart:
-        runs = inner.runs()
-        first, last = blocks.span(inner)
-        elements = None
-        if runs.starts.size > 1:
-            elements = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
-            elements -= runs.starts[0]
-        places = blocks.table.places
-        # Pieces of regular blocks begin with the labels.
-        before = -places.label_bytes if isinstance(places, Regular) else first
-        shift = before - blocks.table.form.cell_bytes
-        return cls(blocks.element, places, shift, last - before, first - before, elements)
-
-    def pieces(self, entry: Entry, origin: int = 0) -> Extents:
-        """Where the pieces of blocks are, counted from `origin` on."""
-        return Extents.uniform(self.places.stops(entry) + (self.shift - origin), self.length)
-
-    def read_consecutive(self, values: Array, source: Source, entry: slice) -> None:
-        """Gather the pieces of consecutive blocks, a few at a time, and decode them."""
-        ends = self.pieces(np.array([entry.start, entry.stop - 1])).bounds
-        window = source.read(Extents.single(*ends))
-        step = max(1, _CACHED // self.length)
-        for first in range(0, len(values), step):
-            pieces = self.pieces(entry_part(entry, first, step), ends[0])
-            raw = pieces.gather(window, 0).reshape(-1, self.length)
-            self.decode(values[first : first + step], raw)
-
-    def decode(self, values: Array, pieces: Bytes) -> None:
-        """Turn pieces, one a row, into rows of values."""
-        if isinstance(self.places, Regular) and not self.places.matches(pieces):
-            raise _UnexpectedLengthError
-        stored = self.element.stored
-        count = (self.length - self.skipped) // stored.itemsize
-        raw: Array = np.ndarray(
-            (len(pieces), count),
-            stored,
-            pieces.data,
-            self.skipped,
-            (self.length, stored.itemsize),
-        )
-        self.element.decode_into(values, raw if self.elements is None else raw[:, self.elements])
+def _elements(inner: Selection) -> Integers | None:
+    """Numbers of the selected cells of a block, the first of them 0; None where they are a run."""
+    runs = inner.runs()
+    if runs.starts.size == 1:
+        return None
+    starts = runs.starts - runs.starts[0]
+    elements: Integers = (starts[:, np.newaxis] + np.arange(runs.length)).ravel()
+    return elements
 
 
 def _batches(entry: Entry, count: int) -> Iterator[Entry]:
     for first in range(0, entry_length(entry), count):
         yield entry_part(entry, first, count)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledBlocks(Blocks):
+    """Blocks of a file that is written; `labels` are the packed labels of all blocks."""
+
+    labels: Bytes
+
+    @classmethod
+    def of(
+        cls,
+        offset: int,
+        lengths: tuple[int, ...],
+        element: Element,
+        columns: Sequence[Sequence[bytes]],
+    ) -> LabelledBlocks:
+        """Arrange blocks one after the other, from their labels for each mapped dimension."""
+        form = BlockForm(len(columns), prod(lengths) * element.stored.itemsize)
+        fields: list[Sequence[bytes]] = []
+        for column in columns:
+            packed = {length: pack(length) for length in set(map(len, column))}
+            fields += [packed[len(label)] for label in column], column
+        labels = b"".join(chain.from_iterable(zip(*fields, strict=True)))
+        offsets = np.full(len(fields[0]) + 1, offset, dtype=np.int64)
+        sizes = [np.fromiter(map(len, each), np.int64, len(each)) for each in fields]
+        offsets[1:] += np.cumsum(np.add.reduce(sizes, axis=0) + form.cell_bytes)
+        table = BlockTable(form, offset, len(fields[0]), int(offsets[-1]), Listed(offsets))
+        return cls(table, lengths, element, np.frombuffer(labels, dtype=np.uint8))
+
+    def extents(self, selection: Selection) -> Extents:
+        """The labels as well, which are written with the first cell of each block."""
+        cells = super().extents(selection)
+        if not _begins_blocks(_inner(selection)):
+            return cells
+        starts = self.table.places.starts(selection.entries[0])
+        return Extents.joined(starts, cells.starts + cells.lengths)
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Labels and cells: small blocks as one range each, large ones in pieces."""
+        inner, entry = _inner(selection), selection.entries[0]
+        if inner.shape == self.lengths and self._cell_bytes < LONG_PIECE:
+            count = max(1, BATCH // self.table.mean_bytes)
+            for first in range(0, len(values), count):
+                part = values[first : first + count]
+                yield self.encode_whole(entry_part(entry, first, count), part)
+            return
+        if len(values) and _begins_blocks(inner):
+            yield self._encode_labels(entry)
+        yield from super().encode(selection, values)
+
+    def encode_whole(self, entry: Entry, values: Array) -> Encoded:
+        """Consecutive whole blocks as the one range that they are in the file."""
+        extents, labels = self._encode_labels(entry)
+        cells = extents.starts + extents.lengths
+        begin, end = int(extents.starts[0]), int(cells[-1]) + self._cell_bytes
+        joined = np.empty(end - begin, dtype=np.uint8)
+        cells_before = np.arange(len(extents)) * self._cell_bytes
+        joined[np.arange(labels.size) + np.repeat(cells_before, extents.lengths)] = labels
+        encoded = raw_bytes(self.element.encode(values))
+        scatter_uniform(joined, cells - begin, encoded, self._cell_bytes)
+        return Extents.single(begin, end), joined
+
+    def _encode_labels(self, entry: Entry) -> Encoded:
+        """The labels of consecutive blocks."""
+        starts = self.table.places.starts(entry)
+        lengths = self.cells_at(entry) - starts
+        cells_before = int(entry_indices(entry)[0]) * self._cell_bytes
+        first = int(starts[0]) - self.table.offset - cells_before
+        return Extents(starts, lengths), self.labels[first : first + int(lengths.sum())]
+
+
+def _begins_blocks(inner: Selection) -> bool:
+    """Whether what is selected of each block begins with its first cell."""
+    return all(isinstance(entry, slice) and entry.start == 0 for entry in inner.entries)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack, packed_size, unpack, unpack_at
-from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, packed_size, unpack, unpack_at
 
 WINDOW = 32 << 20
 """Bytes of the file that are scanned together."""
@@ -39,6 +38,14 @@ _FEWEST_SEGMENTS = 16
 _PLAUSIBLE_BLOCKS = 12
 # A segment that has so many times more blocks than expected began at a wrong guess.
 _MOST_EXCESS = 4
+
+
+@dataclass(frozen=True)
+class BlockForm:
+    """What all blocks of a file have in common: the number of labels, and the bytes of cells."""
+
+    labels: int
+    cell_bytes: int
 
 
 def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
@@ -164,11 +171,6 @@ class _Expected:
             starts = begins + lengths
         return cls(tuple(bounds), stride)
 
-    @property
-    def most_label_bytes(self) -> int:
-        """Most bytes of the labels of a block, their lengths included."""
-        return sum(high + len(pack(high)) for _, high in self.lengths)
-
     def plausible(self, first_bytes: Bytes) -> NDArray[np.bool_]:
         """Whether a block may begin with these bytes."""
         low, high = self.lengths[0]
@@ -179,7 +181,7 @@ class _Expected:
 
 def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expected) -> Integers:
     """Where the first block of each segment begins: `start`, then guesses."""
-    longest = expected.most_label_bytes + form.cell_bytes
+    longest = form.cell_bytes + sum(high + len(pack(high)) for _, high in expected.lengths)
     room = window.size - start - (_PLAUSIBLE_BLOCKS + 2) * longest
     # What is searched is a small part of the window, however long labels are.
     most = min(_MOST_SEGMENTS, room // (8 * longest))
@@ -194,7 +196,8 @@ def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expec
     segment, offset = np.nonzero(expected.plausible(searched))
     position = start + (segment + 1) * spacing + offset
     for _ in range(_PLAUSIBLE_BLOCKS):
-        position, plausible = _next_plausible(window, position, form, expected)
+        position, plausible = _next_blocks(window, position, form, expected)
+        plausible &= position < window.size
         segment, position = segment[plausible], position[plausible]
     # All guesses from which the scan comes to a true block are at the same place by now.
     is_first = np.diff(segment, prepend=-1) > 0
@@ -203,16 +206,19 @@ def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expec
     return starts[rising & (starts < window.size)]
 
 
-def _next_plausible(
-    window: Bytes, position: Integers, form: BlockForm, expected: _Expected
+def _next_blocks(
+    window: Bytes, starts: Integers, form: BlockForm, expected: _Expected | None = None
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where the next block begins from many positions, and whether that is plausible."""
-    plausible = position < window.size
-    for low, high in expected.lengths:
-        lengths, begins = unpack_at(window, position)
-        plausible &= (lengths >= low) & (lengths <= high)
-        position = begins + lengths
-    return position + form.cell_bytes, plausible & (position < window.size)
+    """Where blocks end, and whether their labels are in the window and of the expected lengths."""
+    good = np.ones(starts.shape, dtype=np.bool_)
+    for label in range(form.labels):
+        lengths, begins = unpack_at(window, starts)
+        good &= begins <= window.size
+        if expected is not None:
+            low, high = expected.lengths[label]
+            good &= (lengths >= low) & (lengths <= high)
+        starts = begins + lengths
+    return starts + form.cell_bytes, good
 
 
 def _scan_segments(
@@ -220,13 +226,14 @@ def _scan_segments(
 ) -> tuple[list[Integers], int]:
     """Blocks segment by segment, and the byte after the last; sequentially after wrong guesses."""
     table, counts, stops = _scan_in_parallel(window, segments, form, expected)
-    parts: list[Integers] = []
+    parts, steps = [], np.arange(len(table))
     wrong = np.flatnonzero(stops[:-1] != segments[1:])
     first = 0
     for segment in [*wrong.tolist(), segments.size - 1]:
         if segment < first:
             continue
-        parts.append(_columns(table, counts, first, segment + 1))
+        rows = table[:, first : segment + 1].T
+        parts.append(rows[steps < counts[first : segment + 1, np.newaxis]])
         stop, first = int(stops[segment]), segment + 1
         # The next segment began at a wrong guess: go on until one began at a right one.
         while first < segments.size and stop != segments[first]:
@@ -235,11 +242,6 @@ def _scan_segments(
             more, stop = scan_sequentially(window, stop, end, form, window.size)
             parts.append(more)
     return parts, stop
-
-
-def _columns(table: Integers, counts: Integers, first: int, last: int) -> Integers:
-    part, steps = table[:, first:last].T, np.arange(len(table))
-    return part[steps < counts[first:last, np.newaxis]]
 
 
 def _scan_in_parallel(
@@ -254,7 +256,7 @@ def _scan_in_parallel(
     most_rows = _MOST_EXCESS * int(mean_blocks + 1)
     active = position < ends
     while active.any() and len(rows) < most_rows:
-        following, within = form.skip(window, position)
+        following, within = _next_blocks(window, position, form)
         active &= within
         rows.append(position)
         counts += active
