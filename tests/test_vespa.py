@@ -91,6 +91,11 @@ def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: 
     assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
 
 
+def test_an_integer_that_vespa_would_cut_off_is_refused() -> None:
+    with pytest.raises(ValueError, match="2147483648 is more than the 2147483647"):
+        spec.pack(1 << 31)
+
+
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, spec.LARGEST])
 def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
     long = vf.integer(value, long=True)

@@ -367,7 +367,7 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch, small) -> N
 
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
-    labels = [b"a", b"bcd", b"", b"ef"]
+    labels = ["a", "bcd", "", "ef"]
     element = Plain(np.dtype(">f4"))
     layout = LabelledBlocks.of(10, (2, 3), element, [labels])
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
@@ -649,12 +649,6 @@ def test_repeated_labels_are_refused(directory) -> None:
 def test_labels_that_have_no_bytes_of_their_own_are_refused(directory, label) -> None:
     ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
     refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
-
-
-def test_labels_that_are_longer_than_vespa_counts_are_refused(directory, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.LARGEST", 5)
-    ds = users().assign_coords(user=["a", "bcdefg", "c", "d", "e"])
-    refused(ds, directory, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
 
 
 def test_an_encoding_of_labels_is_refused(directory) -> None:

@@ -10,9 +10,8 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.mag.archive import ALIGNMENT, FILLER
-from xr_tensorfmt.formats.mag.placement import round_up
 from xr_tensorfmt.formats.mag.read import MagContainer
-from xr_tensorfmt.formats.mag.spec import Contents
+from xr_tensorfmt.formats.mag.spec import Contents, round_up
 
 
 def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:

@@ -18,23 +18,20 @@ from typing import ClassVar, Self
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.formats.mag.placement import (
-    check_placement,
-    end_of_consecutive,
-    first_that_fits,
-    round_up,
-)
 from xr_tensorfmt.formats.mag.spec import (
     DAMAGED,
+    LITTLE_ENDIAN,
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
     Contents,
     Numbering,
     StoredTensor,
     check_checksum,
-    data_bytes,
+    check_placement,
     decode_key,
-    element,
+    first_misplaced,
+    first_that_fits,
+    round_up,
 )
 
 POOL = b"SRP!"
@@ -48,7 +45,7 @@ MOST_POOL_BYTES = 128 << 20
 HEADER = Struct("<4sIQIIII")
 """Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
 
-_CHECKSUM_OFFSET, _CHECKED_FROM = 16, 20
+_CHECKSUM_OFFSET = 16
 _COUNT = Struct("<I")
 
 INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
@@ -105,9 +102,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     descriptors = [Descriptor.read(cursor, number) for number in range(tensor_count)]
-    findings = check_checksum(
-        reader, options, checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, cursor.offset
-    )
+    findings = check_checksum(cursor, options, checksum, _CHECKSUM_OFFSET)
     cursor.expect(b"BUF!")
     descriptors.sort(key=lambda each: each.key)
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
@@ -121,12 +116,12 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
         contents = Contents(
             "snapshot", version, tensors, start, source.size, {}, facts, findings + doubts
         )
-        is_filled = end_of_consecutive(tensors, start, alignment) == source.size
+        is_filled = first_misplaced(tensors, start, alignment) == (None, source.size)
         return contents, is_filled and _is_zero(reader, cursor.offset, start)
 
     contents, fits = first_that_fits([partial(interpreted, *each) for each in candidates])
     if not fits:
-        check_placement(source.name, contents, source.size)
+        check_placement(reader, contents)
         raise cursor.error(
             "the data",
             f"{source.size - cursor.offset} bytes",
@@ -171,11 +166,10 @@ def _read_pool(cursor: Cursor) -> list[str]:
 def _stored(
     reader: HeaderReader, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
 ) -> StoredTensor:
-    at, shape = descriptor.at, descriptor.shape
     if descriptor.dtype >= len(numbering) or descriptor.key >= len(keys):
         found = f"dtype {descriptor.dtype} and key {descriptor.key}"
         expected = f"a dtype below {len(numbering)} and a key below {len(keys)}"
-        raise reader.error("the tensor descriptor", found, expected, DAMAGED, at)
-    stored = element(numbering[descriptor.dtype])
-    nbytes = data_bytes(reader.source.name, shape, stored, at)
-    return StoredTensor(keys[descriptor.key], shape, stored, start + descriptor.offset, nbytes)
+        raise reader.error("the tensor descriptor", found, expected, DAMAGED, descriptor.at)
+    path, key = reader.source.name, keys[descriptor.key]
+    element, offset = LITTLE_ENDIAN[numbering[descriptor.dtype]], start + descriptor.offset
+    return StoredTensor.of(path, key, descriptor.shape, element, offset, descriptor.at)

@@ -32,7 +32,7 @@ from xr_tensorfmt.formats.vespa.scan import (
     block_offsets,
     read_label_length,
 )
-from xr_tensorfmt.formats.vespa.spec import pack
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack
 
 SCANNED_AT_OPENING = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
@@ -246,8 +246,11 @@ class Blocks(Layout):
         for entry in _batches(selection.entries[0], max(1, _WINDOW // self.table.mean_bytes)):
             starts = places.stops(entry) - (self._cell_bytes + before)
             window, starts = self.table.fetch(source, Extents.uniform(starts, length), entry)
+            is_packed = window.size == starts.size * length
             for lower in range(0, starts.size, step):
-                pieces = gather_uniform(window, starts[lower : lower + step], length)
+                pieces = window[lower * length : (lower + step) * length]
+                if not is_packed:
+                    pieces = gather_uniform(window, starts[lower : lower + step], length)
                 pieces = pieces.reshape(-1, length)
                 if isinstance(places, Regular) and not places.matches(pieces):
                     self.table.scan(source)
@@ -334,20 +337,25 @@ class LabelledBlocks(Blocks):
         offset: int,
         lengths: tuple[int, ...],
         element: Element,
-        columns: Sequence[Sequence[bytes]],
+        columns: Sequence[Sequence[str]],
     ) -> LabelledBlocks:
-        """Arrange blocks one after the other, from their labels for each mapped dimension."""
+        """Arrange blocks one after the other, from the labels for each mapped dimension.
+
+        Each character of a label is one byte of its UTF-8.
+        """
         form = BlockForm(len(columns), prod(lengths) * element.stored.itemsize)
-        fields: list[Sequence[bytes]] = []
+        fields: list[Sequence[str]] = []
+        offsets = np.full(len(columns[0]) + 1, offset, dtype=np.int64)
+        offsets[1:] += np.arange(1, offsets.size) * form.cell_bytes
         for column in columns:
-            packed = {length: pack(length) for length in set(map(len, column))}
-            fields += [packed[len(label)] for label in column], column
-        labels = b"".join(chain.from_iterable(zip(*fields, strict=True)))
-        offsets = np.full(len(fields[0]) + 1, offset, dtype=np.int64)
-        sizes = [np.fromiter(map(len, each), np.int64, len(each)) for each in fields]
-        offsets[1:] += np.cumsum(np.add.reduce(sizes, axis=0) + form.cell_bytes)
-        table = BlockTable(form, offset, len(fields[0]), int(offsets[-1]), Listed(offsets))
-        return cls(table, lengths, element, np.frombuffer(labels, dtype=np.uint8))
+            sizes = np.fromiter(map(len, column), np.int64, len(column))
+            packed = {size: pack(size).decode("latin-1") for size in np.unique(sizes).tolist()}
+            fields += list(map(packed.__getitem__, sizes.tolist())), column
+            offsets[1:] += np.cumsum(sizes + np.where(sizes < LONG_BIT, 1, 4))
+        joined = "".join(chain.from_iterable(zip(*fields, strict=True)))
+        labels = np.frombuffer(joined.encode("latin-1"), dtype=np.uint8)
+        table = BlockTable(form, offset, len(columns[0]), int(offsets[-1]), Listed(offsets))
+        return cls(table, lengths, element, labels)
 
     def extents(self, selection: Selection) -> Extents:
         """The labels as well, which are written with the first cell of each block."""

@@ -45,6 +45,8 @@ def packed_size(first: int) -> int:
 
 def pack(value: int) -> bytes:
     """Pack an integer in its shortest form."""
+    if value > LARGEST:
+        raise ValueError(f"{value} is more than the {LARGEST} up to which Vespa counts")
     if value < LONG_BIT:
         return bytes([value])
     return (value | LONG_BIT << 24).to_bytes(4, "big")
