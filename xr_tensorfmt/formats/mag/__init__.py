@@ -47,4 +47,4 @@ class MagFormat(Format):
         """Check padding and bytes at the end."""
         from xr_tensorfmt.formats.mag.check import check  # noqa: PLC0415
 
-        return check(reader, container)
+        return check(reader)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import cast
 
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.archive import ALIGNMENT, FILLER
-from xr_tensorfmt.formats.mag.read import MagContainer
+from xr_tensorfmt.formats.mag.read import read_contents
 from xr_tensorfmt.formats.mag.spec import Contents, round_up
 
 
-def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+def check(reader: HeaderReader) -> Iterator[Finding]:
     """Check a file whose header can be read."""
-    contents = cast("MagContainer", container).contents
+    contents = read_contents(reader, OpenOptions(verify=False))
     yield from trailing(reader.source, contents.data_stop, "the data")
     yield from check_gaps(reader.source, _gaps(contents))
 

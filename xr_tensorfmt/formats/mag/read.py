@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
@@ -24,13 +23,6 @@ VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.INTERPRETATIONS, document.
 """Versions of the containers that begin with `MAGIC`."""
 
 
-@dataclass(frozen=True)
-class MagContainer(Container):
-    """A container, and what its header says."""
-
-    contents: Contents = field(kw_only=True)
-
-
 def recognises(head: bytes, size: int) -> bool:
     """Whether a file can only be MAG."""
     if head.startswith(STREAM_MAGIC):
@@ -39,7 +31,7 @@ def recognises(head: bytes, size: int) -> bool:
     return head.startswith(MAGIC) and version in VERSIONS and size >= archive.Header.struct.size
 
 
-def read(reader: HeaderReader, options: OpenOptions) -> MagContainer:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file."""
     path = reader.source.name
     options.check_unnamed(path)
@@ -61,13 +53,12 @@ def read(reader: HeaderReader, options: OpenOptions) -> MagContainer:
         "version": contents.version,
         **contents.facts,
     }
-    return MagContainer(
+    return Container(
         tensors,
         attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
         encoding={"tensorfmt": facts},
         findings=contents.findings,
         embedded=contents.metadata.get(EMBEDDED_KEY),
-        contents=contents,
     )
 
 
@@ -134,26 +125,8 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
         )
     if version == document.VERSION:
         return document.read_document_snapshot(reader)
-    if version not in archive.VERSIONS:
+    # Archives have had the version of a snapshot as well.
+    has_pool = reader.head.startswith(snapshot.POOL, snapshot.HEADER.size)
+    if version not in archive.VERSIONS or (version in snapshot.INTERPRETATIONS and has_pool):
         return snapshot.read_snapshot(reader, options)
-    if version in snapshot.INTERPRETATIONS and _has_pool(reader):
-        return _snapshot_else_archive(reader, options)
     return archive.read_archive(reader, options)
-
-
-def _has_pool(reader: HeaderReader) -> bool:
-    """Whether a file looks like a snapshot, whose version archives had too."""
-    start = snapshot.HEADER.size
-    return reader.first_bytes(start + len(snapshot.POOL)).startswith(snapshot.POOL, start)
-
-
-def _snapshot_else_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """An archive with a certain number at a certain place looks like a snapshot at first."""
-    try:
-        return snapshot.read_snapshot(reader, options)
-    except TensorFormatError as error:
-        try:
-            # Only a right checksum proves that it is an archive.
-            return archive.read_archive(reader, replace(options, verify=True))
-        except TensorFormatError:
-            raise error from None

@@ -14,15 +14,8 @@ from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import (
-    LONG_PIECE,
-    Bytes,
-    Extents,
-    Integers,
-    gather_uniform,
-    scatter_uniform,
-)
-from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
+from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -357,48 +350,34 @@ class LabelledBlocks(Blocks):
         table = BlockTable(form, offset, len(columns[0]), int(offsets[-1]), Listed(offsets))
         return cls(table, lengths, element, labels)
 
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Whole blocks, each with its labels."""
+        return (1, *(WHOLE,) * len(self.lengths))
+
     def extents(self, selection: Selection) -> Extents:
-        """The labels as well, which are written with the first cell of each block."""
-        cells = super().extents(selection)
-        if not _begins_blocks(_inner(selection)):
-            return cells
-        starts = self.table.places.starts(selection.entries[0])
-        return Extents.joined(starts, cells.starts + cells.lengths)
+        """Consecutive whole blocks are one range."""
+        places, entry = self.table.places, selection.entries[0]
+        return Extents.single(int(places.starts(entry)[0]), int(places.stops(entry)[-1]))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """Labels and cells: small blocks as one range each, large ones in pieces."""
-        inner, entry = _inner(selection), selection.entries[0]
-        if inner.shape == self.lengths and self._cell_bytes < LONG_PIECE:
-            count = max(1, BATCH // self.table.mean_bytes)
-            for first in range(0, len(values), count):
-                part = values[first : first + count]
-                yield self.encode_whole(entry_part(entry, first, count), part)
-            return
-        if len(values) and _begins_blocks(inner):
-            yield self._encode_labels(entry)
-        yield from super().encode(selection, values)
+        """Labels and cells of consecutive whole blocks, many at a time."""
+        position = 0
+        for entry in _batches(selection.entries[0], max(1, BATCH // self.table.mean_bytes)):
+            count = entry_length(entry)
+            yield self._encode_batch(entry, values[position : position + count])
+            position += count
 
-    def encode_whole(self, entry: Entry, values: Array) -> Encoded:
-        """Consecutive whole blocks as the one range that they are in the file."""
-        extents, labels = self._encode_labels(entry)
-        cells = extents.starts + extents.lengths
-        begin, end = int(extents.starts[0]), int(cells[-1]) + self._cell_bytes
+    def _encode_batch(self, entry: Entry, values: Array) -> Encoded:
+        starts = self.table.places.starts(entry)
+        cells = self.cells_at(entry)
+        begin, end = int(starts[0]), int(cells[-1]) + self._cell_bytes
         joined = np.empty(end - begin, dtype=np.uint8)
-        cells_before = np.arange(len(extents)) * self._cell_bytes
-        joined[np.arange(labels.size) + np.repeat(cells_before, extents.lengths)] = labels
+        sizes, cells_before = cells - starts, entry_indices(entry) * self._cell_bytes
+        first = begin - self.table.offset - int(cells_before[0])
+        labels = self.labels[first : first + int(sizes.sum())]
+        within = np.repeat(cells_before - cells_before[0], sizes) + np.arange(labels.size)
+        joined[within] = labels
         encoded = raw_bytes(self.element.encode(values))
         scatter_uniform(joined, cells - begin, encoded, self._cell_bytes)
         return Extents.single(begin, end), joined
-
-    def _encode_labels(self, entry: Entry) -> Encoded:
-        """The labels of consecutive blocks."""
-        starts = self.table.places.starts(entry)
-        lengths = self.cells_at(entry) - starts
-        cells_before = int(entry_indices(entry)[0]) * self._cell_bytes
-        first = int(starts[0]) - self.table.offset - cells_before
-        return Extents(starts, lengths), self.labels[first : first + int(lengths.sum())]
-
-
-def _begins_blocks(inner: Selection) -> bool:
-    """Whether what is selected of each block begins with its first cell."""
-    return all(isinstance(entry, slice) and entry.start == 0 for entry in inner.entries)

@@ -30,12 +30,6 @@ from xr_tensorfmt.formats.vespa.spec import unpack_at
 Strings = NDArray[Any]
 """A one-dimensional array of Python's strings."""
 
-COMPARED_AT_OPENING = 1 << 16
-"""Blocks of a local file up to which repeated labels are looked for when it is opened.
-
-Else they are when all labels of blocks with one label each are read, as for an index.
-"""
-
 # Bytes of the file, and labels, that are read together.
 _WINDOW = 16 << 20
 _MOST_LABELS = 1 << 16
@@ -84,8 +78,7 @@ class Labels(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
         strings = self.strings(source, selection.entries[0])
-        is_index = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
-        if is_index and not is_compared_at_opening(source, strings.size):
+        if self.blocks.table.form.labels == 1 and strings.size == self.shape[0]:
             for finding in repeated_labels(source, self.blocks.table, [strings], most=1):
                 message, level = finding.sentence, stacklevel_of_caller()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
@@ -176,11 +169,6 @@ def _by_length(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]
         for first in range(lower, upper, step):
             part = slice(first, min(first + step, upper))
             yield order[part], part if is_uniform else order[part]
-
-
-def is_compared_at_opening(source: Source, blocks: int) -> bool:
-    """Whether repeated labels are looked for when a file is opened."""
-    return blocks <= COMPARED_AT_OPENING and not source.distant
 
 
 def labels_field(block: int) -> str:

@@ -171,7 +171,7 @@ def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_hol
     if value is None or value != value // 1 or not limits.min <= value <= limits.max:
         raise ValueError(
             f"fill_value={value!r} is not a value that cells of {source.name} can have, as they "
-            f"are {header.cell_type.name}; pass an integer from {limits.min} to {limits.max}"
+            f"are {header.cell_type}; pass an integer from {limits.min} to {limits.max}"
         )
     return int(value)
 

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks, find_blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, is_compared_at_opening, repeated_labels
+from xr_tensorfmt.formats.vespa.labels import Labels
 from xr_tensorfmt.formats.vespa.outer_product import outer_product
 from xr_tensorfmt.formats.vespa.scan import BlockForm
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
@@ -55,9 +55,6 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
         axes = zip(names, distinct, strict=False)
         coordinates = [Tensor(name, (name,), each) for name, each in axes]
         return _container(header, options, findings, names, layout, coordinates)
-    if is_compared_at_opening(source, count):
-        columns = [column.strings(source, slice(0, count, 1)) for column in labels]
-        findings += repeated_labels(source, blocks.table, columns, most=1)
     # Where each block has one label, this is the index of the blocks.
     is_indexed = form.labels == 1 and options.sparse == "auto"
     names = _dimension_names(header, options, *(() if is_indexed else (BLOCK,)))
@@ -100,7 +97,7 @@ def _container(
     facts = {
         "format": "vespa",
         "tag": header.tag,
-        "cell_type": header.cell_type.name,
+        "cell_type": header.cell_type,
         "mapped": header.mapped,
         "indexed": header.indexed,
         "lengths": header.lengths,

@@ -69,21 +69,13 @@ def unpack_at(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
     return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)
 
 
-@dataclass(frozen=True)
-class CellType:
-    """A cell type of Vespa."""
-
-    name: str
-    element: Element
-
-
 # In the order of their numbers. Vespa truncates to bfloat16 where ml_dtypes rounds.
-CELL_TYPES = (
-    CellType("double", Plain(np.dtype(">f8"))),
-    CellType("float", Plain(np.dtype(">f4"))),
-    CellType("bfloat16", BFloat16(big_endian=True, rounding="down")),
-    CellType("int8", Plain(np.dtype(np.int8))),
-)
+CELL_TYPES: dict[str, Element] = {
+    "double": Plain(np.dtype(">f8")),
+    "float": Plain(np.dtype(">f4")),
+    "bfloat16": BFloat16(big_endian=True, rounding="down"),
+    "int8": Plain(np.dtype(np.int8)),
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ class Header:
     """The fields of the header, and where it ends."""
 
     tag: int
-    cell_type: CellType
+    cell_type: str
     mapped: tuple[str, ...]
     indexed: tuple[str, ...]
     lengths: tuple[int, ...]
@@ -101,7 +93,7 @@ class Header:
     @classmethod
     def of(
         cls,
-        cell_type: CellType,
+        cell_type: str,
         mapped: tuple[str, ...],
         indexed: tuple[str, ...],
         lengths: tuple[int, ...],
@@ -109,7 +101,7 @@ class Header:
     ) -> Header:
         """The header that Vespa would write for a tensor, whose names must be sorted."""
         tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
-        tag |= WITH_CELL_TYPE * (cell_type is not CELL_TYPES[0])
+        tag |= WITH_CELL_TYPE * (cell_type != "double")
         header = cls(tag, cell_type, mapped, indexed, lengths, blocks, 0)
         return replace(header, stop=len(header.pack()))
 
@@ -117,7 +109,7 @@ class Header:
         """Bytes of the header; the first block follows."""
         packed = pack(self.tag)
         if self.tag & WITH_CELL_TYPE:
-            packed += pack(CELL_TYPES.index(self.cell_type))
+            packed += pack(list(CELL_TYPES).index(self.cell_type))
         if self.tag & SPARSE:
             packed += pack(len(self.mapped)) + b"".join(map(_pack_name, self.mapped))
         if self.tag & DENSE:
@@ -131,7 +123,7 @@ class Header:
         """Read and check the header of a file."""
         fields = _Fields(reader, 0)
         tag = fields.tag()
-        cell_type = fields.cell_type() if tag & WITH_CELL_TYPE else CELL_TYPES[0]
+        cell_type = fields.cell_type() if tag & WITH_CELL_TYPE else "double"
         names: list[str] = []
         lengths: list[int] = []
         if tag & SPARSE:
@@ -143,7 +135,8 @@ class Header:
                 names.append(fields.name(names, is_first=not number))
                 lengths.append(fields.length(names[-1]))
         fields.check_rank("the number of dimensions", len(names), 0)
-        check_size(reader.source.name, lengths, cell_type.element.dtype.itemsize, fields.offset)
+        item = CELL_TYPES[cell_type].dtype.itemsize
+        check_size(reader.source.name, lengths, item, fields.offset)
         indexed = tuple(names[len(mapped) :])
         blocks = fields.integer("the number of blocks") if _has_count(tag, mapped) else 1
         header = cls(tag, cell_type, mapped, indexed, tuple(lengths), blocks, fields.offset)
@@ -153,7 +146,7 @@ class Header:
     @property
     def element(self) -> Element:
         """What a cell is."""
-        return self.cell_type.element
+        return CELL_TYPES[self.cell_type]
 
     @property
     def cells(self) -> int:
@@ -170,7 +163,7 @@ class Header:
         """The type as Vespa writes it: all dimensions sorted by name, double left out."""
         sizes = dict.fromkeys(self.mapped, "{}")
         sizes |= {n: f"[{length}]" for n, length in zip(self.indexed, self.lengths, strict=True)}
-        cells = "" if self.cell_type.name == "double" else f"<{self.cell_type.name}>"
+        cells = "" if self.cell_type == "double" else f"<{self.cell_type}>"
         if not sizes and not cells:
             return "double"
         names = sorted(sizes, key=str.encode)
@@ -217,13 +210,13 @@ class _Fields(Cursor):
             raise self.reader.error("the tag", tag, "1, 2, 3, 5, 6 or 7", _DAMAGED, 0)
         return tag
 
-    def cell_type(self) -> CellType:
+    def cell_type(self) -> str:
         start = self.offset
         number = self.integer("the cell type")
         if number >= len(CELL_TYPES):
-            known = ", ".join(f"{i} ({each.name})" for i, each in enumerate(CELL_TYPES))
+            known = ", ".join(f"{i} ({name})" for i, name in enumerate(CELL_TYPES))
             raise self.reader.error("the cell type", number, f"one of {known}", _DAMAGED, start)
-        return CELL_TYPES[number]
+        return list(CELL_TYPES)[number]
 
     def rank(self, field: str) -> int:
         start, rank = self.offset, self.integer(field)

@@ -26,7 +26,6 @@ from xr_tensorfmt.formats.vespa.spec import (
     LARGEST,
     MOST_NAME_BYTES,
     TYPE,
-    CellType,
     Header,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
@@ -35,10 +34,7 @@ from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
-SMALL_BLOCK = 64 << 10
-"""Bytes of cells up to which a block is written at once, whatever the chunks of its values."""
-
-_CELL_TYPES = {each.element.name: each for each in CELL_TYPES}
+_CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 
 # Names that both of Vespa's type parsers, in Java and in C++, accept.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -214,7 +210,7 @@ def _type_names(coordinate: Variable) -> str:
     return shortened(" and ".join(names))
 
 
-def _header(cell_type: CellType, variable: Variable, dimensions: _Dimensions) -> Header:
+def _header(cell_type: str, variable: Variable, dimensions: _Dimensions) -> Header:
     mapped = tuple(dimensions.name_in_file[dim] for dim in dimensions.labels)
     indexed = tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed)
     lengths = tuple(variable.sizes[dim] for dim in dimensions.indexed)
@@ -269,11 +265,11 @@ def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: _Dimen
 
 
 def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
-    elements = {element: each.element for element, each in _CELL_TYPES.items()}
+    elements = {element.name: element for element in CELL_TYPES.values()}
     if not variable.ndim:
         # Vespa's Java code reads scalars of other types, its C++ code refuses them.
         checked = replace(checked, format="a scalar of Vespa")
-        elements = {CELL_TYPES[0].element.name: CELL_TYPES[0].element}
+        elements = {"float64": CELL_TYPES["double"]}
     conversion: Conversion = checked.conversion(name, variable, elements)
     return conversion
 
@@ -324,11 +320,9 @@ def _encode(checked: CheckedInput, dim: str, label: str) -> bytes:
 
 
 def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
-    """The variable in chunks of whole blocks, where small ones would be written in tiny pieces."""
+    """The variable in chunks of whole blocks, but not of too many where its own cut blocks."""
     chunks = variable.chunks
-    if not chunks or layout.table.form.cell_bytes > SMALL_BLOCK:
-        return variable
-    if all(len(lengths) == 1 for lengths in chunks[1:]):
+    if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):
         return variable
     along, *inner = variable.dims
     most = max(1, min(max(chunks[0]), TARGET // layout.table.mean_bytes))
