@@ -350,12 +350,6 @@ class TestContainersToldApart:
         with pytest.warns(TensorFormatWarning, match="of some days between two releases"):
             assert_holds(load(content), UNRELEASED)
 
-    def test_an_archive_100_whose_first_number_looks_like_a_snapshot(self) -> None:
-        number = int.from_bytes(b"\0\0\0\0SRP!", "little")
-        dataset = load(mf.archive({"w": put(WEIGHTS)}, {"n": number}, version=100))
-        assert dataset.attrs == {"n": number}
-        np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
-
     @pytest.mark.parametrize("name", ["archive", "snapshot", "document", "stream"])
     def test_every_container_is_recognised_by_its_content(self, tmp_path: Path, name: str) -> None:
         path = tmp_path / "model"

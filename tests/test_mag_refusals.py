@@ -136,11 +136,11 @@ REFUSED = {
     "pool past the end": (snapshot(48, "<I", 10**6), "the strings at byte 52: cut off"),
     "pool too large": (snapshot(48, "<I", 2**31), f"{2**31}, expected up to {128 << 20}"),
     "marker MDT!": (snapshot(54, "4s", b"MDTX"), "the marker MDT! at byte 54: b'MDTX'"),
-    "key of a descriptor": (snapshot(66, "<I", 2), "dtype 0 and key 2, .*a key below 2"),
+    "key of a descriptor": (snapshot(66, "<I", 2), "key 2, expected .*a key below 2"),
     "descriptor twice": (snapshot(106, "<I", 0), "'w' twice"),
     "dtype of a descriptor": (
         snapshot(63, "B", 12),
-        "dtype 12 and key 0, expected a dtype below 12",
+        "the dtype of 'w' at byte 62: 12, expected a number below 12",
     ),
     "rank of a descriptor": (
         snapshot(62, "B", 200),

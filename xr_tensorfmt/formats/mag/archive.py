@@ -35,6 +35,7 @@ from xr_tensorfmt.formats.mag.spec import (
     Contents,
     Numbering,
     StoredTensor,
+    TensorRecord,
     check_checksum,
     decode_key,
     first_misplaced,
@@ -130,40 +131,31 @@ class MetadataRecord:
         return self._struct.pack(tag, raw) + _pack_key(self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRecord:
-    """One tensor: rank and dtype in one number, length, offset, shape and key."""
+_RECORD = Struct("<IQQ")
+"""Rank and dtype of a tensor in one number, length and offset; shape and key follow."""
 
-    key: str
-    shape: tuple[int, ...]
-    dtype: int
-    length: int
-    offset: int
-    at: int = 0
 
-    _struct: ClassVar[Struct] = Struct("<IQQ")
+def read_record(cursor: Cursor, number: int) -> TensorRecord:
+    """Read the tensor record of a number."""
+    at, what = cursor.offset, f"tensor record {number}"
+    aux, length, offset = cursor.unpack(_RECORD, what)
+    dtype, rank = aux & 0xFF, aux >> 8
+    if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
+        field, back = f"rank and dtype of {what}", _RECORD.size
+        expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
+        raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
+    shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
+    if min(shape) < 1:
+        expected = "lengths of 1 and more"
+        raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
+    return TensorRecord(_read_key(cursor, what), shape, dtype, offset, length, at)
 
-    @classmethod
-    def read(cls, cursor: Cursor, number: int) -> Self:
-        """Read the record of a number."""
-        at, what = cursor.offset, f"tensor record {number}"
-        aux, length, offset = cursor.unpack(cls._struct, what)
-        dtype, rank = aux & 0xFF, aux >> 8
-        if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
-            field, back = f"rank and dtype of {what}", cls._struct.size
-            expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
-            raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
-        shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
-        if min(shape) < 1:
-            expected = "lengths of 1 and more"
-            raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
-        return cls(_read_key(cursor, what), shape, dtype, length, offset, at)
 
-    def pack(self) -> bytes:
-        """The bytes of it."""
-        rank = len(self.shape)
-        fixed = self._struct.pack(self.dtype | rank << 8, self.length, self.offset)
-        return fixed + pack(f"<{rank}q", *self.shape) + _pack_key(self.key)
+def pack_record(record: TensorRecord) -> bytes:
+    """The bytes of a tensor record, whose length is the number of elements."""
+    rank = len(record.shape)
+    fixed = _RECORD.pack(record.dtype | rank << 8, prod(record.shape), record.offset)
+    return fixed + pack(f"<{rank}q", *record.shape) + _pack_key(record.key)
 
 
 def _read_key(cursor: Cursor, what: str) -> str:
@@ -195,7 +187,7 @@ def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
         field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
         expected = f"up to {len(lengths)} lengths of 1 and more"
         raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, DAMAGED, back=back)
-    return TensorRecord(key, shape, dtype, length, offset, at)
+    return TensorRecord(key, shape, dtype, offset, length, at)
 
 
 def _rank_of_published(lengths: list[int], aux: int) -> int:
@@ -226,7 +218,9 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     facts = {"checksum": header.checksum}
 
     def interpreted(numbering: Numbering) -> tuple[Contents, bool]:
-        tensors = tuple(_stored(reader, each, numbering, base) for each in records)
+        tensors = tuple(each.stored(reader, numbering, base) for each in records)
+        for record, tensor in zip(records, tensors, strict=True):
+            _check_length(reader, record, tensor)
         contents = Contents(
             "archive", header.version, tensors, stop, size, metadata, facts, findings
         )
@@ -251,38 +245,30 @@ def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], S
     """The tensor records, and the numberings that their dtypes may be of."""
     start, numbers = cursor.offset, range(header.tensor_count)
     try:
-        records = [TensorRecord.read(cursor, number) for number in numbers]
+        records = [read_record(cursor, number) for number in numbers]
     except TensorFormatError as error:
         cursor.offset = start
         try:
             published = [_read_published_record(cursor, number) for number in numbers]
         except TensorFormatError:
             raise error from None
-        return published, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
-    if header.version == 1:
-        return records, (ARCHIVE_1_DTYPES,)
+        return published, _numberings(published)
+    return records, (ARCHIVE_1_DTYPES,) if header.version == 1 else _numberings(records)
+
+
+def _numberings(records: Sequence[TensorRecord]) -> Sequence[Numbering]:
     if any(each.dtype >= len(ARCHIVE_1_DTYPES) for each in records):
-        return records, (ARCHIVE_100_DTYPES,)
-    return records, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
+        return (ARCHIVE_100_DTYPES,)
+    return ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES
 
 
-def _stored(
-    reader: HeaderReader, record: TensorRecord, numbering: Numbering, base: int
-) -> StoredTensor:
-    """What a record means if its dtype is of a numbering."""
-    if record.dtype >= len(numbering):
-        field, expected = f"the dtype of {record.key!r}", f"a number below {len(numbering)}"
-        raise reader.error(field, record.dtype, expected, DAMAGED, record.at)
-    path, element = reader.source.name, LITTLE_ENDIAN[numbering[record.dtype]]
-    offset = base + record.offset
-    tensor = StoredTensor.of(path, record.key, record.shape, element, offset, record.at)
+def _check_length(reader: HeaderReader, record: TensorRecord, tensor: StoredTensor) -> None:
     count, nbytes = prod(record.shape), tensor.nbytes
     # Elements in all releases; padded bytes before; bytes in the published text.
     if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
         field = f"the length of {record.key!r}"
         expected = f"{count} elements or {nbytes} bytes for shape {record.shape}"
         raise reader.error(field, record.length, expected, DAMAGED, record.at)
-    return tensor
 
 
 _STREAM_RECORD = Struct(f"<I{MOST_RANK_OF_VERSION_1}qI64s")

@@ -8,6 +8,7 @@ every release.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
@@ -84,6 +85,26 @@ class StoredTensor:
     def stop(self) -> int:
         """The byte after the data."""
         return self.offset + self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """What a container says at byte `at` of a tensor; its dtype is a number."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: int
+    offset: int
+    length: int | None = None
+    at: int = 0
+
+    def stored(self, reader: HeaderReader, numbering: Numbering, base: int) -> StoredTensor:
+        """What it means if the dtype is of a numbering, and the offset counts from a byte."""
+        if self.dtype >= len(numbering):
+            field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"
+            raise reader.error(field, self.dtype, expected, DAMAGED, self.at)
+        path, element = reader.source.name, LITTLE_ENDIAN[numbering[self.dtype]]
+        return StoredTensor.of(path, self.key, self.shape, element, base + self.offset, self.at)
 
 
 @dataclass(frozen=True)
@@ -182,18 +203,13 @@ def first_misplaced(
 def first_that_fits(
     candidates: Sequence[Callable[[], tuple[Contents, bool]]],
 ) -> tuple[Contents, bool]:
-    """The first interpretation of a header whose data lie as its writer places them."""
-    readable: list[tuple[Contents, bool]] = []
-    errors: list[TensorFormatError] = []
-    for candidate in candidates:
-        try:
-            contents, fits = candidate()
-        except TensorFormatError as error:
-            errors.append(error)
-            continue
-        if fits:
-            return contents, True
-        readable.append((contents, False))
-    if readable:
-        return readable[0]
-    raise errors[0]
+    """The first interpretation of a header whose data lie as its writer places them, or the first.
+
+    The first is that of a release; only its errors are raised.
+    """
+    first = found = candidates[0]()
+    for candidate in candidates[1:]:
+        if not found[1]:
+            with suppress(TensorFormatError):
+                found = candidate()
+    return found if found[1] else first

@@ -18,11 +18,12 @@ from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
-from xr_tensorfmt.formats.mag.archive import MetadataRecord, TensorRecord
+from xr_tensorfmt.formats.mag.archive import MetadataRecord
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     LITTLE_ENDIAN,
     StoredTensor,
+    TensorRecord,
     default_dims,
     round_up,
 )
@@ -88,7 +89,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
 def _record(entry: Entry, offset: int) -> bytes:
     shape = entry.variable.shape
     dtype = ARCHIVE_1_DTYPES.index(entry.conversion.element.name)
-    return TensorRecord(entry.key, shape, dtype, prod(shape), offset).pack()
+    return archive.pack_record(TensorRecord(entry.key, shape, dtype, offset))
 
 
 def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
