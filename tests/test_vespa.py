@@ -267,8 +267,7 @@ def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> Non
         open_vespa(content, sparse="dense")
 
 
-def test_repeated_labels_among_many_blocks_are_found_when_all_are_read(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 2)
+def test_repeated_labels_are_found_when_all_are_read() -> None:
     content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
     with pytest.warns(
         TensorFormatWarning, match="the labels of block 2 at byte 13: 'a', which block 0"

@@ -102,33 +102,34 @@ class Header:
         return replace(self, checksum=crc32c(self.pack()[_CHECKSUM_OFFSET + 4 :] + records))
 
 
-@dataclass(frozen=True)
-class MetadataRecord:
-    """One entry of the metadata: tag, value, and the key behind its length."""
+_METADATA = Struct("<I8s")
+"""Tag and value of an entry of the metadata; the key follows."""
 
-    key: str
-    value: int | float
+_VALUES = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
 
-    _struct: ClassVar[Struct] = Struct("<I8s")
-    _values: ClassVar[dict[int, Struct]] = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
 
-    @classmethod
-    def read(cls, cursor: Cursor, number: int) -> Self:
-        """Read the record of a number."""
+def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
+    """Read all entries of the metadata."""
+    metadata: dict[str, int | float] = {}
+    for number in range(count):
         what = f"metadata record {number}"
-        tag, raw = cursor.unpack(cls._struct, what)
-        if tag not in cls._values:
+        tag, raw = cursor.unpack(_METADATA, what)
+        if tag not in _VALUES:
             field = f"the type tag of {what}"
             expected = f"{_INT64} for int64 or {_FLOAT64} for float64"
-            raise cursor.error(field, tag, expected, FOREIGN, back=cls._struct.size)
-        (value,) = cls._values[tag].unpack(raw)
-        return cls(_read_key(cursor, what), value)
+            raise cursor.error(field, tag, expected, FOREIGN, back=_METADATA.size)
+        key = _read_key(cursor, what)
+        if key in metadata:
+            expected = "one metadata record for each key"
+            raise cursor.error("the key", f"{key!r} twice", expected, DAMAGED)
+        (metadata[key],) = _VALUES[tag].unpack(raw)
+    return metadata
 
-    def pack(self) -> bytes:
-        """The bytes of it."""
-        tag = _INT64 if isinstance(self.value, int) else _FLOAT64
-        raw = self._values[tag].pack(self.value)
-        return self._struct.pack(tag, raw) + _pack_key(self.key)
+
+def pack_metadata(key: str, value: float) -> bytes:
+    """The bytes of an entry of the metadata."""
+    tag = _INT64 if isinstance(value, int) else _FLOAT64
+    return _METADATA.pack(tag, _VALUES[tag].pack(value)) + _pack_key(key)
 
 
 _RECORD = Struct("<IQQ")
@@ -208,7 +209,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     if header.aux:
         hint = "no magnetron reads such a file either"
         raise cursor.error("aux", header.aux, "0", hint, back=4)
-    metadata = _read_metadata(cursor, header.metadata_count)
+    metadata = read_metadata(cursor, header.metadata_count)
     records, candidates = _read_records(cursor, header)
     findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
     stop, size = cursor.offset, reader.source.size
@@ -228,17 +229,6 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
 
     contents, _ = first_that_fits([partial(interpreted, each) for each in candidates])
     return contents
-
-
-def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
-    metadata: dict[str, int | float] = {}
-    for number in range(count):
-        record = MetadataRecord.read(cursor, number)
-        if record.key in metadata:
-            found, expected = f"{record.key!r} twice", "one metadata record for each key"
-            raise cursor.error("the key", found, expected, DAMAGED)
-        metadata[record.key] = record.value
-    return metadata
 
 
 def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], Sequence[Numbering]]:

@@ -18,7 +18,6 @@ from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
-from xr_tensorfmt.formats.mag.archive import MetadataRecord
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     LITTLE_ENDIAN,
@@ -64,7 +63,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
         checked.dropping("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
     entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
-    metadata = [each.pack() for each in _metadata_records(checked)]
+    metadata = _packed_metadata(checked)
     header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
     unplaced = [*metadata, *(_record(each, 0) for each in entries)]
     position = start = round_up(header.struct.size + sum(map(len, unplaced)), archive.ALIGNMENT)
@@ -92,7 +91,7 @@ def _record(entry: Entry, offset: int) -> bytes:
     return archive.pack_record(TensorRecord(entry.key, shape, dtype, offset))
 
 
-def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
+def _packed_metadata(checked: CheckedInput) -> list[bytes]:
     records = []
     for name, value in checked.attrs.items():
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
@@ -102,7 +101,7 @@ def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
             checked.dropping("attrs", found, "write version=300")
             continue
         _check_key(checked, name)
-        records.append(MetadataRecord(name, plain))
+        records.append(archive.pack_metadata(name, plain))
     return records
 
 

@@ -20,12 +20,12 @@ from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_l
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.scan import (
+    LABELS_AT_ONCE,
     LARGE_BLOCK,
     BlockForm,
     block_offsets,
-    read_label_length,
 )
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, packed_size, unpack
 
 SCANNED_AT_OPENING = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
@@ -147,23 +147,25 @@ def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> Blo
     if count and (source.distant or source.size - offset > SCANNED_AT_OPENING):
         regular = _regular(source, form, offset)
         sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
-        stop = offset + count * regular.stride
-        if stop == source.size and regular.matches_file(source, sample):
-            return BlockTable(form, offset, count, stop, regular)
+        is_possible = regular and offset + count * regular.stride == source.size
+        if regular and is_possible and regular.matches_file(source, sample):
+            return BlockTable(form, offset, count, source.size, regular)
     offsets = block_offsets(source, form, offset, count)
     return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets))
 
 
-def _regular(source: Source, form: BlockForm, offset: int) -> Regular:
-    """What the places are if all blocks are like the first one."""
+def _regular(source: Source, form: BlockForm, offset: int) -> Regular | None:
+    """What the places are if all blocks are like the first one, and its labels are not long."""
+    window = source.read(Extents.single(offset, min(offset + LABELS_AT_ONCE, source.size)))
     length_bytes: list[tuple[int, int]] = []
-    position = offset
-    for label in range(form.labels):
-        packed, stop = read_label_length(source, position, 0, label)
-        length_bytes += enumerate(packed, position - offset)
-        position = stop
-    label_bytes = position - offset
-    return Regular(offset, label_bytes + form.cell_bytes, tuple(length_bytes), label_bytes)
+    position = 0
+    for _ in range(form.labels):
+        if position >= window.size:
+            return None
+        packed = window[position : position + packed_size(int(window[position]))].tobytes()
+        length_bytes += enumerate(packed, position)
+        position += len(packed) + unpack(packed)
+    return Regular(offset, position + form.cell_bytes, tuple(length_bytes), position)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ WINDOW = 32 << 20
 LARGE_BLOCK = 64 << 10
 """Bytes of cells that are worth a read of their own, so that no read spans several blocks."""
 
-# Bytes that are read at once where only the labels of a block are.
-_LABELS_AT_ONCE = 4 << 10
+LABELS_AT_ONCE = 4 << 10
+"""Bytes that are read at once where only the labels of a block are."""
+
 # Blocks scanned one by one, to learn how long labels are and how far apart blocks begin.
 _SAMPLE = 128
 _MOST_SAMPLES = 8
@@ -54,39 +55,25 @@ def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> I
     offsets[0], known = offset, 0
     # One request after the other costs more than the cells between, unless those are very large.
     large = WINDOW // 4 if source.distant else LARGE_BLOCK
-    ahead = _LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
+    ahead = LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
     while known < count:
         start, wanted = int(offsets[known]), count - known
-        if start >= source.size:
-            raise _cut_off(source, start, known, "its labels")
-        window = source.read(Extents.single(start, min(start + ahead, source.size)))
+        window = np.empty(0, np.uint8)
+        if start < source.size:
+            window = source.read(Extents.single(start, min(start + ahead, source.size)))
         found, stop = block_starts(window, form, wanted)
         if not found.size:
             # The labels are longer than the window, or the file is shorter.
-            found, stop = np.zeros(1, np.int64), _block_stop(source, form, start, known) - start
+            if start + ahead >= source.size:
+                raise _cut_off(source, start, known, "its labels")
+            ahead *= 2
+            continue
         stops = np.append(found[1:], stop)[:wanted] + start
         offsets[known + 1 : known + 1 + stops.size] = stops
         known += stops.size
         if stops[-1] > source.size:
             raise _cut_off(source, int(offsets[known - 1]), known - 1, "its cells")
     return offsets
-
-
-def _block_stop(source: Source, form: BlockForm, start: int, block: int) -> int:
-    for label in range(form.labels):
-        _, start = read_label_length(source, start, block, label)
-    return start + form.cell_bytes
-
-
-def read_label_length(source: Source, start: int, block: int, label: int) -> tuple[bytes, int]:
-    """The stored length of the label that begins at a position, and where the label ends."""
-    stop = min(start + packed_size(LONG_BIT), source.size)
-    head = source.read(Extents.single(start, stop)).tobytes() if start < stop else b""
-    size = packed_size(head[0]) if head else 1
-    end = start + size + unpack(head[:size])
-    if len(head) < size or end > source.size:
-        raise _cut_off(source, start, block, f"its label {label}")
-    return head[:size], end
 
 
 def _cut_off(source: Source, start: int, block: int, part: str) -> TensorFormatError:
