@@ -25,7 +25,7 @@ from tests.headers import header_of
 from tests.magfiles import Put, put
 from tests.opening import load
 from tests.recording import HollowSource
-from xr_tensorfmt import TensorFormatWarning
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.core.header import MOST_READ_AHEAD
 
 DATA = Path(__file__).parent / "data"
@@ -356,7 +356,7 @@ class TestContainersToldApart:
         path.write_bytes(getattr(mf, name)({"w": put(WEIGHTS)}))
         np.testing.assert_array_equal(xr.open_dataset(path)["w"].values, WEIGHTS)
         path.write_bytes(b"MAG!" + bytes(60))
-        with pytest.raises(ValueError, match="did not find a match"):
+        with pytest.raises(TensorFormatError, match="magic and version at byte 0: b'MAG!' and 0"):
             xr.open_dataset(path)
 
 

@@ -73,7 +73,7 @@ REFUSED = {
     ),
     "too many dimensions of both kinds": (
         vf.header(None, [f"{n:02}" for n in range(16)], {f"{n}": 1 for n in range(20, 36)}, 0),
-        "the number of dimensions at byte 0: 32, expected at most 31",
+        "the number of indexed dimensions at byte 50: 16, expected at most 15",
     ),
     "blocks beyond the file": (
         b"\1\1\1k\xff\xff\xff\xff",

@@ -97,9 +97,10 @@ class Header:
         """The bytes of it."""
         return self.struct.pack(*astuple(self))
 
-    def with_checksum(self, records: bytes) -> Self:
-        """The header of a file with these records."""
-        return replace(self, checksum=crc32c(self.pack()[_CHECKSUM_OFFSET + 4 :] + records))
+    def pack_before(self, records: bytes) -> bytes:
+        """The bytes of it and of records, with the checksum of what follows it."""
+        checksum = crc32c(self.pack()[_CHECKSUM_OFFSET + 4 :] + records)
+        return replace(self, checksum=checksum).pack() + records
 
 
 _METADATA = Struct("<I8s")

@@ -26,13 +26,12 @@ def _gaps(contents: Contents) -> Iterator[Gap]:
     is_archive = contents.container == "archive"
     # magnetron fills the padding of an archive, but not the reserve behind it.
     fillers = (*FILLER, 0) if is_archive else (0,)
-    stop = contents.data_start
+    stop, padded = contents.data_start, contents.data_stop
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             field = f"the padding before the data of {tensor.key!r}"
             yield Gap(stop, tensor.offset, field, fillers)
             stop = tensor.stop
-    padded = contents.data_stop
     if is_archive:
         padded = min(round_up(stop, ALIGNMENT) if contents.tensors else stop, padded)
     yield Gap(stop, padded, "the padding after the last tensor", fillers)

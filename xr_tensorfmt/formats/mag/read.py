@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
@@ -21,14 +20,6 @@ from xr_tensorfmt.formats.mag.spec import (
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.INTERPRETATIONS, document.VERSION}))
 """Versions of the containers that begin with `MAGIC`."""
-
-
-def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be MAG."""
-    if head.startswith(STREAM_MAGIC):
-        return head.startswith(b"".join(archive.STREAM_MARKERS), archive.Header.struct.size)
-    version = int.from_bytes(head[4:8], "little")
-    return head.startswith(MAGIC) and version in VERSIONS and size >= archive.Header.struct.size
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -63,7 +54,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _tensor(contents: Contents, stored: StoredTensor, dims: tuple[str, ...]) -> Tensor:
-    layout = Dense(stored.shape, stored.element, stored.offset)
     facts = {
         "format": "mag",
         "version": contents.version,
@@ -72,9 +62,8 @@ def _tensor(contents: Contents, stored: StoredTensor, dims: tuple[str, ...]) -> 
         "order": "C",
         "dtype": stored.element.name,
     }
-    return Tensor(
-        stored.key, dims, layout, encoding={"tensorfmt": facts, "dtype": stored.element.encoding}
-    )
+    encoding = {"tensorfmt": facts, "dtype": stored.element.encoding}
+    return Tensor(stored.key, dims, stored.layout, encoding=encoding)
 
 
 def _dims(tensor: StoredTensor, requested: Names, keys: set[str]) -> tuple[str, ...]:

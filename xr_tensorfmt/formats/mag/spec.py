@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from google_crc32c import value as crc32c
 
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
@@ -85,6 +86,11 @@ class StoredTensor:
     def stop(self) -> int:
         """The byte after the data."""
         return self.offset + self.nbytes
+
+    @property
+    def layout(self) -> Dense:
+        """How it is read and written."""
+        return Dense(self.shape, self.element, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

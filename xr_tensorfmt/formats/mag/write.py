@@ -13,7 +13,6 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
@@ -52,8 +51,7 @@ class Entry:
 
     def placed(self, offset: int) -> Placed:
         """The values at an offset of the file."""
-        layout = Dense(self.variable.shape, self.conversion.element, offset)
-        return Placed(self.variable, layout, self.conversion)
+        return Placed(self.variable, self.stored(offset).layout, self.conversion)
 
 
 def plan_archive(checked: CheckedInput) -> FilePlan:
@@ -78,8 +76,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
         size += round_up(stop - position, archive.ALIGNMENT)
         position = round_up(stop, archive.ALIGNMENT)
         pieces.append(Piece(stop, archive.FILLER * (position - stop)))
-    content = b"".join(records)
-    first = header.with_checksum(content).pack() + content
+    first = header.pack_before(b"".join(records))
     if entries:
         first = first.ljust(start, archive.FILLER)
     return FilePlan(size, (Piece(0, first), *pieces), tuple(placed))

@@ -12,7 +12,6 @@ import numpy as np
 
 from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
 from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
@@ -109,13 +108,6 @@ class BlockTable:
         """Where one block begins."""
         return int(self.places.starts(np.array([block]))[0])
 
-    def checked(self, source: Source, entry: Entry) -> Regular | Listed:
-        """The places, found by a scan where labels of some blocks are of unexpected lengths."""
-        places = self.places
-        if isinstance(places, Regular) and not places.matches_file(source, entry):
-            return self.scan(source)
-        return places
-
     def scan(self, source: Source) -> Listed:
         """Find all blocks, as a read has found labels of other lengths than expected."""
         return self._scanned.get(lambda: self._scan(source))
@@ -135,11 +127,20 @@ class BlockTable:
 
     def fetch(self, source: Source, pieces: Extents, entry: Entry) -> tuple[Bytes, Integers]:
         """Bytes with a piece of each of some blocks, and where these pieces begin in them."""
+        first, last = pieces.bounds
         is_consecutive = isinstance(entry, slice) and entry.step == 1
-        if is_consecutive and self.mean_bytes <= LARGE_BLOCK:
-            first, last = pieces.bounds
+        if is_consecutive and self._are_near(int(pieces.lengths[0])):
             return source.read(Extents.single(first, last)), pieces.starts - first
         return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
+
+    def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
+        """Blocks whose pieces of about a length are fetched together."""
+        spanned = self.mean_bytes if self._are_near(length) else 0
+        return _batches(entry, max(1, _WINDOW // max(spanned, length)))
+
+    def _are_near(self, length: int) -> bool:
+        """Whether pieces of consecutive blocks are read together with what is between them."""
+        return self.mean_bytes <= max(LARGE_BLOCK, 2 * length)
 
 
 def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> BlockTable:
@@ -215,41 +216,29 @@ class Blocks(Layout):
         """Read and decode; labels of unexpected lengths cause a scan, and another read."""
         values = np.empty(selection.shape, dtype=self.dtype)
         if selection.size:
-            read = self._read_large if self._cell_bytes > LARGE_BLOCK else self._read_small
-            read(values, source, selection)
+            self._read_into(values.reshape(len(values), -1), source, selection)
         return values
 
-    def _read_large(self, values: Array, source: Source, selection: Selection) -> None:
-        """Read each block as a dense tensor of its own."""
-        entry, inner = selection.entries[0], _inner(selection)
-        stops = self.table.checked(source, entry).stops(entry).tolist()
-
-        def read(number: int) -> None:
-            block = Dense(self.lengths, self.element, stops[number] - self._cell_bytes)
-            values[number] = block.read(source, inner)
-
-        source.run(read, range(len(stops)))
-
-    def _read_small(self, values: Array, source: Source, selection: Selection) -> None:
+    def _read_into(self, rows: Array, source: Source, selection: Selection) -> None:
         """Read pieces of many blocks together, and decode some of them at a time."""
         places, inner = self.table.places, _inner(selection)
         first, last = self._span(inner)
         # Where the lengths of labels have to be checked, pieces begin with them.
         before = places.label_bytes if isinstance(places, Regular) else -first
         length, skipped, elements = before + last, before + first, _elements(inner)
-        rows, step, position = values.reshape(len(values), -1), max(1, _CACHED // length), 0
-        for entry in _batches(selection.entries[0], max(1, _WINDOW // self.table.mean_bytes)):
+        step, position = max(1, _CACHED // length), 0
+        for entry in self.table.batches(selection.entries[0], length):
             starts = places.stops(entry) - (self._cell_bytes + before)
             window, starts = self.table.fetch(source, Extents.uniform(starts, length), entry)
-            is_packed = window.size == starts.size * length
+            is_packed = step == 1 or window.size == starts.size * length
             for lower in range(0, starts.size, step):
-                pieces = window[lower * length : (lower + step) * length]
+                pieces = window[int(starts[lower]) :][: step * length]
                 if not is_packed:
                     pieces = gather_uniform(window, starts[lower : lower + step], length)
                 pieces = pieces.reshape(-1, length)
                 if isinstance(places, Regular) and not places.matches(pieces):
                     self.table.scan(source)
-                    self._read_small(values, source, selection)
+                    self._read_into(rows, source, selection)
                     return
                 target = rows[position : position + len(pieces)]
                 cells = self._cells(pieces, skipped)
@@ -268,7 +257,9 @@ class Blocks(Layout):
         cell = np.ravel_multi_index(points[1:], self.lengths) if self.lengths else 0 * points[0]
         unique, inverse = np.unique(points[0] * prod(self.lengths) + cell, return_inverse=True)
         number, within = np.divmod(unique, prod(self.lengths))
-        self.table.checked(source, np.unique(number))
+        places = self.table.places
+        if isinstance(places, Regular) and not places.matches_file(source, np.unique(number)):
+            self.table.scan(source)
         raw = source.read(Extents.uniform(self.cells_at(number) + within * item, item))
         picked: Array = self.element.decode(raw.view(self.element.stored))[inverse]
         return picked
@@ -279,11 +270,7 @@ class Blocks(Layout):
             return
         inner, item = _inner(selection), self.element.stored.itemsize
         offsets = self.cells_at(selection.entries[0])
-        if inner.size * item > BATCH:
-            for offset, block in zip(offsets.tolist(), values, strict=True):
-                yield from Dense(self.lengths, self.element, offset).encode(inner, block)
-            return
-        runs, count = inner.runs(), BATCH // (inner.size * item)
+        runs, count = inner.runs(), max(1, BATCH // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
             cells = raw_bytes(self.element.encode(values[first : first + count]))

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
+from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
@@ -24,15 +24,13 @@ from xr_tensorfmt.errors import (
     stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular
-from xr_tensorfmt.formats.vespa.scan import LARGE_BLOCK
 from xr_tensorfmt.formats.vespa.spec import unpack_at
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python's strings."""
 
-# Bytes of the file, and labels, that are read together.
-_WINDOW = 16 << 20
-_MOST_LABELS = 1 << 16
+# What the labels of a block probably take; so many of them are read together.
+_LABEL_BYTES = 256
 # Bytes of labels that are decoded at a time, while they are in the cache.
 _CACHED = 1 << 20
 
@@ -86,12 +84,11 @@ class Labels(Layout):
 
     def strings(self, source: Source, entry: Entry) -> Strings:
         """The labels of some blocks; those of one length are decoded together."""
-        strings = np.empty(entry_length(entry), dtype=self.dtype)
-        size = self.blocks.table.mean_bytes
-        count = _MOST_LABELS if size > LARGE_BLOCK else min(_MOST_LABELS, _WINDOW // size)
-        for first in range(0, strings.size, count):
-            part = entry_part(entry, first, count)
-            self._read_batch(strings[first : first + count], source, part)
+        strings, position = np.empty(entry_length(entry), dtype=self.dtype), 0
+        for part in self.blocks.table.batches(entry, _LABEL_BYTES):
+            count = entry_length(part)
+            self._read_batch(strings[position : position + count], source, part)
+            position += count
         return strings
 
     @property

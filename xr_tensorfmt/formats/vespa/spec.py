@@ -127,14 +127,13 @@ class Header:
         names: list[str] = []
         lengths: list[int] = []
         if tag & SPARSE:
-            for number in range(fields.rank("the number of mapped dimensions")):
+            for number in range(fields.rank("mapped", names)):
                 names.append(fields.name(names, is_first=not number))
         mapped = tuple(names)
         if tag & DENSE:
-            for number in range(fields.rank("the number of indexed dimensions")):
+            for number in range(fields.rank("indexed", names)):
                 names.append(fields.name(names, is_first=not number))
                 lengths.append(fields.length(names[-1]))
-        fields.check_rank("the number of dimensions", len(names), 0)
         item = CELL_TYPES[cell_type].dtype.itemsize
         check_size(reader.source.name, lengths, item, fields.offset)
         indexed = tuple(names[len(mapped) :])
@@ -218,14 +217,12 @@ class _Fields(Cursor):
             raise self.reader.error("the cell type", number, f"one of {known}", _DAMAGED, start)
         return list(CELL_TYPES)[number]
 
-    def rank(self, field: str) -> int:
-        start, rank = self.offset, self.integer(field)
-        self.check_rank(field, rank, start)
+    def rank(self, kind: str, before: list[str]) -> int:
+        start, field = self.offset, f"the number of {kind} dimensions"
+        rank, most = self.integer(field), MOST_DIMENSIONS - len(before)
+        if rank > most:
+            raise self.reader.error(field, rank, f"at most {most}", _DAMAGED, start)
         return rank
-
-    def check_rank(self, field: str, rank: int, offset: int) -> None:
-        if rank > MOST_DIMENSIONS:
-            raise self.reader.error(field, rank, f"at most {MOST_DIMENSIONS}", _DAMAGED, offset)
 
     def name(self, before: list[str], *, is_first: bool) -> str:
         """The name of a dimension; names of one kind are sorted, and all are different."""
