@@ -8,6 +8,7 @@ guess was wrong are scanned again, one block at a time.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, packed_size, unpack, unpack_at
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, unpack, unpack_at
 
 WINDOW = 32 << 20
 """Bytes of the file that are scanned together."""
@@ -119,23 +120,20 @@ def scan_sequentially(
     window: Bytes, start: int, end: int, form: BlockForm, most: int
 ) -> tuple[Integers, int]:
     """Blocks that begin before `end`, and where the last of them ends; a step for each label."""
-    view, size = window.data, window.size
-    labels, cell_bytes, long_size = range(form.labels), form.cell_bytes, packed_size(LONG_BIT)
+    view, labels, cell_bytes = window.data, range(form.labels), form.cell_bytes
     starts: list[int] = []
-    while start < end and len(starts) < most:
-        position = start
-        for _ in labels:
-            if position >= size:
-                return np.array(starts, dtype=np.int64), start
-            length = view[position]
-            if length < LONG_BIT:
-                position += 1 + length
-                continue
-            if position + long_size > size:
-                return np.array(starts, dtype=np.int64), start
-            position += long_size + unpack(view[position : position + long_size])
-        starts.append(start)
-        start = position + cell_bytes
+    with suppress(IndexError):  # of a label whose length is not in the window
+        while start < end and len(starts) < most:
+            position = start
+            for _ in labels:
+                length = view[position]
+                position += 1
+                if length >= LONG_BIT:
+                    length = unpack(bytes(view[position + i] for i in range(-1, 3)))
+                    position += 3
+                position += length
+            starts.append(start)
+            start = position + cell_bytes
     return np.array(starts, dtype=np.int64), start
 
 
