@@ -173,20 +173,22 @@ def round_up(position: int, multiple: int) -> int:
 
 def check_placement(reader: HeaderReader, contents: Contents) -> None:
     """Refuse data outside of the file, in its header, or in the data of another tensor."""
+
+    def error(tensor: StoredTensor, expected: str, hint: str) -> TensorFormatError:
+        field, found = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
+        return reader.error(field, found, expected, hint, tensor.offset)
+
     start, size = contents.data_start, reader.source.size
     stop, before = start, "the header"
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):
-        field, found = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
         if not start <= tensor.offset <= tensor.stop <= size:
             expected = f"a place between byte {start} and the end at byte {size}"
-            raise reader.error(field, found, expected, INCOMPLETE, tensor.offset)
-        if not tensor.nbytes:
-            continue
-        if tensor.offset < stop:
+            raise error(tensor, expected, INCOMPLETE)
+        if tensor.nbytes and tensor.offset < stop:
             expected = f"data after byte {stop}, where those of {before} end"
-            hint = "two tensors cannot share bytes; the header is damaged"
-            raise reader.error(field, found, expected, hint, tensor.offset)
-        stop, before = tensor.stop, repr(tensor.key)
+            raise error(tensor, expected, "two tensors cannot share bytes; the header is damaged")
+        if tensor.nbytes:
+            stop, before = tensor.stop, repr(tensor.key)
 
 
 def first_misplaced(

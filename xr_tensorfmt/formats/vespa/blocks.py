@@ -125,18 +125,19 @@ class BlockTable:
             )
         return Listed(offsets)
 
-    def fetch(self, source: Source, pieces: Extents, entry: Entry) -> tuple[Bytes, Integers]:
-        """Bytes with a piece of each of some blocks, and where these pieces begin in them."""
-        first, last = pieces.bounds
-        is_consecutive = isinstance(entry, slice) and entry.step == 1
-        if is_consecutive and self._are_near(int(pieces.lengths[0])):
-            return source.read(Extents.single(first, last)), pieces.starts - first
-        return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
-
     def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
         """Blocks whose pieces of about a length are fetched together."""
         spanned = self.mean_bytes if self._are_near(length) else 0
         return _batches(entry, max(1, _WINDOW // max(spanned, length)))
+
+    def fetch(
+        self, source: Source, pieces: Extents, entry: Entry, length: int
+    ) -> tuple[Bytes, Integers]:
+        """Bytes with the pieces of a batch of blocks, and where each of these begins in them."""
+        if isinstance(entry, slice) and entry.step == 1 and self._are_near(length):
+            first, last = pieces.bounds
+            return source.read(Extents.single(first, last)), pieces.starts - first
+        return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
 
     def _are_near(self, length: int) -> bool:
         """Whether pieces of consecutive blocks are read together with what is between them."""
@@ -229,7 +230,8 @@ class Blocks(Layout):
         step, position = max(1, _CACHED // length), 0
         for entry in self.table.batches(selection.entries[0], length):
             starts = places.stops(entry) - (self._cell_bytes + before)
-            window, starts = self.table.fetch(source, Extents.uniform(starts, length), entry)
+            extents = Extents.uniform(starts, length)
+            window, starts = self.table.fetch(source, extents, entry, length)
             is_packed = step == 1 or window.size == starts.size * length
             for lower in range(0, starts.size, step):
                 pieces = window[int(starts[lower]) :][: step * length]

@@ -105,7 +105,7 @@ class Labels(Layout):
     def _read_batch(self, strings: Strings, source: Source, entry: Entry) -> None:
         table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
-        window, starts = table.fetch(source, extents, entry)
+        window, starts = table.fetch(source, extents, entry, _LABEL_BYTES)
         if isinstance(places, Regular):
             # Together they fit the cache, so that each page is read once.
             size = places.label_bytes
