@@ -10,7 +10,7 @@ import xarray as xr
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
-from xr_tensorfmt.formats.mag.spec import element
+from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 NUMPY_DTYPES = ("float32", "float16", "bool", *mf.INTEGERS)
 NARROW_DTYPES = ("bfloat16", "float8_e4m3fn")
@@ -99,7 +99,7 @@ def variables(draw: Any, rng: np.random.Generator, sizes: dict[str, int]) -> xr.
     dims = draw(st.permutations(list(sizes)))[: draw(st.integers(0, len(sizes)))]
     shape = tuple(sizes[dim] for dim in dims)
     name = draw(st.sampled_from(NUMPY_DTYPES + NARROW_DTYPES))
-    kind = element(name)
+    kind = LITTLE_ENDIAN[name]
     if name in NUMPY_DTYPES:
         return xr.Variable(dims, made_as(draw, bits(rng, shape, name)), draw(attributes))
     values = kind.decode(bits(rng, shape, kind.stored))

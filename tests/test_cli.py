@@ -150,9 +150,10 @@ def test_info_says_the_byte_order() -> None:
 def test_info_shows_embedded_metadata_and_warnings() -> None:
     save("a.mag", dataset().drop_vars("flag"))
     assert "with metadata by xr_tensorfmt" in done("info", "a.mag")
-    repeated = vf.tensor("float", ["x"], {}, [("a",), ("a",)], np.ones((2, 1)))
-    Path("b.tbf").write_bytes(repeated)
-    assert "Warnings:\n  " in done("info", "b.tbf")
+    tensors = {"w": mf.put(np.ones(2, "float32"))}
+    renamed = mf.document(tensors, change=lambda c: c["tensor_map"]["w"].update(dtype="int32"))
+    Path("b.mag").write_bytes(renamed)
+    assert "Warnings:\n  " in done("info", "b.mag")
 
 
 def test_info_of_values_that_are_not_stored() -> None:

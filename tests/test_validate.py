@@ -676,25 +676,10 @@ def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:
     assert len(validate(content, format="vespa")) == MOST_OF_ONE
 
 
-def test_many_blocks_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check._BLOCKS_AT_ONCE", 7)
-    addresses = [(f"{number:03}",) for number in range(100)]
-    addresses[90] = addresses[4]
-    content = labelled(*addresses)
-    assert places(content, format="vespa") == [("warning", len(content) - 12 * 10)]
-
-
 def test_bytes_after_the_tensor() -> None:
     content = labelled(("a",), ("a",))
     found = places(content + b"!", format="vespa")
     assert found == [("error", len(content)), ("warning", len(content) - 10)]
-
-
-def test_names_that_vespa_refuses_are_a_warning() -> None:
-    content = vf.tensor("float", [], {"a b": 2}, [], np.ones((1, 2)))
-    (found,) = validate(content, format="vespa")
-    assert (found.severity, found.offset) == ("warning", content.index(b"a b"))
-    assert found.field == "the name of dimension 0"
 
 
 # Everything

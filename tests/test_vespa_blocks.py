@@ -23,8 +23,12 @@ from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, find_blocks
 from xr_tensorfmt.formats.vespa.labels import Labels
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
-from xr_tensorfmt.formats.vespa.scan import block_offsets, block_starts, scan_sequentially
-from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.formats.vespa.scan import (
+    BlockForm,
+    block_offsets,
+    block_starts,
+    scan_sequentially,
+)
 from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000
@@ -161,7 +165,6 @@ def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatc
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 0)
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE", 2)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 0)
     values = vf.values_for("int8", (4, 70000))
     labels = [("aa",), ("b",), ("ccc",), ("dd",)]
     content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)

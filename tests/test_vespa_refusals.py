@@ -73,7 +73,7 @@ REFUSED = {
     ),
     "too many dimensions of both kinds": (
         vf.header(None, [f"{n:02}" for n in range(16)], {f"{n}": 1 for n in range(20, 36)}, 0),
-        "the number of dimensions at byte 0: 32, expected at most 31",
+        "the number of indexed dimensions at byte 50: 16, expected at most 15",
     ),
     "blocks beyond the file": (
         b"\1\1\1k\xff\xff\xff\xff",
@@ -169,7 +169,7 @@ def test_any_changed_byte_gives_values_or_a_refusal(made, data) -> None:
 
 
 def test_keywords_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="stores every cell, so that sparse='stored' has nothing"):
+    with pytest.raises(ValueError, match="stores every element, so sparse='stored' has nothing"):
         from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
         from_hex(MIXED.hex(), sparse="dense", fill_value="0")

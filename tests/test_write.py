@@ -15,7 +15,7 @@ from tests import magfiles as mf
 from tests.datasets import NARROW_DTYPES, bits, datasets
 from tests.opening import opened
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.formats.mag.spec import element
+from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 DATA = Path(__file__).parent / "data"
 
@@ -50,7 +50,7 @@ def test_any_dataset_comes_back(dataset: xr.Dataset) -> None:
 @pytest.mark.parametrize("name", NARROW_DTYPES)
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: str, chunks) -> None:
-    kind = element(name)
+    kind = LITTLE_ENDIAN[name]
     raw = bits(np.random.default_rng(0), (7, 5), kind.stored)
     values = xr.DataArray(kind.decode(raw), dims=("x", "y"), name="w")
     to_mag(values, tmp_path / "1.mag", encoding={"w": {"dtype": name}})

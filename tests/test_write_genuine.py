@@ -13,7 +13,7 @@ import xarray as xr
 from tests.datasets import NARROW_DTYPES, NUMPY_DTYPES, bits
 from tests.released_magnetron import magnetron_dtype, snapshot
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.formats.mag.spec import element
+from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 
 def raw_values(tensor, name: str) -> np.ndarray:
@@ -21,20 +21,20 @@ def raw_values(tensor, name: str) -> np.ndarray:
     values = np.array(tensor.tolist(), dtype=object).reshape(tuple(tensor.shape))
     if name in NARROW_DTYPES:
         narrow = np.array(values.tolist(), np.float32).astype(getattr(ml_dtypes, name))
-        return narrow.view(element(name).stored)
+        return narrow.view(LITTLE_ENDIAN[name].stored)
     return np.array(values.tolist(), dtype=name).reshape(values.shape)
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
     rng = np.random.default_rng(0)
-    stored = {name: bits(rng, (5, 7), element(name).stored) for name in NARROW_DTYPES}
+    stored = {name: bits(rng, (5, 7), LITTLE_ENDIAN[name].stored) for name in NARROW_DTYPES}
     # NaN have many bits, of which magnetron hands out one.
     for name, raw in stored.items():
-        number = np.isfinite(element(name).decode(raw))
+        number = np.isfinite(LITTLE_ENDIAN[name].decode(raw))
         stored[name] = np.where(number, raw, 0).astype(raw.dtype)
     dataset = xr.Dataset(
-        {name: (("x", "y"), element(name).decode(stored[name])) for name in stored}
+        {name: (("x", "y"), LITTLE_ENDIAN[name].decode(stored[name])) for name in stored}
     )
     for name in NUMPY_DTYPES:
         values = bits(rng, (5, 7), name)

@@ -12,7 +12,13 @@ import xarray as xr
 from tests.opening import opened
 from xr_tensorfmt import to_mag, validate
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.formats.mag.archive import MetadataRecord, TensorRecord
+from xr_tensorfmt.formats.mag.archive import (
+    pack_metadata,
+    pack_record,
+    read_metadata,
+    read_record,
+)
+from xr_tensorfmt.formats.mag.spec import TensorRecord
 from xr_tensorfmt.sources import find_source
 
 DATA = Path(__file__).parent / "data"
@@ -129,13 +135,13 @@ def cursor(content: bytes) -> Cursor:
 
 @pytest.mark.parametrize("value", [7, -(1 << 63), 0.5, float("inf")])
 def test_metadata_records_are_read_as_they_are_packed(value: float) -> None:
-    record = MetadataRecord("\N{GREEK SMALL LETTER ALPHA}", value)
-    assert MetadataRecord.read(cursor(record.pack()), 0) == record
+    key = "\N{GREEK SMALL LETTER ALPHA}"
+    assert read_metadata(cursor(pack_metadata(key, value)), 1) == {key: value}
 
 
 def test_tensor_records_are_read_as_they_are_packed() -> None:
-    record = TensorRecord("k", (2, 3), 9, 6, 4096)
-    assert TensorRecord.read(cursor(record.pack()), 0) == record
+    record = TensorRecord("k", (2, 3), 9, 4096, length=6)
+    assert read_record(cursor(pack_record(record)), 0) == record
 
 
 @pytest.mark.parametrize("version", ["300", 300.0, "1", 1.0])

@@ -20,9 +20,8 @@ from tests import vespafiles as vf
 from xr_tensorfmt import from_hex
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats.vespa import labelled_blocks
-from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
-from xr_tensorfmt.formats.vespa.strings import encode_strings
+from xr_tensorfmt.formats.vespa import blocks
+from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
 from xr_tensorfmt.formats.vespa.write import to_vespa
 from xr_tensorfmt.writing.to_file import to_file
 
@@ -335,9 +334,9 @@ def cut(length: int):
     )
 
 
-@given(st.data(), st.sampled_from(list(vf.CELL_TYPES)), st.integers(1, 3), st.booleans())
+@given(st.data(), st.sampled_from(list(vf.CELL_TYPES)), st.integers(1, 3))
 @settings(max_examples=60)
-def test_any_chunks_make_the_same_bytes(directory, data, cells, labels, large) -> None:
+def test_any_chunks_make_the_same_bytes(directory, data, cells, labels) -> None:
     count, indexed = data.draw(st.integers(1, 9)), {"x": 5, "y": 3, "z": 2}
     label = st.one_of(st.text(max_size=3), st.text("ab", min_size=127, max_size=129))
     address = st.tuples(*(label,) * labels)
@@ -347,19 +346,12 @@ def test_any_chunks_make_the_same_bytes(directory, data, cells, labels, large) -
     ds = dataset(cells, mapped, indexed, addresses, values)
     chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
-        if large:  # as blocks of megabytes go
-            patch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", 0)
-            patch.setattr(labelled_blocks, "LONG_PIECE", 0)
-            patch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
-        patch.setattr(labelled_blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = written(ds.chunk(chunks), directory, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
 
 
-@pytest.mark.parametrize("small", [0, 1 << 16])
-def test_chunks_without_elements_are_no_harm(directory, monkeypatch, small) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.SMALL_BLOCK", small)
-    monkeypatch.setattr(labelled_blocks, "LONG_PIECE", small)
+def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
     values = da.from_array(np.ones((2, 3), "f4"), chunks=((0, 2, 0), (0, 3)))
     ds = users(2).drop_attrs().copy(data={"tensor": values})
@@ -368,28 +360,20 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch, small) -> N
 
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
-    labels = encode_strings(objects(["a", "bcd", "", "ef"]))
+    labels = ["a", "bcd", "", "ef"]
     element = Plain(np.dtype(">f4"))
     layout = LabelledBlocks.of(10, (2, 3), element, [labels])
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
-    for key in np.ndindex(2, 2, 2):
-        entries = tuple(slice(i, stop, 1) for i, stop in zip(key, (4, 2, 3), strict=True))
-        selection = Selection(layout.shape, entries)
-        written = np.zeros(layout.table.stop, bool)
-        for extents, data in layout.encode(selection, values[entries]):
-            assert extents.nbytes == data.size
-            for start, length in zip(extents.starts, extents.lengths, strict=True):
-                assert not written[start : start + length].any()
-                written[start : start + length] = True
-        planned = np.zeros_like(written)
-        extents = layout.extents(selection)
-        for start, length in zip(extents.starts, extents.lengths, strict=True):
-            planned[start : start + length] = True
-        # Gaps within a block may be planned too, but nothing before or after.
-        assert (planned >= written).all()
-        assert (
-            np.flatnonzero(planned)[[0, -1]].tolist() == np.flatnonzero(written)[[0, -1]].tolist()
-        )
+    everything, written = Selection.everything(layout.shape), []
+    for first, stop in ((0, 4), (0, 2), (1, 4), (2, 3)):
+        selection = Selection(layout.shape, (slice(first, stop, 1), *everything.entries[1:]))
+        ((extents, content),) = layout.encode(selection, values[first:stop])
+        assert extents.bounds == layout.extents(selection).bounds
+        assert extents.nbytes == content.size
+        written.append((extents.bounds, content.tobytes()))
+    (start, _), whole = written[0]
+    for (first, stop), part in written[1:]:
+        assert part == whole[first - start : stop - start]
 
 
 def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
@@ -397,13 +381,13 @@ def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, mon
     ds = users(400, length=64).chunk(user=400, x=4)
     expected = written(ds.compute(), tmp_path)
     shapes = []
-    encode = LabelledBlocks.encode_whole
+    encode = LabelledBlocks.encode
 
-    def recorded(layout, entry, values):
+    def recorded(layout, selection, values):
         shapes.append(values.shape)
-        return encode(layout, entry, values)
+        return encode(layout, selection, values)
 
-    monkeypatch.setattr(LabelledBlocks, "encode_whole", recorded)
+    monkeypatch.setattr(LabelledBlocks, "encode", recorded)
     assert written(ds, tmp_path) == expected
     assert {shape[1] for shape in shapes} == {64}
     assert max(shape[0] for shape in shapes) * 64 * 4 < 10_000
@@ -412,24 +396,13 @@ def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, mon
     assert [shape[0] for shape in shapes] == [25] * 16
 
 
-def test_large_blocks_are_written_in_pieces_and_never_gathered(tmp_path) -> None:
+def test_chunks_that_cut_large_blocks_become_whole_blocks(tmp_path) -> None:
     count = (256 << 10) // 4
     ds = users(3, length=count)
-    expected = written(ds, tmp_path)
-    seen = []
-
-    def look(block):
-        seen.append(block.size)
-        return block
-
-    cut = ds.chunk(user=2, x=10_000)
-    cut["tensor"] = cut.tensor.copy(data=cut.tensor.data.map_blocks(look, dtype="f4"))
-    seen.clear()
-    assert written(cut, tmp_path) == expected
-    assert max(seen) == 20_000
-    assert expected == canonical(
-        "float", ["user"], {"x": count}, [("u0",), ("u1",), ("u2",)], ds.tensor.values
-    )
+    labels, values = [("u0",), ("u1",), ("u2",)], ds.tensor.values
+    expected = canonical("float", ["user"], {"x": count}, labels, values)
+    assert written(ds, tmp_path) == expected
+    assert written(ds.chunk(user=2, x=10_000), tmp_path) == expected
 
 
 def test_what_was_opened_lazily_streams_into_the_very_file_that_it_came_from(tmp_path) -> None:
@@ -489,7 +462,6 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
 
 def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.labels.COMPARED_AT_OPENING", 0)
     # The labels of blocks 700 and 701 differ in length, which the 16 probes do not meet.
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
@@ -650,12 +622,6 @@ def test_repeated_labels_are_refused(directory) -> None:
 def test_labels_that_have_no_bytes_of_their_own_are_refused(directory, label) -> None:
     ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
     refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
-
-
-def test_labels_that_are_longer_than_vespa_counts_are_refused(directory, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.LARGEST", 5)
-    ds = users().assign_coords(user=["a", "bcdefg", "c", "d", "e"])
-    refused(ds, directory, "'user' has a label of 6 bytes, and Vespa counts up to 5; shorten it")
 
 
 def test_an_encoding_of_labels_is_refused(directory) -> None:

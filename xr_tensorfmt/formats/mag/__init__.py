@@ -25,12 +25,6 @@ class MagFormat(Format):
     magics = (MAGIC, STREAM_MAGIC)
     write_options = MappingProxyType({"version": (300, 1)})
 
-    def recognises(self, reader: HeaderReader) -> bool:
-        """Look at the version and the size."""
-        from xr_tensorfmt.formats.mag.read import recognises  # noqa: PLC0415
-
-        return super().recognises(reader) and recognises(reader.head, reader.source.size)
-
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
         from xr_tensorfmt.formats.mag.read import read  # noqa: PLC0415
@@ -47,4 +41,4 @@ class MagFormat(Format):
         """Check padding and bytes at the end."""
         from xr_tensorfmt.formats.mag.check import check  # noqa: PLC0415
 
-        return check(reader, container)
+        return check(reader)

@@ -1,8 +1,14 @@
-"""Archive 1 and 100: the containers of magnetron 0.1.2 and of commits until December 2025.
+"""Archive 1 and 100, of magnetron 0.1.2 and commits until December 2025, and streams before them.
 
-A header of 24 bytes, metadata records, tensor records, padding, and data. The text that was
-published describes another tensor record than any magnetron has written; it is read where a file
-has it.
+An archive is a header of 24 bytes, metadata records, tensor records, padding, and data. The text
+that was published describes another tensor record than any magnetron has written; it is read where
+a file has it.
+
+A stream, with the magic ``MAG&``, was written from April to July 2025: the same header, the marker
+KVDT, the marker THDR and a record for each tensor, the marker TDAT and the data without gaps.
+Source: ``magnetron_storage.c`` before commit 5a44451 and files that it wrote. Tensors that were not
+contiguous lie there as their memory was, under their logical shape; like magnetron itself this
+reads them in the order of rows.
 """
 
 from __future__ import annotations
@@ -19,19 +25,22 @@ from google_crc32c import value as crc32c
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.mag.placement import end_of_consecutive, first_that_fits, round_up
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_100_DTYPES,
     DAMAGED,
     FOREIGN,
+    INCOMPLETE,
+    LITTLE_ENDIAN,
     Contents,
     Numbering,
     StoredTensor,
+    TensorRecord,
     check_checksum,
-    data_bytes,
     decode_key,
-    element,
+    first_misplaced,
+    first_that_fits,
+    round_up,
 )
 
 VERSIONS = (1, 100)
@@ -49,9 +58,15 @@ MOST_RANK_OF_VERSION_1 = 6
 """Limit of magnetron 0.1.2, which is also the number of lengths in a record of fixed size."""
 
 MOST_KEY_BYTES = 65535
-"""Limit of the container on the length of a key."""
+"""Limit of an archive on the length of a key."""
 
-_CHECKSUM_OFFSET, _CHECKED_FROM = 8, 12
+MOST_STREAM_KEY_BYTES = 1024
+"""Limit of a stream on the length of a key."""
+
+STREAM_MARKERS = b"KVDT", b"THDR"
+"""The markers behind the header of a stream."""
+
+_CHECKSUM_OFFSET = 8
 """The checksum covers what follows it, up to the end of the records."""
 
 _KEY_LENGTH = Struct("<I")
@@ -82,76 +97,67 @@ class Header:
         """The bytes of it."""
         return self.struct.pack(*astuple(self))
 
-    def with_checksum(self, records: bytes) -> Self:
-        """The header of a file with these records."""
-        return replace(self, checksum=crc32c(self.pack()[_CHECKED_FROM:] + records))
+    def pack_before(self, records: bytes) -> bytes:
+        """The bytes of it and of records, with the checksum of what follows it."""
+        checksum = crc32c(self.pack()[_CHECKSUM_OFFSET + 4 :] + records)
+        return replace(self, checksum=checksum).pack() + records
 
 
-@dataclass(frozen=True)
-class MetadataRecord:
-    """One entry of the metadata: tag, value, and the key behind its length."""
+_METADATA = Struct("<I8s")
+"""Tag and value of an entry of the metadata; the key follows."""
 
-    key: str
-    value: int | float
+_VALUES = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
 
-    _struct: ClassVar[Struct] = Struct("<I8s")
-    _values: ClassVar[dict[int, Struct]] = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
 
-    @classmethod
-    def read(cls, cursor: Cursor, number: int) -> Self:
-        """Read the record of a number."""
+def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
+    """Read all entries of the metadata."""
+    metadata: dict[str, int | float] = {}
+    for number in range(count):
         what = f"metadata record {number}"
-        tag, raw = cursor.unpack(cls._struct, what)
-        if tag not in cls._values:
-            field, expected = (
-                f"the type tag of {what}",
-                f"{_INT64} for int64 or {_FLOAT64} for float64",
-            )
-            raise cursor.error(field, tag, expected, FOREIGN, back=cls._struct.size)
-        (value,) = cls._values[tag].unpack(raw)
-        return cls(_read_key(cursor, what), value)
-
-    def pack(self) -> bytes:
-        """The bytes of it."""
-        tag = _INT64 if isinstance(self.value, int) else _FLOAT64
-        raw = self._values[tag].pack(self.value)
-        return self._struct.pack(tag, raw) + _pack_key(self.key)
+        tag, raw = cursor.unpack(_METADATA, what)
+        if tag not in _VALUES:
+            field = f"the type tag of {what}"
+            expected = f"{_INT64} for int64 or {_FLOAT64} for float64"
+            raise cursor.error(field, tag, expected, FOREIGN, back=_METADATA.size)
+        key = _read_key(cursor, what)
+        if key in metadata:
+            expected = "one metadata record for each key"
+            raise cursor.error("the key", f"{key!r} twice", expected, DAMAGED)
+        (metadata[key],) = _VALUES[tag].unpack(raw)
+    return metadata
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRecord:
-    """One tensor: rank and dtype in one number, length, offset, shape and key."""
+def pack_metadata(key: str, value: float) -> bytes:
+    """The bytes of an entry of the metadata."""
+    tag = _INT64 if isinstance(value, int) else _FLOAT64
+    return _METADATA.pack(tag, _VALUES[tag].pack(value)) + _pack_key(key)
 
-    key: str
-    shape: tuple[int, ...]
-    dtype: int
-    length: int
-    offset: int
-    at: int = 0
 
-    _struct: ClassVar[Struct] = Struct("<IQQ")
+_RECORD = Struct("<IQQ")
+"""Rank and dtype of a tensor in one number, length and offset; shape and key follow."""
 
-    @classmethod
-    def read(cls, cursor: Cursor, number: int) -> Self:
-        """Read the record of a number."""
-        at, what = cursor.offset, f"tensor record {number}"
-        aux, length, offset = cursor.unpack(cls._struct, what)
-        dtype, rank = aux & 0xFF, aux >> 8
-        if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
-            field, back = f"rank and dtype of {what}", cls._struct.size
-            expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
-            raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
-        shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
-        if min(shape) < 1:
-            expected = "lengths of 1 and more"
-            raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
-        return cls(_read_key(cursor, what), shape, dtype, length, offset, at)
 
-    def pack(self) -> bytes:
-        """The bytes of it."""
-        rank = len(self.shape)
-        fixed = self._struct.pack(self.dtype | rank << 8, self.length, self.offset)
-        return fixed + pack(f"<{rank}q", *self.shape) + _pack_key(self.key)
+def read_record(cursor: Cursor, number: int) -> TensorRecord:
+    """Read the tensor record of a number."""
+    at, what = cursor.offset, f"tensor record {number}"
+    aux, length, offset = cursor.unpack(_RECORD, what)
+    dtype, rank = aux & 0xFF, aux >> 8
+    if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
+        field, back = f"rank and dtype of {what}", _RECORD.size
+        expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
+        raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
+    shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
+    if min(shape) < 1:
+        expected = "lengths of 1 and more"
+        raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
+    return TensorRecord(_read_key(cursor, what), shape, dtype, offset, length, at)
+
+
+def pack_record(record: TensorRecord) -> bytes:
+    """The bytes of a tensor record, whose length is the number of elements."""
+    rank = len(record.shape)
+    fixed = _RECORD.pack(record.dtype | rank << 8, prod(record.shape), record.offset)
+    return fixed + pack(f"<{rank}q", *record.shape) + _pack_key(record.key)
 
 
 def _read_key(cursor: Cursor, what: str) -> str:
@@ -183,7 +189,7 @@ def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
         field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
         expected = f"up to {len(lengths)} lengths of 1 and more"
         raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, DAMAGED, back=back)
-    return TensorRecord(key, shape, dtype, length, offset, at)
+    return TensorRecord(key, shape, dtype, offset, length, at)
 
 
 def _rank_of_published(lengths: list[int], aux: int) -> int:
@@ -204,73 +210,99 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     if header.aux:
         hint = "no magnetron reads such a file either"
         raise cursor.error("aux", header.aux, "0", hint, back=4)
-    metadata = _read_metadata(cursor, header.metadata_count)
+    metadata = read_metadata(cursor, header.metadata_count)
     records, candidates = _read_records(cursor, header)
-
-    stop = cursor.offset
-    findings = check_checksum(
-        reader, options, header.checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, stop
-    )
+    findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
+    stop, size = cursor.offset, reader.source.size
     first = round_up(stop, ALIGNMENT)
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
     base = first if records and records[0].offset == 0 else 0
-
-    facts, size = {"checksum": header.checksum}, reader.source.size
+    facts = {"checksum": header.checksum}
 
     def interpreted(numbering: Numbering) -> tuple[Contents, bool]:
-        tensors = tuple(_stored(reader, each, numbering, base) for each in records)
+        tensors = tuple(each.stored(reader, numbering, base) for each in records)
+        for record, tensor in zip(records, tensors, strict=True):
+            _check_length(reader, record, tensor)
         contents = Contents(
             "archive", header.version, tensors, stop, size, metadata, facts, findings
         )
-        return contents, end_of_consecutive(tensors, first, ALIGNMENT) is not None
+        return contents, first_misplaced(tensors, first, ALIGNMENT)[0] is None
 
     contents, _ = first_that_fits([partial(interpreted, each) for each in candidates])
     return contents
-
-
-def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
-    metadata: dict[str, int | float] = {}
-    for number in range(count):
-        record = MetadataRecord.read(cursor, number)
-        if record.key in metadata:
-            found, expected = f"{record.key!r} twice", "one metadata record for each key"
-            raise cursor.error("the key", found, expected, DAMAGED)
-        metadata[record.key] = record.value
-    return metadata
 
 
 def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], Sequence[Numbering]]:
     """The tensor records, and the numberings that their dtypes may be of."""
     start, numbers = cursor.offset, range(header.tensor_count)
     try:
-        records = [TensorRecord.read(cursor, number) for number in numbers]
+        records = [read_record(cursor, number) for number in numbers]
     except TensorFormatError as error:
         cursor.offset = start
         try:
             published = [_read_published_record(cursor, number) for number in numbers]
         except TensorFormatError:
             raise error from None
-        return published, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
-    if header.version == 1:
-        return records, (ARCHIVE_1_DTYPES,)
+        return published, _numberings(published)
+    return records, (ARCHIVE_1_DTYPES,) if header.version == 1 else _numberings(records)
+
+
+def _numberings(records: Sequence[TensorRecord]) -> Sequence[Numbering]:
     if any(each.dtype >= len(ARCHIVE_1_DTYPES) for each in records):
-        return records, (ARCHIVE_100_DTYPES,)
-    return records, (ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES)
+        return (ARCHIVE_100_DTYPES,)
+    return ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES
 
 
-def _stored(
-    reader: HeaderReader, record: TensorRecord, numbering: Numbering, base: int
-) -> StoredTensor:
-    """What a record means if its dtype is of a numbering."""
-    if record.dtype >= len(numbering):
-        field, expected = f"the dtype of {record.key!r}", f"a number below {len(numbering)}"
-        raise reader.error(field, record.dtype, expected, DAMAGED, record.at)
-    stored = element(numbering[record.dtype])
-    nbytes = data_bytes(reader.source.name, record.shape, stored, record.at)
-    count = prod(record.shape)
+def _check_length(reader: HeaderReader, record: TensorRecord, tensor: StoredTensor) -> None:
+    count, nbytes = prod(record.shape), tensor.nbytes
     # Elements in all releases; padded bytes before; bytes in the published text.
     if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
         field = f"the length of {record.key!r}"
         expected = f"{count} elements or {nbytes} bytes for shape {record.shape}"
         raise reader.error(field, record.length, expected, DAMAGED, record.at)
-    return StoredTensor(record.key, record.shape, stored, base + record.offset, nbytes)
+
+
+_STREAM_RECORD = Struct(f"<I{MOST_RANK_OF_VERSION_1}qI64s")
+"""Length of the key, lengths of the axes, rank and dtype, and a name that nobody reads."""
+
+
+def read_stream(reader: HeaderReader) -> Contents:
+    """Read a stream; it has no checksum."""
+    header = Header.read(reader)
+    cursor = Cursor(reader, Header.struct.size)
+    found = header.version, header.metadata_count, header.aux
+    if found != (1, 0, 0):
+        field = "version, count of metadata and aux"
+        raise cursor.error(field, found, "1, 0 and 0", DAMAGED, back=Header.struct.size - 4)
+    for marker in STREAM_MARKERS:
+        cursor.expect(marker)
+    records = [_read_stream_record(cursor, number) for number in range(header.tensor_count)]
+    cursor.expect(b"TDAT")
+    start, tensors = cursor.offset, []
+    position, size = start, reader.source.size
+    for each in records:
+        tensors.append(replace(each, offset=position))
+        position += each.nbytes
+    if position != size:
+        expected = f"{position - start} bytes for all tensors"
+        raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
+    return Contents("stream", header.version, tuple(tensors), start, size)
+
+
+def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
+    """Read a record; the data of a tensor begin where those of the tensor before end."""
+    path, what, at = cursor.reader.source.name, f"tensor record {number}", cursor.offset
+    length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
+    dtype, rank = aux & 0xFF, aux >> 8
+    limits = MOST_STREAM_KEY_BYTES, MOST_RANK_OF_VERSION_1, len(ARCHIVE_1_DTYPES)
+    if not 1 <= length <= limits[0] or rank > limits[1] or dtype >= limits[2]:
+        found = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
+        expected = "1 to {} bytes, a rank up to {} and a dtype below {}".format(*limits)
+        raise cursor.error(what, found, expected, DAMAGED, back=_STREAM_RECORD.size)
+    if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
+        field, expected = f"the shape of {what}", f"{rank} lengths of 1 and more, then ones"
+        raise cursor.error(field, lengths, expected, DAMAGED, back=_STREAM_RECORD.size - 4)
+    start = cursor.offset
+    key = decode_key(path, cursor.take(length, f"the key of {what}"), start)
+    element = LITTLE_ENDIAN[ARCHIVE_1_DTYPES[dtype]]
+    return StoredTensor.of(path, key, lengths[:rank], element, 0, at)

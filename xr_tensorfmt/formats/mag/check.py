@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import cast
 
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.archive import ALIGNMENT, FILLER
-from xr_tensorfmt.formats.mag.placement import round_up
-from xr_tensorfmt.formats.mag.read import MagContainer
-from xr_tensorfmt.formats.mag.spec import Contents
+from xr_tensorfmt.formats.mag.read import read_contents
+from xr_tensorfmt.formats.mag.spec import Contents, round_up
 
 
-def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+def check(reader: HeaderReader) -> Iterator[Finding]:
     """Check a file whose header can be read."""
-    contents = cast("MagContainer", container).contents
+    contents = read_contents(reader, OpenOptions(verify=False))
     yield from trailing(reader.source, contents.data_stop, "the data")
     yield from check_gaps(reader.source, _gaps(contents))
 
@@ -28,13 +26,12 @@ def _gaps(contents: Contents) -> Iterator[Gap]:
     is_archive = contents.container == "archive"
     # magnetron fills the padding of an archive, but not the reserve behind it.
     fillers = (*FILLER, 0) if is_archive else (0,)
-    stop = contents.data_start
+    stop, padded = contents.data_start, contents.data_stop
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             field = f"the padding before the data of {tensor.key!r}"
             yield Gap(stop, tensor.offset, field, fillers)
             stop = tensor.stop
-    padded = contents.data_stop
     if is_archive:
         padded = min(round_up(stop, ALIGNMENT) if contents.tensors else stop, padded)
     yield Gap(stop, padded, "the padding after the last tensor", fillers)

@@ -17,14 +17,15 @@ from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.errors import TensorFormatError, shortened
 from xr_tensorfmt.formats.mag import MAGIC
-from xr_tensorfmt.formats.mag.placement import check_alignment
 from xr_tensorfmt.formats.mag.spec import (
+    BIG_ENDIAN,
     DAMAGED,
+    INCOMPLETE,
+    LITTLE_ENDIAN,
     SNAPSHOT_200_DTYPES,
     Contents,
     StoredTensor,
-    data_bytes,
-    element,
+    first_misplaced,
 )
 
 VERSION = 300
@@ -37,14 +38,17 @@ ALIGNMENT = 4096
 MOST_DOCUMENT_BYTES = 128 << 20
 """Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
 
-_BIG_ENDIAN = 1
-_DRAFT_HEADER_BYTES = 40
 _MOST_COUNT = (1 << 63) - 1
+
+_entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first bytes of the file: offset and length of the document and of the data."""
+    """The first bytes of the file: offset and length of the document and of the data.
+
+    `aux` is 1 where the data are big-endian.
+    """
 
     aux: int
     document_start: int
@@ -68,11 +72,6 @@ class Header:
         return self.struct.pack(MAGIC, VERSION, *astuple(self))
 
     @property
-    def is_big_endian(self) -> bool:
-        """Whether the data are big-endian."""
-        return bool(self.aux & _BIG_ENDIAN)
-
-    @property
     def document_stop(self) -> int:
         """The byte after the document."""
         return self.document_start + self.document_bytes
@@ -83,40 +82,70 @@ class Header:
         return self.data_start + self.data_bytes
 
     def _check(self, reader: HeaderReader) -> None:
-        if self.aux & ~_BIG_ENDIAN:
-            raise reader.error("aux", f"{self.aux:#x}", "0 or 1", DAMAGED, 8)
+        if self.aux > 1:
+            hint = f"{DAMAGED}, or that of a draft between magnetron 0.1.9 and 0.2.0"
+            raise reader.error("aux", f"{self.aux:#x}", "0 or 1", hint, 8)
         if self.document_bytes > MOST_DOCUMENT_BYTES:
-            found, limit = self.document_bytes, f"up to {MOST_DOCUMENT_BYTES} bytes"
-            raise reader.error("the document's length", found, limit, DAMAGED, 20)
+            limit = f"up to {MOST_DOCUMENT_BYTES} bytes"
+            raise reader.error("the document's length", self.document_bytes, limit, DAMAGED, 20)
         places = self.document_start, self.document_stop, self.data_start, self.data_stop
         if list(places) != sorted(places) or self.document_start < self.struct.size:
-            found_places = "bytes {} to {} and {} to {}".format(*places)
-            field = "the places of document and data"
-            raise reader.error(field, found_places, "one after the other", DAMAGED, 12)
+            field, found = "the places of document and data", "bytes {} to {} and {} to {}"
+            raise reader.error(field, found.format(*places), "one after the other", DAMAGED, 12)
         if self.data_stop > reader.source.size:
-            raise reader.error(
-                "the data",
-                f"cut off by the end of the file at byte {reader.source.size}",
-                f"data up to byte {self.data_stop}",
-                "the file is incomplete; fetch it again",
-                self.data_start,
-            )
+            found = f"cut off by the end of the file at byte {reader.source.size}"
+            expected = f"data up to byte {self.data_stop}"
+            raise reader.error("the data", found, expected, INCOMPLETE, self.data_start)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON object of a file, which may hold anything that Python's own writer writes."""
+    """A JSON object of a file, which may hold anything that Python's own writer writes.
+
+    `repeated` are the objects in it in which a key occurs twice.
+    """
 
     path: str
     offset: int
     content: Mapping[str, Any]
     repeated: Sequence[Mapping[str, Any]]
 
+    @classmethod
+    def read(cls, reader: HeaderReader, start: int, length: int) -> Self:
+        """Read it; other JSON is refused."""
+        repeated: list[Mapping[str, Any]] = []
+
+        def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            members = dict(pairs)
+            if len(members) != len(pairs):
+                repeated.append(members)
+            return members
+
+        raw = reader.bytes_at(start, length, "the JSON document")
+        at, hint = start, "the document is damaged"
+        try:
+            string = raw.decode()
+            content = loads(string, object_pairs_hook=collect)
+        except UnicodeDecodeError as error:
+            at, found = start + error.start, "bytes that are not UTF-8"
+        except JSONDecodeError as error:
+            at = start + len(string[: error.pos].encode())
+            found = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
+        except RecursionError:
+            found = "deeper nesting than Python can follow"
+        except ValueError as error:
+            # Python's own limit; the message of another error with this number would meet it again.
+            found, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
+        else:
+            if isinstance(content, Mapping):
+                return cls(reader.source.name, start, content, repeated)
+            found = f"a {type(content).__name__}"
+        raise reader.error("the document", found, "a JSON object", hint, at)
+
     def error(self, field: str, found: object, expected: str) -> TensorFormatError:
         """An error about a part of the document."""
-        return TensorFormatError(
-            self.path, field, found, expected, "the document is damaged", offset=self.offset
-        )
+        hint = "the document is damaged"
+        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
 
     def member(self, name: str) -> Mapping[str, Any]:
         """An object in the document."""
@@ -125,16 +154,12 @@ class Document:
             raise self.error(f"{name!r}", shortened(repr(value)), "a JSON object")
         return value
 
-    def check_repeated(self, *objects: Mapping[str, Any]) -> None:
-        """Refuse keys that occur twice in objects of the format itself."""
-        structure = {id(each) for each in objects}
-        if any(id(each) in structure for each in self.repeated):
-            raise self.error("a JSON object", "a key twice", "each key once")
-
-    def findings(self) -> tuple[Finding, ...]:
-        """What to say of keys that occur twice in the users' own metadata."""
+    def check_repeated(self, *objects: Mapping[str, Any]) -> tuple[Finding, ...]:
+        """Refuse keys that occur twice in objects of the format, report those of metadata."""
         if not self.repeated:
             return ()
+        if any(each is other for each in self.repeated for other in objects):
+            raise self.error("a JSON object", "a key twice", "each key once")
         keys = shortened(", ".join(map(repr, self.repeated[0])))
         message = (
             "they hold an object with a key twice, of which the last value is taken; its keys are "
@@ -143,74 +168,42 @@ class Document:
         return (Finding(self.path, self.offset, "the metadata", message, "warning"),)
 
 
-def read_document(reader: HeaderReader, start: int, length: int) -> Document:
-    """Read a JSON object."""
-    repeated: list[Mapping[str, Any]] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs):
-            repeated.append(members)
-        return members
-
-    raw = reader.bytes_at(start, length, "the JSON document")
-    try:
-        string = raw.decode()
-        content = loads(string, object_pairs_hook=collect)
-    except UnicodeDecodeError as error:
-        raise _refusal(reader, start + error.start, "bytes that are not UTF-8") from None
-    except JSONDecodeError as error:
-        at = start + len(string[: error.pos].encode())
-        found = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
-        raise _refusal(reader, at, found) from None
-    except RecursionError:
-        raise _refusal(reader, start, "deeper nesting than Python can follow") from None
-    except ValueError as error:
-        # Python's own limit; the message of another error with such a number would meet it again.
-        hint = "for longer integers call sys.set_int_max_str_digits"
-        raise _refusal(reader, start, str(error), hint) from None
-    if not isinstance(content, Mapping):
-        raise _refusal(reader, start, f"a {type(content).__name__}")
-    return Document(reader.source.name, start, content, repeated)
-
-
-def _refusal(
-    reader: HeaderReader, offset: int, found: str, hint: str = "the document is damaged"
-) -> TensorFormatError:
-    return reader.error("the document", found, "a JSON object", hint, offset)
-
-
 _METADATA, _TENSORS = "usr_metadata", "tensor_map"
 _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
-_entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
 
 def read_document_snapshot(reader: HeaderReader) -> Contents:
     """Read a snapshot of version 300."""
-    if reader.unsigned(8, 8, "the MAG header") == _DRAFT_HEADER_BYTES:
-        raise reader.error(
-            "the header",
-            f"the one of {_DRAFT_HEADER_BYTES} bytes of a draft between magnetron 0.1.9 and 0.2.0",
-            f"one of {Header.struct.size} bytes",
-            "load it with the commit that wrote it, and save it with a release",
-            8,
-        )
     header = Header.read(reader)
-    document = read_document(reader, header.document_start, header.document_bytes)
-    entries = document.member(_TENSORS)
+    document = Document.read(reader, header.document_start, header.document_bytes)
+    entries, metadata = document.member(_TENSORS), document.member(_METADATA)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
-    document.check_repeated(document.content, entries, *entries.values())
-    metadata = document.member(_METADATA)
+    findings = document.check_repeated(document.content, entries, *entries.values())
     facts = {name: document.content[name] for name in _FACTS if name in document.content}
-    facts["byteorder"] = "big" if header.is_big_endian else "little"
-    findings = (*document.findings(), *_wrong_names(document, entries))
+    facts["byteorder"] = "big" if header.aux else "little"
+    findings += _wrong_names(document, entries)
+    _check_alignment(reader, tensors, header)
     start, stop = header.data_start, header.data_stop
-    check_alignment(document.path, tensors, start, stop, ALIGNMENT)
     gaps = (
         Gap(Header.struct.size, header.document_start, "the padding before the document"),
         Gap(header.document_stop, start, "the padding after the document"),
     )
     return Contents("snapshot", VERSION, tensors, start, stop, metadata, facts, findings, gaps)
+
+
+def _check_alignment(reader: HeaderReader, tensors: Sequence[StoredTensor], header: Header) -> None:
+    """Refuse gaps other than those of a writer that aligns each tensor."""
+    start = header.data_start
+    misplaced, position = first_misplaced(tensors, start, ALIGNMENT)
+    hint = "the header is damaged; fetch the file again"
+    if misplaced is not None:
+        field, at = f"the data of {misplaced.key!r}", misplaced.offset
+        found = f"at byte {at - start} of the data section"
+        expected = f"the first multiple of {ALIGNMENT} after other data, {position - start}"
+        raise reader.error(field, found, expected, hint, at)
+    if header.data_stop - position >= ALIGNMENT:
+        found = f"{header.data_stop - position} bytes more than its tensors need"
+        raise reader.error("the data section", found, f"fewer than {ALIGNMENT}", hint, position)
 
 
 def pack_document(
@@ -238,26 +231,29 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
 
 
 def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> StoredTensor:
+    def error(field: str, expected: str, found: object = entry) -> TensorFormatError:
+        return document.error(f"{field} of {key!r}", shortened(repr(found)), expected)
+
     try:
         shape, number, offset, nbytes = _entry_fields(entry)
     except (KeyError, TypeError):
-        expected = "an object with shape, dtype_id, offset and nbytes"
-        raise document.error(f"the entry of {key!r}", shortened(repr(entry)), expected) from None
+        raise error("the entry", "an object with shape, dtype_id, offset and nbytes") from None
     if type(shape) is not list or not all(map(_is_count, shape)):
-        raise document.error(f"the shape of {key!r}", shortened(repr(shape)), "a list of lengths")
+        raise error("the shape", "a list of lengths", shape)
     if not _is_count(number) or number >= len(DTYPES):
-        expected = f"a number below {len(DTYPES)}"
-        raise document.error(f"the dtype_id of {key!r}", shortened(repr(number)), expected)
+        raise error("the dtype_id", f"a number below {len(DTYPES)}", number)
+    if not _is_count(offset) or offset > header.data_bytes:
+        raise error("the offset", f"a place within the {header.data_bytes} bytes of data", offset)
     check_rank(document.path, key, len(shape), document.offset)
-    stored = element(DTYPES[number], big_endian=header.is_big_endian)
-    needed = data_bytes(document.path, shape, stored, document.offset)
-    if nbytes != needed or not _is_count(nbytes):
-        expected = f"{needed} for {shape} of {stored.name}"
-        raise document.error(f"nbytes of {key!r}", shortened(repr(nbytes)), expected)
-    if not _is_count(offset) or offset + needed > header.data_bytes:
-        expected = f"a place for {needed} bytes within the {header.data_bytes} of data"
-        raise document.error(f"the offset of {key!r}", shortened(repr(offset)), expected)
-    return StoredTensor(key, tuple(shape), stored, header.data_start + offset, needed)
+    element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[number]]
+    start = header.data_start + offset
+    tensor = StoredTensor.of(document.path, key, shape, element, start, document.offset)
+    if nbytes != tensor.nbytes or not _is_count(nbytes):
+        raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
+    if tensor.stop > header.data_stop:
+        expected = f"a place for {nbytes} bytes within the {header.data_bytes} of data"
+        raise error("the offset", expected, offset)
+    return tensor
 
 
 def _is_count(value: object) -> TypeGuard[int]:

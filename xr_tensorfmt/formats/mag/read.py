@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot, stream
-from xr_tensorfmt.formats.mag.placement import check_keys, check_placement
-from xr_tensorfmt.formats.mag.spec import Contents, StoredTensor, default_dims
+from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot
+from xr_tensorfmt.formats.mag.spec import (
+    DAMAGED,
+    Contents,
+    StoredTensor,
+    check_placement,
+    default_dims,
+)
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.INTERPRETATIONS, document.VERSION}))
 """Versions of the containers that begin with `MAGIC`."""
 
 
-@dataclass(frozen=True)
-class MagContainer(Container):
-    """A container, and what its header says."""
-
-    contents: Contents = field(kw_only=True)
-
-
-def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be MAG."""
-    if head.startswith(STREAM_MAGIC):
-        markers = stream.SECTION + stream.RECORDS
-        return head[archive.Header.struct.size :].startswith(markers)
-    version = int.from_bytes(head[4:8], "little")
-    return head.startswith(MAGIC) and version in VERSIONS and size >= archive.Header.struct.size
-
-
-def read(reader: HeaderReader, options: OpenOptions) -> MagContainer:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file."""
     path = reader.source.name
     options.check_unnamed(path)
     options.check_all_stored(path)
     contents = read_contents(reader, options)
-    check_keys(path, contents.tensors)
-    check_placement(path, contents, reader.source.size)
-    keys = {each.key for each in contents.tensors}
-    requested = _requested_names(options.dims, contents.tensors)
+    keys = _checked_keys(path, contents.tensors)
+    check_placement(reader, contents)
+    if isinstance(options.dims, Sequence) and len(keys) != 1:
+        raise ValueError(
+            f"dims={options.dims!r} names the dimensions of one variable, but the file holds "
+            f"{len(keys)}; give a mapping of keys to such names"
+        )
     tensors = tuple(
-        _tensor(contents, each, _dims(each, requested, keys)) for each in contents.tensors
+        _tensor(contents, each, _dims(each, options.dims, keys)) for each in contents.tensors
     )
     facts = {
         "format": "mag",
@@ -54,18 +44,16 @@ def read(reader: HeaderReader, options: OpenOptions) -> MagContainer:
         "version": contents.version,
         **contents.facts,
     }
-    return MagContainer(
+    return Container(
         tensors,
         attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
         encoding={"tensorfmt": facts},
         findings=contents.findings,
         embedded=contents.metadata.get(EMBEDDED_KEY),
-        contents=contents,
     )
 
 
 def _tensor(contents: Contents, stored: StoredTensor, dims: tuple[str, ...]) -> Tensor:
-    layout = Dense(stored.shape, stored.element, stored.offset)
     facts = {
         "format": "mag",
         "version": contents.version,
@@ -74,32 +62,15 @@ def _tensor(contents: Contents, stored: StoredTensor, dims: tuple[str, ...]) -> 
         "order": "C",
         "dtype": stored.element.name,
     }
-    return Tensor(
-        stored.key, dims, layout, encoding={"tensorfmt": facts, "dtype": stored.element.encoding}
-    )
+    encoding = {"tensorfmt": facts, "dtype": stored.element.encoding}
+    return Tensor(stored.key, dims, stored.layout, encoding=encoding)
 
 
-def _requested_names(
-    requested: Names, tensors: Sequence[StoredTensor]
-) -> Mapping[str, Sequence[str]]:
-    """Names for dimensions by key."""
-    if requested is None or isinstance(requested, Mapping):
-        return requested or {}
-    if len(tensors) != 1:
-        raise ValueError(
-            f"dims={requested!r} names the dimensions of one variable, but the file holds "
-            f"{len(tensors)}; give a mapping of keys to such names"
-        )
-    return {tensors[0].key: requested}
-
-
-def _dims(
-    tensor: StoredTensor, requested: Mapping[str, Sequence[str]], keys: set[str]
-) -> tuple[str, ...]:
+def _dims(tensor: StoredTensor, requested: Names, keys: set[str]) -> tuple[str, ...]:
     """Names for the dimensions of a tensor, none of which is a key."""
     key = tensor.key
     default = default_dims(key, len(tensor.shape), keys)
-    if key not in requested:
+    if requested is None or (isinstance(requested, Mapping) and key not in requested):
         return default
     names = named_dims(requested, key, default)
     for name in names:
@@ -111,11 +82,26 @@ def _dims(
     return names
 
 
+def _checked_keys(path: str, tensors: Sequence[StoredTensor]) -> set[str]:
+    """Refuse keys that occur twice, and those that UTF-8 cannot encode."""
+    keys: set[str] = set()
+    for tensor in tensors:
+        key = tensor.key
+        if key in keys:
+            expected = "a different key for each tensor"
+            raise TensorFormatError(path, "the key", f"{key!r} twice", expected, DAMAGED)
+        if not key.isascii() and key.encode(errors="replace").decode() != key:
+            expected = "a string that UTF-8 can encode"
+            raise TensorFormatError(path, "the key", ascii(key), expected, DAMAGED)
+        keys.add(key)
+    return keys
+
+
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     """Read the header of any container."""
     magic = reader.first_bytes(len(MAGIC))
     if magic == STREAM_MAGIC:
-        return stream.read_stream(reader)
+        return archive.read_stream(reader)
     version = reader.unsigned(len(MAGIC), 4, "the version")
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(
@@ -128,26 +114,8 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
         )
     if version == document.VERSION:
         return document.read_document_snapshot(reader)
-    if version not in archive.VERSIONS:
+    # Archives have had the version of a snapshot as well.
+    has_pool = reader.head.startswith(snapshot.POOL, snapshot.HEADER.size)
+    if version not in archive.VERSIONS or (version in snapshot.INTERPRETATIONS and has_pool):
         return snapshot.read_snapshot(reader, options)
-    if version in snapshot.INTERPRETATIONS and _has_pool(reader):
-        return _snapshot_else_archive(reader, options)
     return archive.read_archive(reader, options)
-
-
-def _has_pool(reader: HeaderReader) -> bool:
-    """Whether a file looks like a snapshot, whose version archives had too."""
-    start = snapshot.HEADER.size
-    return reader.first_bytes(start + len(snapshot.POOL)).startswith(snapshot.POOL, start)
-
-
-def _snapshot_else_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
-    """An archive with a certain number at a certain place looks like a snapshot at first."""
-    try:
-        return snapshot.read_snapshot(reader, options)
-    except TensorFormatError as error:
-        try:
-            # Only a right checksum proves that it is an archive.
-            return archive.read_archive(reader, replace(options, verify=True))
-        except TensorFormatError:
-            raise error from None

@@ -8,33 +8,28 @@ these releases. They are read, and never written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import prod
+from operator import itemgetter
 from struct import Struct, unpack
-from typing import ClassVar, Self
 
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.formats.mag.placement import (
-    check_placement,
-    end_of_consecutive,
-    first_that_fits,
-    round_up,
-)
 from xr_tensorfmt.formats.mag.spec import (
     DAMAGED,
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
     Contents,
     Numbering,
-    StoredTensor,
+    TensorRecord,
     check_checksum,
-    data_bytes,
+    check_placement,
     decode_key,
-    element,
+    first_misplaced,
+    first_that_fits,
+    round_up,
 )
 
 POOL = b"SRP!"
@@ -48,7 +43,7 @@ MOST_POOL_BYTES = 128 << 20
 HEADER = Struct("<4sIQIIII")
 """Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
 
-_CHECKSUM_OFFSET, _CHECKED_FROM = 16, 20
+_CHECKSUM_OFFSET = 16
 _COUNT = Struct("<I")
 
 INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
@@ -60,34 +55,21 @@ INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
 The others were in use for some days between two releases, under a version that does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
-    """One tensor: rank, dtype, the number of its key in the pool, its offset and its shape."""
+_DESCRIPTOR = Struct("<BBHIQQ")
+"""Rank, dtype, zeros, the number of the key in the pool, elements, offset; the shape follows."""
 
-    key: int
-    shape: tuple[int, ...]
-    dtype: int
-    offset: int
-    at: int
 
-    _struct: ClassVar[Struct] = Struct("<BBHIQQ")
-
-    @classmethod
-    def read(cls, cursor: Cursor, number: int) -> Self:
-        """Read the descriptor of a number."""
-        at, what = cursor.offset, f"tensor descriptor {number}"
-        rank, dtype, reserved, key, count, offset = cursor.unpack(cls._struct, what)
-        check_rank(cursor.reader.source.name, what, rank, at)
-        shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
-        if reserved or prod(shape) != count:
-            raise cursor.error(
-                what,
-                f"{count} elements of shape {shape}, reserved bytes {reserved:#x}",
-                "the product of the lengths, and zeros",
-                DAMAGED,
-                back=cursor.offset - at,
-            )
-        return cls(key, shape, dtype, offset, at)
+def _read_descriptor(cursor: Cursor, keys: list[str], number: int) -> tuple[int, TensorRecord]:
+    """The number of the key in the pool, and what is said of the tensor."""
+    at, what = cursor.offset, f"tensor descriptor {number}"
+    rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
+    check_rank(cursor.reader.source.name, what, rank, at)
+    shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
+    if reserved or prod(shape) != count or key >= len(keys):
+        found = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
+        expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
+        raise cursor.error(what, found, expected, DAMAGED, back=cursor.offset - at)
+    return key, TensorRecord(keys[key], shape, dtype, offset, at=at)
 
 
 def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -104,29 +86,27 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
         raise cursor.error("the count of tensors", tensor_count, expected, DAMAGED)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
-    descriptors = [Descriptor.read(cursor, number) for number in range(tensor_count)]
-    findings = check_checksum(
-        reader, options, checksum, _CHECKSUM_OFFSET, _CHECKED_FROM, cursor.offset
-    )
+    numbered = [_read_descriptor(cursor, keys, number) for number in range(tensor_count)]
+    findings = check_checksum(cursor, options, checksum, _CHECKSUM_OFFSET)
     cursor.expect(b"BUF!")
-    descriptors.sort(key=lambda each: each.key)
+    records = [record for _, record in sorted(numbered, key=itemgetter(0))]
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
     candidates, source = INTERPRETATIONS[version], reader.source
 
     def interpreted(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
         start = round_up(cursor.offset, alignment)
-        tensors = tuple(_stored(reader, each, keys, numbering, start) for each in descriptors)
+        tensors = tuple(each.stored(reader, numbering, start) for each in records)
         is_released = (numbering, alignment) == candidates[0]
         doubts = () if is_released else (_unreleased(source.name, start),)
         contents = Contents(
             "snapshot", version, tensors, start, source.size, {}, facts, findings + doubts
         )
-        is_filled = end_of_consecutive(tensors, start, alignment) == source.size
+        is_filled = first_misplaced(tensors, start, alignment) == (None, source.size)
         return contents, is_filled and _is_zero(reader, cursor.offset, start)
 
     contents, fits = first_that_fits([partial(interpreted, *each) for each in candidates])
     if not fits:
-        check_placement(source.name, contents, source.size)
+        check_placement(reader, contents)
         raise cursor.error(
             "the data",
             f"{source.size - cursor.offset} bytes",
@@ -166,16 +146,3 @@ def _read_pool(cursor: Cursor) -> list[str]:
     origin, path = cursor.offset, cursor.reader.source.name
     pool = cursor.take(offsets[-1], "the strings")
     return [decode_key(path, pool[start:stop], origin + start) for start, stop in pairwise(offsets)]
-
-
-def _stored(
-    reader: HeaderReader, descriptor: Descriptor, keys: list[str], numbering: Numbering, start: int
-) -> StoredTensor:
-    at, shape = descriptor.at, descriptor.shape
-    if descriptor.dtype >= len(numbering) or descriptor.key >= len(keys):
-        found = f"dtype {descriptor.dtype} and key {descriptor.key}"
-        expected = f"a dtype below {len(numbering)} and a key below {len(keys)}"
-        raise reader.error("the tensor descriptor", found, expected, DAMAGED, at)
-    stored = element(numbering[descriptor.dtype])
-    nbytes = data_bytes(reader.source.name, shape, stored, at)
-    return StoredTensor(keys[descriptor.key], shape, stored, start + descriptor.offset, nbytes)

@@ -1,4 +1,4 @@
-"""What the containers of MAG have in common: dtypes, checksums, and what is read of a file.
+"""What the containers of MAG have in common: dtypes, checksums, keys, and where data lie.
 
 bfloat16 was once inserted at number 2 of the dtypes and float8_e4m3fn at 3, so that a number means
 nothing without the container and its version. Source: the history of magnetron, seen in files of
@@ -7,22 +7,26 @@ every release.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, Self
 
 import numpy as np
 from google_crc32c import value as crc32c
 
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
-from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 
 DAMAGED = "the header is damaged"
 FOREIGN = "the header is damaged, or the file is of another format"
+INCOMPLETE = "the file is incomplete or its header damaged; fetch it again"
 """What a user is told about most faults."""
 
 Numbering = tuple[str, ...]
@@ -42,36 +46,21 @@ SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool"
 """Snapshot 200 and 300."""
 
 
-def element(name: str, *, big_endian: bool = False) -> Element:
-    """How an element of a dtype is stored."""
-    return (_BIG_ENDIAN if big_endian else _LITTLE_ENDIAN)[name]
-
-
-def elements(numbering: Numbering) -> dict[str, Element]:
-    """How the elements of all dtypes that a writer uses are stored."""
-    return {name: element(name) for name in numbering}
-
-
 def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
-    special = {
+    special: dict[str, Element] = {
         "bool": Boolean(),
         "bfloat16": BFloat16(big_endian=order == ">"),
         "float8_e4m3fn": Float8E4M3FN(),
     }
-    names = [name for name in SNAPSHOT_200_DTYPES if name not in special]
     # By way of the string numpy finds its own dtype again where the order is that of the machine.
-    plain = {name: Plain(np.dtype(np.dtype(name).newbyteorder(order).str)) for name in names}
-    return plain | special
+    return {
+        name: special.get(name) or Plain(np.dtype(np.dtype(name).newbyteorder(order).str))
+        for name in SNAPSHOT_200_DTYPES
+    }
 
 
-_LITTLE_ENDIAN, _BIG_ENDIAN = _elements("<"), _elements(">")
-
-
-def data_bytes(path: str, shape: Sequence[int], element: Element, offset: int) -> int:
-    """Bytes of a tensor that is described at an offset; the errors of `check_size`."""
-    item = element.stored.itemsize
-    check_size(path, shape, item, offset)
-    return prod(shape) * item
+LITTLE_ENDIAN, BIG_ENDIAN = _elements("<"), _elements(">")
+"""How elements are stored, by the name of the dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +73,44 @@ class StoredTensor:
     offset: int
     nbytes: int
 
+    @classmethod
+    def of(
+        cls, path: str, key: str, shape: Sequence[int], element: Element, offset: int, at: int
+    ) -> Self:
+        """A tensor that is described at byte `at`; the errors of `check_size`."""
+        item = element.stored.itemsize
+        check_size(path, shape, item, at)
+        return cls(key, tuple(shape), element, offset, prod(shape) * item)
+
     @property
     def stop(self) -> int:
         """The byte after the data."""
         return self.offset + self.nbytes
+
+    @property
+    def layout(self) -> Dense:
+        """How it is read and written."""
+        return Dense(self.shape, self.element, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """What a container says at byte `at` of a tensor; its dtype is a number."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: int
+    offset: int
+    length: int | None = None
+    at: int = 0
+
+    def stored(self, reader: HeaderReader, numbering: Numbering, base: int) -> StoredTensor:
+        """What it means if the dtype is of a numbering, and the offset counts from a byte."""
+        if self.dtype >= len(numbering):
+            field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"
+            raise reader.error(field, self.dtype, expected, DAMAGED, self.at)
+        path, element = reader.source.name, LITTLE_ENDIAN[numbering[self.dtype]]
+        return StoredTensor.of(path, self.key, self.shape, element, base + self.offset, self.at)
 
 
 @dataclass(frozen=True)
@@ -110,30 +133,25 @@ def decode_key(path: str, raw: bytes, offset: int) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise TensorFormatError(
-            path,
-            "the key",
-            f"the bytes {raw[error.start : error.end]!r}",
-            "UTF-8",
-            FOREIGN,
-            offset=offset + error.start,
-        ) from None
+        found = f"the bytes {raw[error.start : error.end]!r}"
+        at = offset + error.start
+        raise TensorFormatError(path, "the key", found, "UTF-8", FOREIGN, offset=at) from None
 
 
 def check_checksum(
-    reader: HeaderReader, options: OpenOptions, stored: int, at: int, start: int, stop: int
+    cursor: Cursor, options: OpenOptions, stored: int, at: int
 ) -> tuple[Finding, ...]:
-    """Compare the checksum that is stored at a byte with that of a range of the header."""
-    found = crc32c(reader.bytes_at(start, stop - start, "the header"))
+    """Compare the checksum at a byte with that of what follows it, up to the cursor."""
+    start, stop = at + 4, cursor.offset
+    found = crc32c(cursor.reader.bytes_at(start, stop - start, "the header"))
     if found == stored:
         return ()
-    error = TensorFormatError(
-        reader.source.name,
+    error = cursor.reader.error(
         "the checksum",
         f"{stored:#010x}",
         f"{found:#010x}, the CRC-32C of bytes {start} to {stop}",
         "the header is damaged, so fetch the file again; verify=False tries to read the rest",
-        offset=at,
+        at,
     )
     if options.verify:
         raise error
@@ -142,13 +160,64 @@ def check_checksum(
 
 def default_dims(key: str, rank: int, keys: set[str]) -> tuple[str, ...]:
     """Names for dimensions that nobody has named, none of which is a key."""
-    default = tuple([f"{key}_dim_{axis}" for axis in range(rank)])
-    if keys.isdisjoint(default):
-        return default
-    return tuple(_different(name, keys) for name in default)
+    names = [f"{key}_dim_{axis}" for axis in range(rank)]
+    while not keys.isdisjoint(names):
+        names = [f"{name}_" if name in keys else name for name in names]
+    return tuple(names)
 
 
-def _different(name: str, keys: set[str]) -> str:
-    while name in keys:
-        name += "_"
-    return name
+def round_up(position: int, multiple: int) -> int:
+    """The first multiple at or after a position."""
+    return -(-position // multiple) * multiple
+
+
+def check_placement(reader: HeaderReader, contents: Contents) -> None:
+    """Refuse data outside of the file, in its header, or in the data of another tensor."""
+
+    def error(tensor: StoredTensor, expected: str, hint: str) -> TensorFormatError:
+        field, found = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
+        return reader.error(field, found, expected, hint, tensor.offset)
+
+    start, size = contents.data_start, reader.source.size
+    stop, before = start, "the header"
+    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
+        if not start <= tensor.offset <= tensor.stop <= size:
+            expected = f"a place between byte {start} and the end at byte {size}"
+            raise error(tensor, expected, INCOMPLETE)
+        if tensor.nbytes and tensor.offset < stop:
+            expected = f"data after byte {stop}, where those of {before} end"
+            raise error(tensor, expected, "two tensors cannot share bytes; the header is damaged")
+        if tensor.nbytes:
+            stop, before = tensor.stop, repr(tensor.key)
+
+
+def first_misplaced(
+    tensors: Iterable[StoredTensor], start: int, alignment: int
+) -> tuple[StoredTensor | None, int]:
+    """The first tensor, if any, that does not follow the others, and where these end.
+
+    A writer places each tensor at the first multiple of the alignment, from the start on.
+    """
+    position = start
+    for tensor in sorted(tensors, key=attrgetter("offset")):
+        if tensor.nbytes:
+            position = start + round_up(position - start, alignment)
+            if tensor.offset != position:
+                return tensor, position
+            position = tensor.stop
+    return None, position
+
+
+def first_that_fits(
+    candidates: Sequence[Callable[[], tuple[Contents, bool]]],
+) -> tuple[Contents, bool]:
+    """The first interpretation of a header whose data lie as its writer places them, or the first.
+
+    The first is that of a release; only its errors are raised.
+    """
+    first = found = candidates[0]()
+    for candidate in candidates[1:]:
+        if not found[1]:
+            with suppress(TensorFormatError):
+                found = candidate()
+    return found if found[1] else first

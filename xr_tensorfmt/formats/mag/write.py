@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from json import dumps
@@ -13,14 +13,18 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
-from xr_tensorfmt.formats.mag.archive import MetadataRecord, TensorRecord
-from xr_tensorfmt.formats.mag.placement import round_up
-from xr_tensorfmt.formats.mag.spec import ARCHIVE_1_DTYPES, StoredTensor, default_dims, elements
+from xr_tensorfmt.formats.mag.spec import (
+    ARCHIVE_1_DTYPES,
+    LITTLE_ENDIAN,
+    StoredTensor,
+    TensorRecord,
+    default_dims,
+    round_up,
+)
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
@@ -28,8 +32,7 @@ from xr_tensorfmt.writing.embedded_metadata import attributes, described, encode
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
-_ARCHIVE_ELEMENTS = elements(ARCHIVE_1_DTYPES)
-_SNAPSHOT_ELEMENTS = elements(document.DTYPES)
+_ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,7 @@ class Entry:
 
     def placed(self, offset: int) -> Placed:
         """The values at an offset of the file."""
-        layout = Dense(self.variable.shape, self.conversion.element, offset)
-        return Placed(self.variable, layout, self.conversion)
+        return Placed(self.variable, self.stored(offset).layout, self.conversion)
 
 
 def plan_archive(checked: CheckedInput) -> FilePlan:
@@ -59,41 +61,34 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
         checked.dropping("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
     entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
-    metadata = [each.pack() for each in _metadata_records(checked)]
+    metadata = _packed_metadata(checked)
     header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
-    records_bytes = sum(len(_record(each, 0)) for each in entries)
-    header_stop = header.struct.size + sum(map(len, metadata)) + records_bytes
-    position = start = round_up(header_stop, archive.ALIGNMENT)
+    unplaced = [*metadata, *(_record(each, 0) for each in entries)]
+    position = start = round_up(header.struct.size + sum(map(len, unplaced)), archive.ALIGNMENT)
+    # magnetron reserves a file by its own estimate, which is too large.
+    size = header.struct.size + sum(len(record) + 8 for record in metadata)
     records, placed, pieces = metadata.copy(), [], []
     for each in entries:
         stop = each.stored(position).stop
         records.append(_record(each, position))
         placed.append(each.placed(position))
+        size = round_up(size + len(records[-1]), archive.ALIGNMENT)
+        size += round_up(stop - position, archive.ALIGNMENT)
         position = round_up(stop, archive.ALIGNMENT)
         pieces.append(Piece(stop, archive.FILLER * (position - stop)))
-    content = b"".join(records)
-    first = header.with_checksum(content).pack() + content
+    first = header.pack_before(b"".join(records))
     if entries:
         first = first.ljust(start, archive.FILLER)
-    return FilePlan(_archive_size(entries, metadata), (Piece(0, first), *pieces), tuple(placed))
+    return FilePlan(size, (Piece(0, first), *pieces), tuple(placed))
 
 
 def _record(entry: Entry, offset: int) -> bytes:
     shape = entry.variable.shape
     dtype = ARCHIVE_1_DTYPES.index(entry.conversion.element.name)
-    return TensorRecord(entry.key, shape, dtype, prod(shape), offset).pack()
+    return archive.pack_record(TensorRecord(entry.key, shape, dtype, offset))
 
 
-def _archive_size(entries: Sequence[Entry], metadata: Sequence[bytes]) -> int:
-    """The size that magnetron reserves for a file by its own estimate, which is too large."""
-    size = archive.Header.struct.size + sum(len(record) + 8 for record in metadata)
-    for each in entries:
-        size = round_up(size + len(_record(each, 0)), archive.ALIGNMENT)
-        size += round_up(each.stored(0).nbytes, archive.ALIGNMENT)
-    return size
-
-
-def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
+def _packed_metadata(checked: CheckedInput) -> list[bytes]:
     records = []
     for name, value in checked.attrs.items():
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
@@ -103,7 +98,7 @@ def _metadata_records(checked: CheckedInput) -> list[MetadataRecord]:
             checked.dropping("attrs", found, "write version=300")
             continue
         _check_key(checked, name)
-        records.append(MetadataRecord(name, plain))
+        records.append(archive.pack_metadata(name, plain))
     return records
 
 
@@ -171,8 +166,7 @@ def _embedded_coordinates(checked: CheckedInput) -> dict[str, Variable]:
     return {
         name: each
         for name, each in checked.coordinates.items()
-        if not each.size
-        or (each.dtype.name not in _SNAPSHOT_ELEMENTS and name not in checked.encoding)
+        if not each.size or (each.dtype.name not in LITTLE_ENDIAN and name not in checked.encoding)
     }
 
 
@@ -184,7 +178,7 @@ def _entries(checked: CheckedInput, variables: Mapping[str, Variable]) -> list[E
                 f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
                 f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-        conversion = checked.conversion(key, variable, _SNAPSHOT_ELEMENTS)
+        conversion = checked.conversion(key, variable, LITTLE_ENDIAN)
         entries.append(Entry(key, variable, conversion))
     return entries
 
@@ -215,7 +209,8 @@ def _snapshot_metadata(
         stored_coordinates=tuple(name for name in checked.coordinates if name not in coordinates),
         coordinates=labels(checked, coordinates),
         tagged_attrs=f'"{TAG}"' in dumps(metadata),
-        numpy_attrs={name: value for name, value in attrs.items() if _has_dtypes(value)},
+        # Those of which the metadata hold a number without its dtype.
+        numpy_attrs={n: v for n, v in attrs.items() if dumps(without_dtypes(v)) != dumps(v)},
     )
     if not embedded.is_empty:
         encoded(checked, embedded)  # for its limit
@@ -234,17 +229,9 @@ def _described(checked: CheckedInput, entries: Sequence[Entry]) -> dict[str, Emb
     return embedded
 
 
-def _has_dtypes(value: Any) -> bool:
-    """Whether the metadata contain an attribute without the dtype of a number in it."""
-    return dumps(without_dtypes(value)) != dumps(value)
-
-
-_PLANS: dict[int, Callable[[CheckedInput], FilePlan]] = {300: plan_snapshot, 1: plan_archive}
-
-
 def plan(checked: CheckedInput, version: int = 300) -> FilePlan:
     """Plan a MAG file of a version."""
-    return _PLANS[version](checked)
+    return plan_archive(checked) if version == 1 else plan_snapshot(checked)
 
 
 def to_mag(

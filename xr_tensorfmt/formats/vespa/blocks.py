@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -11,21 +12,29 @@ import numpy as np
 
 from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, raw_bytes
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
+from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.scan import LARGE_BLOCK, block_offsets, read_label_length
-from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.formats.vespa.scan import (
+    LABELS_AT_ONCE,
+    LARGE_BLOCK,
+    BlockForm,
+    block_offsets,
+)
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, packed_size, unpack
 
 SCANNED_AT_OPENING = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
 
 # Blocks that are looked at before it is presumed that all have labels of the same lengths.
 _SAMPLE = 16
+# Bytes of the file that are read together.
+_WINDOW = 16 << 20
+# Bytes that are gathered and then decoded, while they are in the cache.
+_CACHED = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,10 @@ class Regular:
         labels = source.read(Extents.uniform(self.starts(entry), self.label_bytes))
         return self.matches(labels.reshape(-1, self.label_bytes))
 
-    def matches_at(self, window: Bytes, starts: Integers) -> bool:
-        """Whether the blocks at these positions of a window have labels of these lengths."""
-        return all(bool((window[starts + at] == byte).all()) for at, byte in self.length_bytes)
-
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """Blocks whose labels differ in length: where each begins, and where the last one ends."""
+    """Blocks that were found by a scan: where each begins, and where the last one ends."""
 
     offsets: Integers
 
@@ -120,49 +125,49 @@ class BlockTable:
             )
         return Listed(offsets)
 
+    def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
+        """Blocks whose pieces of about a length are fetched together."""
+        spanned = self.mean_bytes if self._are_near(length) else 0
+        return _batches(entry, max(1, _WINDOW // max(spanned, length)))
+
+    def fetch(
+        self, source: Source, pieces: Extents, entry: Entry, length: int
+    ) -> tuple[Bytes, Integers]:
+        """Bytes with the pieces of a batch of blocks, and where each of these begins in them."""
+        if isinstance(entry, slice) and entry.step == 1 and self._are_near(length):
+            first, last = pieces.bounds
+            return source.read(Extents.single(first, last)), pieces.starts - first
+        return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
+
+    def _are_near(self, length: int) -> bool:
+        """Whether pieces of consecutive blocks are read together with what is between them."""
+        return self.mean_bytes <= max(LARGE_BLOCK, 2 * length)
+
 
 def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> BlockTable:
     """Find the blocks of a file."""
-    if not count:
-        return BlockTable(form, offset, 0, offset, Regular(offset, 1, (), 0))
-    regular = _regular(source, form, offset)
-    stop = offset + count * regular.stride
-    is_large = source.distant or stop - offset > SCANNED_AT_OPENING
-    if is_large and stop == source.size and regular.matches_file(source, _sample(count)):
-        return BlockTable(form, offset, count, stop, regular)
+    if count and (source.distant or source.size - offset > SCANNED_AT_OPENING):
+        regular = _regular(source, form, offset)
+        sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
+        is_possible = regular and offset + count * regular.stride == source.size
+        if regular and is_possible and regular.matches_file(source, sample):
+            return BlockTable(form, offset, count, source.size, regular)
     offsets = block_offsets(source, form, offset, count)
-    is_regular = bool((np.diff(offsets) == regular.stride).all())
-    places = regular if is_regular else Listed(offsets)
-    return BlockTable(form, offset, count, int(offsets[-1]), places)
+    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets))
 
 
-def _regular(source: Source, form: BlockForm, offset: int) -> Regular:
-    """What the places are if all blocks are like the first one."""
+def _regular(source: Source, form: BlockForm, offset: int) -> Regular | None:
+    """What the places are if all blocks are like the first one, and its labels are not long."""
+    window = source.read(Extents.single(offset, min(offset + LABELS_AT_ONCE, source.size)))
     length_bytes: list[tuple[int, int]] = []
-    position = offset
-    for label in range(form.labels):
-        packed, stop = read_label_length(source, position, 0, label)
-        length_bytes += enumerate(packed, position - offset)
-        position = stop
-    label_bytes = position - offset
-    return Regular(offset, label_bytes + form.cell_bytes, tuple(length_bytes), label_bytes)
-
-
-def _sample(count: int) -> Integers:
-    """Numbers of some blocks, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
-
-
-# Bytes of the file that are read together.
-_WINDOW = 16 << 20
-# Bytes that are gathered and then decoded, while they are in the cache.
-_CACHED = 128 << 10
-# Large blocks whose labels are read together.
-_LARGE_BLOCKS = 1 << 10
-
-
-class _UnexpectedLengthError(Exception):
-    """A label is not as long as expected."""
+    position = 0
+    for _ in range(form.labels):
+        if position >= window.size:
+            return None
+        packed = window[position : position + packed_size(int(window[position]))].tobytes()
+        length_bytes += enumerate(packed, position)
+        position += len(packed) + unpack(packed)
+    return Regular(offset, position + form.cell_bytes, tuple(length_bytes), position)
 
 
 @dataclass(frozen=True)
@@ -196,65 +201,57 @@ class Blocks(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """One range for each block, from the first selected cell to the last."""
-        first, last = self.span(self.inner(selection))
+        first, last = self._span(_inner(selection))
         return Extents.uniform(self.cells_at(selection.entries[0]) + first, last - first)
 
     def cells_at(self, entry: Entry) -> Integers:
         """Where the cells of some blocks begin."""
         return self.table.places.stops(entry) - self._cell_bytes
 
-    def inner(self, selection: Selection) -> Selection:
-        """What is selected of each block."""
-        return Selection(self.lengths, selection.entries[1:])
-
-    def span(self, inner: Selection) -> tuple[int, int]:
+    def _span(self, inner: Selection) -> tuple[int, int]:
         """Bytes of a block's cells from the first selected one to the last."""
-        item, runs = self.element.stored.itemsize, inner.runs()
-        return int(runs.starts[0]) * item, (int(runs.starts[-1]) + runs.length) * item
+        first, last = inner.runs().bounds
+        return first * self.element.stored.itemsize, last * self.element.stored.itemsize
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read and decode; labels of unexpected lengths cause a scan, and another read."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        if not selection.size:
-            return values
-        read = self._read_large if self._cell_bytes > LARGE_BLOCK else self._read_small
-        try:
-            read(values, source, selection)
-        except _UnexpectedLengthError:
-            self.table.scan(source)
-            read(values, source, selection)
+        if selection.size:
+            self._read_into(values.reshape(len(values), -1), source, selection)
         return values
 
-    def _read_large(self, values: Array, source: Source, selection: Selection) -> None:
-        """Read each block as a dense tensor of its own."""
-        inner, position = self.inner(selection), 0
-        for part in _batches(selection.entries[0], _LARGE_BLOCKS):
-            places = self.table.places
-            if isinstance(places, Regular) and not places.matches_file(source, part):
-                raise _UnexpectedLengthError
-            offsets = self.cells_at(part).tolist()
-            target = values[position : position + len(offsets)]
+    def _read_into(self, rows: Array, source: Source, selection: Selection) -> None:
+        """Read pieces of many blocks together, and decode some of them at a time."""
+        places, inner = self.table.places, _inner(selection)
+        first, last = self._span(inner)
+        # Where the lengths of labels have to be checked, pieces begin with them.
+        before = places.label_bytes if isinstance(places, Regular) else -first
+        length, skipped, elements = before + last, before + first, _elements(inner)
+        step, position = max(1, _CACHED // length), 0
+        for entry in self.table.batches(selection.entries[0], length):
+            starts = places.stops(entry) - (self._cell_bytes + before)
+            extents = Extents.uniform(starts, length)
+            window, starts = self.table.fetch(source, extents, entry, length)
+            is_packed = step == 1 or window.size == starts.size * length
+            for lower in range(0, starts.size, step):
+                pieces = window[int(starts[lower]) :][: step * length]
+                if not is_packed:
+                    pieces = gather_uniform(window, starts[lower : lower + step], length)
+                pieces = pieces.reshape(-1, length)
+                if isinstance(places, Regular) and not places.matches(pieces):
+                    self.table.scan(source)
+                    self._read_into(rows, source, selection)
+                    return
+                target = rows[position : position + len(pieces)]
+                cells = self._cells(pieces, skipped)
+                self.element.decode_into(target, cells if elements is None else cells[:, elements])
+                position += len(pieces)
 
-            def read(number: int, offsets: list[int] = offsets, target: Array = target) -> None:
-                block = Dense(self.lengths, self.element, offsets[number])
-                target[number] = block.read(source, inner)
-
-            source.run(read, range(len(offsets)))
-            position += len(offsets)
-
-    def _read_small(self, values: Array, source: Source, selection: Selection) -> None:
-        """Read many blocks together."""
-        block_part, position = _BlockPart.of(self, self.inner(selection)), 0
-        flat = values.reshape(len(values), -1)
-        entry = selection.entries[0]
-        for part in _batches(entry, max(1, _WINDOW // self.table.mean_bytes)):
-            target = flat[position : position + entry_length(part)]
-            if isinstance(part, slice) and part.step == 1:
-                block_part.read_consecutive(target, source, part)
-            else:
-                raw = source.read(block_part.pieces(part))
-                block_part.decode(target, raw.reshape(-1, block_part.length))
-            position += len(target)
+    def _cells(self, pieces: Bytes, skipped: int) -> Array:
+        """The cells in pieces, one a row, behind some bytes that are skipped."""
+        (count, length), stored = pieces.shape, self.element.stored
+        shape = count, (length - skipped) // stored.itemsize
+        return np.ndarray(shape, stored, pieces.data, skipped, (length, stored.itemsize))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch the cells of the points, in the order of the file."""
@@ -273,13 +270,9 @@ class Blocks(Layout):
         """The cells alone, as the labels stay as they are."""
         if not selection.size:
             return
-        inner, item = self.inner(selection), self.element.stored.itemsize
+        inner, item = _inner(selection), self.element.stored.itemsize
         offsets = self.cells_at(selection.entries[0])
-        if inner.size * item > BATCH:
-            for offset, block in zip(offsets.tolist(), values, strict=True):
-                yield from Dense(self.lengths, self.element, offset).encode(inner, block)
-            return
-        runs, count = inner.runs(), BATCH // (inner.size * item)
+        runs, count = inner.runs(), max(1, BATCH // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
             cells = raw_bytes(self.element.encode(values[first : first + count]))
@@ -291,70 +284,91 @@ class Blocks(Layout):
 
     def checked_places(self, source: Source) -> Layout:
         """Find all blocks one by one where they were presumed to be regular."""
-        if self.table.count and isinstance(self.table.places, Regular):
+        if isinstance(self.table.places, Regular):
             self.table.scan(source)
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class _BlockPart:
-    """What is read of each block: a piece of `length` bytes, and elements in it.
+def _inner(selection: Selection) -> Selection:
+    """What is selected of each block."""
+    return Selection(selection.extent[1:], selection.entries[1:])
 
-    A piece begins `shift` bytes after the end of the block (`shift` is negative). Of these bytes
-    the first `skipped` are labels; `elements` are the selected ones, None where all are.
-    """
 
-    element: Element
-    places: Regular | Listed
-    shift: int
-    length: int
-    skipped: int
-    elements: Integers | None
-
-    @classmethod
-    def of(cls, blocks: Blocks, inner: Selection) -> _BlockPart:
-        runs = inner.runs()
-        first, last = blocks.span(inner)
-        elements = None
-        if runs.starts.size > 1:
-            elements = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
-            elements -= runs.starts[0]
-        places = blocks.table.places
-        # Pieces of regular blocks begin with the labels.
-        before = -places.label_bytes if isinstance(places, Regular) else first
-        shift = before - blocks.table.form.cell_bytes
-        return cls(blocks.element, places, shift, last - before, first - before, elements)
-
-    def pieces(self, entry: Entry, origin: int = 0) -> Extents:
-        """Where the pieces of blocks are, counted from `origin` on."""
-        return Extents.uniform(self.places.stops(entry) + (self.shift - origin), self.length)
-
-    def read_consecutive(self, values: Array, source: Source, entry: slice) -> None:
-        """Gather the pieces of consecutive blocks, a few at a time, and decode them."""
-        ends = self.pieces(np.array([entry.start, entry.stop - 1])).bounds
-        window = source.read(Extents.single(*ends))
-        step = max(1, _CACHED // self.length)
-        for first in range(0, len(values), step):
-            pieces = self.pieces(entry_part(entry, first, step), ends[0])
-            raw = pieces.gather(window, 0).reshape(-1, self.length)
-            self.decode(values[first : first + step], raw)
-
-    def decode(self, values: Array, pieces: Bytes) -> None:
-        """Turn pieces, one a row, into rows of values."""
-        if isinstance(self.places, Regular) and not self.places.matches(pieces):
-            raise _UnexpectedLengthError
-        stored = self.element.stored
-        count = (self.length - self.skipped) // stored.itemsize
-        raw: Array = np.ndarray(
-            (len(pieces), count),
-            stored,
-            pieces.data,
-            self.skipped,
-            (self.length, stored.itemsize),
-        )
-        self.element.decode_into(values, raw if self.elements is None else raw[:, self.elements])
+def _elements(inner: Selection) -> Integers | None:
+    """Numbers of the selected cells of a block, the first of them 0; None where they are a run."""
+    runs = inner.runs()
+    if runs.starts.size == 1:
+        return None
+    starts = runs.starts - runs.starts[0]
+    elements: Integers = (starts[:, np.newaxis] + np.arange(runs.length)).ravel()
+    return elements
 
 
 def _batches(entry: Entry, count: int) -> Iterator[Entry]:
     for first in range(0, entry_length(entry), count):
         yield entry_part(entry, first, count)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledBlocks(Blocks):
+    """Blocks of a file that is written; `labels` are the packed labels of all blocks."""
+
+    labels: Bytes
+
+    @classmethod
+    def of(
+        cls,
+        offset: int,
+        lengths: tuple[int, ...],
+        element: Element,
+        columns: Sequence[Sequence[str]],
+    ) -> LabelledBlocks:
+        """Arrange blocks one after the other, from the labels for each mapped dimension.
+
+        Each character of a label is one byte of its UTF-8.
+        """
+        form = BlockForm(len(columns), prod(lengths) * element.stored.itemsize)
+        fields: list[Sequence[str]] = []
+        offsets = np.full(len(columns[0]) + 1, offset, dtype=np.int64)
+        offsets[1:] += np.arange(1, offsets.size) * form.cell_bytes
+        for column in columns:
+            sizes = np.fromiter(map(len, column), np.int64, len(column))
+            packed = {size: pack(size).decode("latin-1") for size in np.unique(sizes).tolist()}
+            fields += list(map(packed.__getitem__, sizes.tolist())), column
+            offsets[1:] += np.cumsum(sizes + np.where(sizes < LONG_BIT, 1, 4))
+        joined = "".join(chain.from_iterable(zip(*fields, strict=True)))
+        labels = np.frombuffer(joined.encode("latin-1"), dtype=np.uint8)
+        table = BlockTable(form, offset, len(columns[0]), int(offsets[-1]), Listed(offsets))
+        return cls(table, lengths, element, labels)
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Whole blocks, each with its labels."""
+        return (1, *(WHOLE,) * len(self.lengths))
+
+    def extents(self, selection: Selection) -> Extents:
+        """Consecutive whole blocks are one range."""
+        places, entry = self.table.places, selection.entries[0]
+        return Extents.single(int(places.starts(entry)[0]), int(places.stops(entry)[-1]))
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Labels and cells of consecutive whole blocks, many at a time."""
+        position = 0
+        for entry in _batches(selection.entries[0], max(1, BATCH // self.table.mean_bytes)):
+            count = entry_length(entry)
+            yield self._encode_batch(entry, values[position : position + count])
+            position += count
+
+    def _encode_batch(self, entry: Entry, values: Array) -> Encoded:
+        starts = self.table.places.starts(entry)
+        cells = self.cells_at(entry)
+        begin, end = int(starts[0]), int(cells[-1]) + self._cell_bytes
+        joined = np.empty(end - begin, dtype=np.uint8)
+        sizes, cells_before = cells - starts, entry_indices(entry) * self._cell_bytes
+        first = begin - self.table.offset - int(cells_before[0])
+        labels = self.labels[first : first + int(sizes.sum())]
+        within = np.repeat(cells_before - cells_before[0], sizes) + np.arange(labels.size)
+        joined[within] = labels
+        encoded = raw_bytes(self.element.encode(values))
+        scatter_uniform(joined, cells - begin, encoded, self._cell_bytes)
+        return Extents.single(begin, end), joined

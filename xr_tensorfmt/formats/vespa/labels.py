@@ -5,15 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
+from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
@@ -22,19 +24,15 @@ from xr_tensorfmt.errors import (
     stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular
-from xr_tensorfmt.formats.vespa.integers import unpack_at
-from xr_tensorfmt.formats.vespa.scan import LARGE_BLOCK
-from xr_tensorfmt.formats.vespa.strings import NotUtf8Error, Strings, decode_strings
+from xr_tensorfmt.formats.vespa.spec import unpack_at
 
-COMPARED_AT_OPENING = 1 << 16
-"""Blocks of a local file up to which repeated labels are looked for when it is opened.
+Strings = NDArray[Any]
+"""A one-dimensional array of Python's strings."""
 
-Else they are when all labels of blocks with one label each are read, as for an index.
-"""
-
-# Bytes of the file, and labels, that are read together.
-_WINDOW = 16 << 20
-_MOST_LABELS = 1 << 16
+# What the labels of a block probably take; so many of them are read together.
+_LABEL_BYTES = 256
+# Bytes of labels that are decoded at a time, while they are in the cache.
+_CACHED = 1 << 20
 
 # By this dtype xarray knows arrays of strings, so that it need not look at every element.
 _STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
@@ -78,21 +76,19 @@ class Labels(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
         strings = self.strings(source, selection.entries[0])
-        is_index = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
-        if is_index and not is_compared_at_opening(source, strings.size):
-            for finding in first_repeated(source, self.blocks.table, [strings]):
+        if self.blocks.table.form.labels == 1 and strings.size == self.shape[0]:
+            for finding in repeated_labels(source, self.blocks.table, [strings], most=1):
                 message, level = finding.sentence, stacklevel_of_caller()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
         return strings
 
     def strings(self, source: Source, entry: Entry) -> Strings:
         """The labels of some blocks; those of one length are decoded together."""
-        strings = np.empty(entry_length(entry), dtype=self.dtype)
-        size = self.blocks.table.mean_bytes
-        count = _MOST_LABELS if size > LARGE_BLOCK else min(_MOST_LABELS, _WINDOW // size)
-        for first in range(0, strings.size, count):
-            part = entry_part(entry, first, count)
-            self._read_batch(strings[first : first + count], source, part)
+        strings, position = np.empty(entry_length(entry), dtype=self.dtype), 0
+        for part in self.blocks.table.batches(entry, _LABEL_BYTES):
+            count = entry_length(part)
+            self._read_batch(strings[position : position + count], source, part)
+            position += count
         return strings
 
     @property
@@ -107,62 +103,69 @@ class Labels(Layout):
         return picked
 
     def _read_batch(self, strings: Strings, source: Source, entry: Entry) -> None:
-        places = self.blocks.table.places
+        table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
-        window, starts = self._read_window(source, extents, entry)
-        if isinstance(places, Regular) and not places.matches_at(window, starts):
-            self.blocks.table.scan(source)
-            self._read_batch(strings, source, entry)
-            return
+        window, starts = table.fetch(source, extents, entry, _LABEL_BYTES)
+        if isinstance(places, Regular):
+            # Together they fit the cache, so that each page is read once.
+            size = places.label_bytes
+            window = gather_uniform(window, starts, size)
+            if not places.matches(window.reshape(-1, size)):
+                table.scan(source)
+                self._read_batch(strings, source, entry)
+                return
+            starts = np.arange(strings.size) * size
         lengths, begins = unpack_at(window, starts)
         for _ in range(self.number):
             lengths, begins = unpack_at(window, begins + lengths)
-        try:
-            decode_strings(strings, window, begins, lengths, self.errors)
-        except NotUtf8Error as error:
-            within = error.number
+        wrong = _decode(strings, window, begins, lengths, self.errors)
+        if wrong is not None:
+            label = window[begins[wrong] :][: lengths[wrong]].tobytes()
             raise TensorFormatError(
                 source.name,
-                f"label {self.number} of block {entry_indices(entry)[within]}",
-                repr(error.content[:40]),
+                f"label {self.number} of block {entry_indices(entry)[wrong]}",
+                repr(label[:40]),
                 "UTF-8",
                 "open with errors='surrogateescape' to keep such bytes",
-                offset=int(extents.starts[within] + begins[within] - starts[within]),
-            ) from error
-
-    def _read_window(
-        self, source: Source, extents: Extents, entry: Entry
-    ) -> tuple[Bytes, Integers]:
-        """Bytes with the labels of some blocks, and where those of each block begin."""
-        is_dense = isinstance(entry, slice) and entry.step == 1
-        if not is_dense or self.blocks.table.mean_bytes > LARGE_BLOCK:
-            return source.read(extents), np.cumsum(extents.lengths) - extents.lengths
-        first, last = extents.bounds
-        window = source.read(Extents.single(first, last))
-        length = int(extents.lengths[0])
-        if extents.lengths.strides[0]:
-            return window, extents.starts - first
-        # Labels of one length: together they fit the cache, so that each page is read once.
-        return extents.gather(window, first), np.arange(0, len(extents) * length, length)
+                offset=int(extents.starts[wrong] + begins[wrong] - starts[wrong]),
+            )
 
 
-def is_compared_at_opening(source: Source, blocks: int) -> bool:
-    """Whether repeated labels are looked for when a file is opened."""
-    return blocks <= COMPARED_AT_OPENING and not source.distant
+def _decode(
+    strings: Strings, window: Bytes, starts: Integers, lengths: Integers, errors: str
+) -> int | None:
+    """Decode strings in a window, each with a byte before it; the number of one that is wrong."""
+    for numbers, part in _by_length(lengths):
+        # Each with the byte before it, which becomes the separator.
+        size = int(lengths[numbers[0]]) + 1
+        rows = gather_uniform(window, starts[part] - 1, size).reshape(-1, size)
+        rows[:, 0] = 0
+        try:
+            # No character of several bytes contains a zero, so that one call decodes all.
+            decoded = rows.tobytes().decode("utf-8", errors).split("\0")[1:]
+        except UnicodeDecodeError as error:
+            return int(numbers[error.start // size])
+        if len(decoded) > len(rows):
+            decoded = [row[1:].tobytes().decode("utf-8", errors) for row in rows]
+        # numpy takes much longer to find out what a list holds.
+        strings[part] = np.fromiter(decoded, object, numbers.size)
+    return None
 
 
-def repeated_labels(
-    source: Source, table: BlockTable, labels: Sequence[str], block: int, earlier: int
-) -> Finding:
-    """The finding about a block that has the labels of an earlier one."""
-    return Finding(
-        source.name,
-        table.start_of(block),
-        labels_field(block),
-        f"{shortened(', '.join(map(repr, labels)))}, which block {earlier} has too; both are kept, "
-        "but Vespa may refuse the file or keep only one of them: leave one out",
-        "warning",
-    )
+def _by_length(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
+    """Numbers of strings of one length, not too many at a time, also as a slice where they are."""
+    order, cuts = np.arange(lengths.size), [0, lengths.size]
+    is_uniform = bool((lengths == lengths[:1]).all())
+    if not is_uniform:
+        # numpy sorts numbers of 16 bits several times faster.
+        short = lengths.astype(np.uint16) if lengths.max() < 1 << 16 else lengths
+        order = np.argsort(short, kind="stable")
+        cuts[1:1] = (np.flatnonzero(np.diff(lengths[order])) + 1).tolist()
+    for lower, upper in pairwise(cuts):
+        step = max(1, _CACHED // (int(lengths[order[lower]]) + 1))
+        for first in range(lower, upper, step):
+            part = slice(first, min(first + step, upper))
+            yield order[part], part if is_uniform else order[part]
 
 
 def labels_field(block: int) -> str:
@@ -170,27 +173,31 @@ def labels_field(block: int) -> str:
     return f"the labels of block {block}"
 
 
-def first_repeated(
-    source: Source, table: BlockTable, columns: Sequence[Strings]
+def repeated_labels(
+    source: Source, table: BlockTable, columns: Sequence[Strings], *, most: int
 ) -> Iterator[Finding]:
-    """The finding about the first block that has the labels of an earlier one, if any has."""
-    found = repeated_block(columns)
-    if found is not None:
-        block, earlier = found
-        row = [column[block] for column in columns]
-        yield repeated_labels(source, table, row, block, earlier)
+    """The findings about the first blocks that have the labels of an earlier one."""
+    for block, earlier in islice(repeated_blocks(columns), most):
+        row = shortened(", ".join(repr(column[block]) for column in columns))
+        yield Finding(
+            source.name,
+            table.start_of(block),
+            labels_field(block),
+            f"{row}, which block {earlier} has too; both are kept, but Vespa may refuse the file "
+            "or keep only one of them: leave one out",
+            "warning",
+        )
 
 
-def repeated_block(columns: Sequence[Strings]) -> tuple[int, int] | None:
-    """The first block all of whose labels an earlier block has too, and that earlier block."""
+def repeated_blocks(columns: Sequence[Strings]) -> Iterator[tuple[int, int]]:
+    """Each block all of whose labels an earlier block has too, and that earlier block."""
     if not _may_repeat(columns):
-        return None
+        return
     known: dict[tuple[str, ...], int] = {}
     for block, labels in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         earlier = known.setdefault(labels, block)
         if earlier != block:
-            return block, earlier
-    return None
+            yield block, earlier
 
 
 def _may_repeat(columns: Sequence[Strings]) -> bool:

@@ -20,9 +20,8 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, labels_field
+from xr_tensorfmt.formats.vespa.labels import Labels, Strings, labels_field
 from xr_tensorfmt.formats.vespa.spec import Header
-from xr_tensorfmt.formats.vespa.strings import Strings
 
 MOST_FILLED_CELLS = 1 << 32
 """Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
@@ -58,16 +57,15 @@ class OuterProduct(Layout):
     def extents(self, selection: Selection) -> Extents:
         """The cells of the selected blocks."""
         numbers = np.sort(self._stored(selection)[0])
-        if not numbers.size:
-            return Extents.none()
-        return self.blocks.extents(self._of_blocks(numbers, selection))
+        part = self._of_blocks(numbers, selection)
+        return self.blocks.extents(part) if numbers.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Fill a selection, and copy the cells of its blocks to their places."""
         values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
-        numbers, positions = self._stored(selection)
-        if not numbers.size or not values.size:
+        if not selection.size:
             return values
+        numbers, positions = self._stored(selection)
         order = np.argsort(numbers)
         stored = self.blocks.read(source, self._of_blocks(numbers[order], selection))
         rank = len(self.grid)
@@ -102,8 +100,6 @@ class OuterProduct(Layout):
         """The blocks of a selection, and their flat indices in the selected part of the grid."""
         rank = len(self.grid)
         entries = selection.entries[:rank]
-        if not all(selection.shape[:rank]):
-            return np.empty(0, np.int64), np.empty(0, np.int64)
         # Places are sorted, so that those along the first axis are one range.
         row = prod(self.grid[1:])
         along = entry_indices(entries[0])
@@ -148,9 +144,8 @@ def outer_product(
             f"with sparse='stored', or pass fill_value={fill_value} as well to have all of them"
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
-    places = np.empty(0, np.int64)
-    if header.blocks:
-        places = np.ravel_multi_index(tuple(numbers for _, numbers in numbered), grid)
+    numbers = tuple(numbers for _, numbers in numbered)
+    places = np.ravel_multi_index(numbers, grid) if header.blocks else np.empty(0, np.int64)
     order = np.argsort(places, kind="stable")
     _check_unique(source, blocks, places[order], order)
     coordinates = tuple(InMemory(distinct) for distinct, _ in numbered)
@@ -176,7 +171,7 @@ def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_hol
     if value is None or value != value // 1 or not limits.min <= value <= limits.max:
         raise ValueError(
             f"fill_value={value!r} is not a value that cells of {source.name} can have, as they "
-            f"are {header.cell_type.name}; pass an integer from {limits.min} to {limits.max}"
+            f"are {header.cell_type}; pass an integer from {limits.min} to {limits.max}"
         )
     return int(value)
 

@@ -8,6 +8,7 @@ guess was wrong are scanned again, one block at a time.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack, packed_size, unpack, unpack_at
-from xr_tensorfmt.formats.vespa.spec import BlockForm
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, unpack, unpack_at
 
 WINDOW = 32 << 20
 """Bytes of the file that are scanned together."""
@@ -25,8 +25,9 @@ WINDOW = 32 << 20
 LARGE_BLOCK = 64 << 10
 """Bytes of cells that are worth a read of their own, so that no read spans several blocks."""
 
-# Bytes that are read at once where only the labels of a block are.
-_LABELS_AT_ONCE = 4 << 10
+LABELS_AT_ONCE = 4 << 10
+"""Bytes that are read at once where only the labels of a block are."""
+
 # Blocks scanned one by one, to learn how long labels are and how far apart blocks begin.
 _SAMPLE = 128
 _MOST_SAMPLES = 8
@@ -41,45 +42,39 @@ _PLAUSIBLE_BLOCKS = 12
 _MOST_EXCESS = 4
 
 
+@dataclass(frozen=True)
+class BlockForm:
+    """What all blocks of a file have in common: the number of labels, and the bytes of cells."""
+
+    labels: int
+    cell_bytes: int
+
+
 def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
     """Where each of `count` blocks begins, and where the last one ends."""
     offsets = np.empty(count + 1, dtype=np.int64)
     offsets[0], known = offset, 0
     # One request after the other costs more than the cells between, unless those are very large.
     large = WINDOW // 4 if source.distant else LARGE_BLOCK
-    ahead = _LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
+    ahead = LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
     while known < count:
         start, wanted = int(offsets[known]), count - known
-        if start >= source.size:
-            raise _cut_off(source, start, known, "its labels")
-        window = source.read(Extents.single(start, min(start + ahead, source.size)))
+        window = np.empty(0, np.uint8)
+        if start < source.size:
+            window = source.read(Extents.single(start, min(start + ahead, source.size)))
         found, stop = block_starts(window, form, wanted)
         if not found.size:
             # The labels are longer than the window, or the file is shorter.
-            found, stop = np.zeros(1, np.int64), _block_stop(source, form, start, known) - start
+            if start + ahead >= source.size:
+                raise _cut_off(source, start, known, "its labels")
+            ahead *= 2
+            continue
         stops = np.append(found[1:], stop)[:wanted] + start
         offsets[known + 1 : known + 1 + stops.size] = stops
         known += stops.size
         if stops[-1] > source.size:
             raise _cut_off(source, int(offsets[known - 1]), known - 1, "its cells")
     return offsets
-
-
-def _block_stop(source: Source, form: BlockForm, start: int, block: int) -> int:
-    for label in range(form.labels):
-        _, start = read_label_length(source, start, block, label)
-    return start + form.cell_bytes
-
-
-def read_label_length(source: Source, start: int, block: int, label: int) -> tuple[bytes, int]:
-    """The stored length of the label that begins at a position, and where the label ends."""
-    stop = min(start + packed_size(LONG_BIT), source.size)
-    head = source.read(Extents.single(start, stop)).tobytes() if start < stop else b""
-    size = packed_size(head[0]) if head else 1
-    end = start + size + unpack(head[:size])
-    if len(head) < size or end > source.size:
-        raise _cut_off(source, start, block, f"its label {label}")
-    return head[:size], end
 
 
 def _cut_off(source: Source, start: int, block: int, part: str) -> TensorFormatError:
@@ -125,23 +120,20 @@ def scan_sequentially(
     window: Bytes, start: int, end: int, form: BlockForm, most: int
 ) -> tuple[Integers, int]:
     """Blocks that begin before `end`, and where the last of them ends; a step for each label."""
-    view, size = window.data, window.size
-    labels, cell_bytes, long_size = range(form.labels), form.cell_bytes, packed_size(LONG_BIT)
+    view, labels, cell_bytes = window.data, range(form.labels), form.cell_bytes
     starts: list[int] = []
-    while start < end and len(starts) < most:
-        position = start
-        for _ in labels:
-            if position >= size:
-                return np.array(starts, dtype=np.int64), start
-            length = view[position]
-            if length < LONG_BIT:
-                position += 1 + length
-                continue
-            if position + long_size > size:
-                return np.array(starts, dtype=np.int64), start
-            position += long_size + unpack(view[position : position + long_size])
-        starts.append(start)
-        start = position + cell_bytes
+    with suppress(IndexError):  # of a label whose length is not in the window
+        while start < end and len(starts) < most:
+            position = start
+            for _ in labels:
+                length = view[position]
+                position += 1
+                if length >= LONG_BIT:
+                    length = unpack(bytes(view[position + i] for i in range(-1, 3)))
+                    position += 3
+                position += length
+            starts.append(start)
+            start = position + cell_bytes
     return np.array(starts, dtype=np.int64), start
 
 
@@ -164,11 +156,6 @@ class _Expected:
             starts = begins + lengths
         return cls(tuple(bounds), stride)
 
-    @property
-    def most_label_bytes(self) -> int:
-        """Most bytes of the labels of a block, their lengths included."""
-        return sum(high + len(pack(high)) for _, high in self.lengths)
-
     def plausible(self, first_bytes: Bytes) -> NDArray[np.bool_]:
         """Whether a block may begin with these bytes."""
         low, high = self.lengths[0]
@@ -179,7 +166,7 @@ class _Expected:
 
 def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expected) -> Integers:
     """Where the first block of each segment begins: `start`, then guesses."""
-    longest = expected.most_label_bytes + form.cell_bytes
+    longest = form.cell_bytes + sum(high + len(pack(high)) for _, high in expected.lengths)
     room = window.size - start - (_PLAUSIBLE_BLOCKS + 2) * longest
     # What is searched is a small part of the window, however long labels are.
     most = min(_MOST_SEGMENTS, room // (8 * longest))
@@ -194,7 +181,8 @@ def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expec
     segment, offset = np.nonzero(expected.plausible(searched))
     position = start + (segment + 1) * spacing + offset
     for _ in range(_PLAUSIBLE_BLOCKS):
-        position, plausible = _next_plausible(window, position, form, expected)
+        position, plausible = _next_blocks(window, position, form, expected)
+        plausible &= position < window.size
         segment, position = segment[plausible], position[plausible]
     # All guesses from which the scan comes to a true block are at the same place by now.
     is_first = np.diff(segment, prepend=-1) > 0
@@ -203,16 +191,19 @@ def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expec
     return starts[rising & (starts < window.size)]
 
 
-def _next_plausible(
-    window: Bytes, position: Integers, form: BlockForm, expected: _Expected
+def _next_blocks(
+    window: Bytes, starts: Integers, form: BlockForm, expected: _Expected | None = None
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where the next block begins from many positions, and whether that is plausible."""
-    plausible = position < window.size
-    for low, high in expected.lengths:
-        lengths, begins = unpack_at(window, position)
-        plausible &= (lengths >= low) & (lengths <= high)
-        position = begins + lengths
-    return position + form.cell_bytes, plausible & (position < window.size)
+    """Where blocks end, and whether their labels are in the window and of the expected lengths."""
+    good = np.ones(starts.shape, dtype=np.bool_)
+    for label in range(form.labels):
+        lengths, begins = unpack_at(window, starts)
+        good &= begins <= window.size
+        if expected is not None:
+            low, high = expected.lengths[label]
+            good &= (lengths >= low) & (lengths <= high)
+        starts = begins + lengths
+    return starts + form.cell_bytes, good
 
 
 def _scan_segments(
@@ -220,13 +211,14 @@ def _scan_segments(
 ) -> tuple[list[Integers], int]:
     """Blocks segment by segment, and the byte after the last; sequentially after wrong guesses."""
     table, counts, stops = _scan_in_parallel(window, segments, form, expected)
-    parts: list[Integers] = []
+    parts, steps = [], np.arange(len(table))
     wrong = np.flatnonzero(stops[:-1] != segments[1:])
     first = 0
     for segment in [*wrong.tolist(), segments.size - 1]:
         if segment < first:
             continue
-        parts.append(_columns(table, counts, first, segment + 1))
+        rows = table[:, first : segment + 1].T
+        parts.append(rows[steps < counts[first : segment + 1, np.newaxis]])
         stop, first = int(stops[segment]), segment + 1
         # The next segment began at a wrong guess: go on until one began at a right one.
         while first < segments.size and stop != segments[first]:
@@ -235,11 +227,6 @@ def _scan_segments(
             more, stop = scan_sequentially(window, stop, end, form, window.size)
             parts.append(more)
     return parts, stop
-
-
-def _columns(table: Integers, counts: Integers, first: int, last: int) -> Integers:
-    part, steps = table[:, first:last].T, np.arange(len(table))
-    return part[steps < counts[first:last, np.newaxis]]
 
 
 def _scan_in_parallel(
@@ -254,7 +241,7 @@ def _scan_in_parallel(
     most_rows = _MOST_EXCESS * int(mean_blocks + 1)
     active = position < ends
     while active.any() and len(rows) < most_rows:
-        following, within = form.skip(window, position)
+        following, within = _next_blocks(window, position, form)
         active &= within
         rows.append(position)
         counts += active

@@ -1,4 +1,7 @@
-"""The header of a typed binary tensor, and what all of its blocks have in common."""
+"""The header of a typed binary tensor, and the integers of which it and the labels are made.
+
+An integer is one byte below 128, else four bytes, big-endian, with the first bit set.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import BFloat16, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, Cursor, HeaderReader, check_size
-from xr_tensorfmt.formats.vespa.integers import pack, read_integer, unpack_at
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag: which parts the header has."""
@@ -22,56 +23,77 @@ TAGS = (1, 2, 3, 5, 6, 7)
 MOST_NAME_BYTES = 1 << 12
 """Limit on the bytes of a dimension's name."""
 
-USUAL_NAME = re.compile(r"[-@A-Za-z0-9_][@$A-Za-z0-9_]*")
-"""Names that at least one of Vespa's type parsers, in Java and in C++, accepts."""
-
-PORTABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""Names that both of Vespa's type parsers accept."""
-
 BLOCK = "block"
 """The dimension of a Dataset that counts blocks, where these have several labels."""
 
 TYPE = "vespa_type"
 """The attribute of a variable with the `Header.type` of its file."""
 
-_NAME_IN_TYPE = re.compile(r"(\w+)[\[{]")
+LONG_BIT = 0x80
+"""The bit of the first byte that says that an integer has four bytes."""
+
+LARGEST = (1 << 31) - 1
+"""The largest integer that the format can store, as a count, a size or a length."""
+
 _DAMAGED = "the header is damaged, or the file is not a typed binary tensor of Vespa"
 
 
-@dataclass(frozen=True)
-class CellType:
-    """A cell type of Vespa."""
+def packed_size(first: int) -> int:
+    """Bytes of the integer that begins with the byte `first`."""
+    return 4 if first & LONG_BIT else 1
 
-    name: str
-    element: Element
+
+def pack(value: int) -> bytes:
+    """Pack an integer in its shortest form."""
+    if value > LARGEST:
+        raise ValueError(f"{value} is more than the {LARGEST} up to which Vespa counts")
+    if value < LONG_BIT:
+        return bytes([value])
+    return (value | LONG_BIT << 24).to_bytes(4, "big")
+
+
+def unpack(packed: bytes | memoryview) -> int:
+    """Unpack one byte or four; readers accept either form of a small integer."""
+    return int.from_bytes(packed, "big") & LARGEST
+
+
+def unpack_at(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
+    """Unpack the integers at many positions; also return where each of them ends."""
+    first = window.take(starts, mode="clip")
+    if not first.size or first.max() < LONG_BIT:
+        return first.astype(np.int64), starts + 1
+    is_long = first >= LONG_BIT
+    long = (first & (LONG_BIT - 1)).astype(np.int64)
+    for number in range(1, 4):
+        long = (long << 8) | window.take(starts + number, mode="clip")
+    return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)
 
 
 # In the order of their numbers. Vespa truncates to bfloat16 where ml_dtypes rounds.
-CELL_TYPES = (
-    CellType("double", Plain(np.dtype(">f8"))),
-    CellType("float", Plain(np.dtype(">f4"))),
-    CellType("bfloat16", BFloat16(big_endian=True, rounding="down")),
-    CellType("int8", Plain(np.dtype(np.int8))),
-)
+CELL_TYPES: dict[str, Element] = {
+    "double": Plain(np.dtype(">f8")),
+    "float": Plain(np.dtype(">f4")),
+    "bfloat16": BFloat16(big_endian=True, rounding="down"),
+    "int8": Plain(np.dtype(np.int8)),
+}
 
 
 @dataclass(frozen=True)
 class Header:
-    """The fields of the header, where it ends, and where in a file its names are."""
+    """The fields of the header, and where it ends."""
 
     tag: int
-    cell_type: CellType
+    cell_type: str
     mapped: tuple[str, ...]
     indexed: tuple[str, ...]
     lengths: tuple[int, ...]
     blocks: int
     stop: int
-    name_offsets: tuple[int, ...] = ()
 
     @classmethod
     def of(
         cls,
-        cell_type: CellType,
+        cell_type: str,
         mapped: tuple[str, ...],
         indexed: tuple[str, ...],
         lengths: tuple[int, ...],
@@ -79,7 +101,7 @@ class Header:
     ) -> Header:
         """The header that Vespa would write for a tensor, whose names must be sorted."""
         tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
-        tag |= WITH_CELL_TYPE * (cell_type is not CELL_TYPES[0])
+        tag |= WITH_CELL_TYPE * (cell_type != "double")
         header = cls(tag, cell_type, mapped, indexed, lengths, blocks, 0)
         return replace(header, stop=len(header.pack()))
 
@@ -87,7 +109,7 @@ class Header:
         """Bytes of the header; the first block follows."""
         packed = pack(self.tag)
         if self.tag & WITH_CELL_TYPE:
-            packed += pack(CELL_TYPES.index(self.cell_type))
+            packed += pack(list(CELL_TYPES).index(self.cell_type))
         if self.tag & SPARSE:
             packed += pack(len(self.mapped)) + b"".join(map(_pack_name, self.mapped))
         if self.tag & DENSE:
@@ -99,33 +121,31 @@ class Header:
     @classmethod
     def unpack(cls, reader: HeaderReader) -> Header:
         """Read and check the header of a file."""
-        cursor = Cursor(reader, 0)
-        tag = _read_tag(cursor)
-        cell_type = _read_cell_type(cursor) if tag & WITH_CELL_TYPE else CELL_TYPES[0]
-        names: dict[str, int] = {}
+        fields = _Fields(reader, 0)
+        tag = fields.tag()
+        cell_type = fields.cell_type() if tag & WITH_CELL_TYPE else "double"
+        names: list[str] = []
         lengths: list[int] = []
         if tag & SPARSE:
-            for number in range(_read_rank(cursor, "the number of mapped dimensions")):
-                _read_name(cursor, names, is_first=not number)
+            for number in range(fields.rank("mapped", names)):
+                names.append(fields.name(names, is_first=not number))
         mapped = tuple(names)
         if tag & DENSE:
-            for number in range(_read_rank(cursor, "the number of indexed dimensions")):
-                name = _read_name(cursor, names, is_first=not number)
-                lengths.append(_read_length(cursor, name))
-        _check_rank(reader, "the number of dimensions", len(names), 0)
-        check_size(reader.source.name, lengths, cell_type.element.dtype.itemsize, cursor.offset)
-        indexed, offsets = tuple(names)[len(mapped) :], tuple(names.values())
-        has_count = _has_count(tag, mapped)
-        blocks = read_integer(cursor, "the number of blocks") if has_count else 1
-        stop = cursor.offset
-        header = cls(tag, cell_type, mapped, indexed, tuple(lengths), blocks, stop, offsets)
+            for number in range(fields.rank("indexed", names)):
+                names.append(fields.name(names, is_first=not number))
+                lengths.append(fields.length(names[-1]))
+        item = CELL_TYPES[cell_type].dtype.itemsize
+        check_size(reader.source.name, lengths, item, fields.offset)
+        indexed = tuple(names[len(mapped) :])
+        blocks = fields.integer("the number of blocks") if _has_count(tag, mapped) else 1
+        header = cls(tag, cell_type, mapped, indexed, tuple(lengths), blocks, fields.offset)
         header.check_fits(reader)
         return header
 
     @property
     def element(self) -> Element:
         """What a cell is."""
-        return self.cell_type.element
+        return CELL_TYPES[self.cell_type]
 
     @property
     def cells(self) -> int:
@@ -140,20 +160,19 @@ class Header:
     @property
     def type(self) -> str:
         """The type as Vespa writes it: all dimensions sorted by name, double left out."""
-        dims = [(name, "{}") for name in self.mapped]
-        dims += [(n, f"[{m}]") for n, m in zip(self.indexed, self.lengths, strict=True)]
-        cells = "" if self.cell_type.name == "double" else f"<{self.cell_type.name}>"
-        if not dims and not cells:
+        sizes = dict.fromkeys(self.mapped, "{}")
+        sizes |= {n: f"[{length}]" for n, length in zip(self.indexed, self.lengths, strict=True)}
+        cells = "" if self.cell_type == "double" else f"<{self.cell_type}>"
+        if not sizes and not cells:
             return "double"
-        by_name = sorted(dims, key=lambda dim: dim[0].encode())
-        return f"tensor{cells}({','.join(name + size for name, size in by_name)})"
+        names = sorted(sizes, key=str.encode)
+        return f"tensor{cells}({','.join(name + sizes[name] for name in names)})"
 
     def check_fits(self, reader: HeaderReader) -> None:
         """Compare the counts with the size of the file, before anything is allocated."""
         left = reader.source.size - self.stop
         least = self.blocks * (len(self.mapped) + self.block_bytes)
-        is_scalar = not self.mapped and not self.indexed
-        if is_scalar and self.blocks > 1:
+        if not self.mapped and self.blocks > 1:
             field = "the number of cells of a scalar"
             raise reader.error(field, self.blocks, "0 or 1", _DAMAGED, self.stop)
         if least > left:
@@ -176,119 +195,79 @@ def _pack_name(name: str) -> bytes:
     return pack(len(content)) + content
 
 
-def names_in_type(type_: str) -> set[str]:
-    """The names of the dimensions in what may be a `Header.type`."""
-    return set(_NAME_IN_TYPE.findall(type_))
+class _Fields(Cursor):
+    """Reads and checks the fields of a header one after the other."""
+
+    def integer(self, field: str) -> int:
+        first = self.take(1, field)
+        rest = packed_size(first[0]) - 1
+        return unpack(first + self.take(rest, field) if rest else first)
+
+    def tag(self) -> int:
+        tag = self.integer("the tag")
+        if tag not in TAGS:
+            raise self.reader.error("the tag", tag, "1, 2, 3, 5, 6 or 7", _DAMAGED, 0)
+        return tag
+
+    def cell_type(self) -> str:
+        start = self.offset
+        number = self.integer("the cell type")
+        if number >= len(CELL_TYPES):
+            known = ", ".join(f"{i} ({name})" for i, name in enumerate(CELL_TYPES))
+            raise self.reader.error("the cell type", number, f"one of {known}", _DAMAGED, start)
+        return list(CELL_TYPES)[number]
+
+    def rank(self, kind: str, before: list[str]) -> int:
+        start, field = self.offset, f"the number of {kind} dimensions"
+        rank, most = self.integer(field), MOST_DIMENSIONS - len(before)
+        if rank > most:
+            raise self.reader.error(field, rank, f"at most {most}", _DAMAGED, start)
+        return rank
+
+    def name(self, before: list[str], *, is_first: bool) -> str:
+        """The name of a dimension; names of one kind are sorted, and all are different."""
+        start, field = self.offset, f"the name of dimension {len(before)}"
+        size = self.integer(field)
+        if not 0 < size <= MOST_NAME_BYTES:
+            expected = f"1 to {MOST_NAME_BYTES} bytes"
+            raise self.reader.error(field, f"{size} bytes long", expected, _DAMAGED, start)
+        raw = self.take(size, field)
+        try:
+            name = raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(field, repr(raw[:40]), "UTF-8", _DAMAGED, back=size) from error
+        if name in before:
+            expected = "a name that no other has"
+            raise self.error(field, repr(name), expected, _DAMAGED, back=size)
+        if not is_first and raw < before[-1].encode():
+            raise self.error(
+                field,
+                f"{name!r} after {before[-1]!r}",
+                "names in the order of their bytes",
+                "Vespa would mix the dimensions up; write the file anew with sorted names",
+                back=size,
+            )
+        return name
+
+    def length(self, name: str) -> int:
+        start, field = self.offset, f"the size of dimension {name!r}"
+        length = self.integer(field)
+        if not length:
+            raise self.reader.error(field, 0, "at least 1", _DAMAGED, start)
+        return length
 
 
-def _read_tag(cursor: Cursor) -> int:
-    tag = read_integer(cursor, "the tag")
-    if tag not in TAGS:
-        expected = f"{', '.join(map(str, TAGS[:-1]))} or {TAGS[-1]}"
-        raise cursor.reader.error("the tag", tag, expected, _DAMAGED, 0)
-    return tag
-
-
-def _read_cell_type(cursor: Cursor) -> CellType:
-    start = cursor.offset
-    number = read_integer(cursor, "the cell type")
-    if number >= len(CELL_TYPES):
-        known = ", ".join(f"{i} ({each.name})" for i, each in enumerate(CELL_TYPES))
-        raise cursor.reader.error("the cell type", number, f"one of {known}", _DAMAGED, start)
-    return CELL_TYPES[number]
-
-
-def _read_rank(cursor: Cursor, field: str) -> int:
-    start = cursor.offset
-    rank = read_integer(cursor, field)
-    _check_rank(cursor.reader, field, rank, start)
-    return rank
-
-
-def _check_rank(reader: HeaderReader, field: str, rank: int, offset: int) -> None:
-    if rank > MOST_DIMENSIONS:
-        raise reader.error(field, rank, f"at most {MOST_DIMENSIONS}", _DAMAGED, offset)
-
-
-def _read_name(cursor: Cursor, names: dict[str, int], *, is_first: bool) -> str:
-    """Read the name of a dimension, and add it with its offset to those before it."""
-    start, reader = cursor.offset, cursor.reader
-    field = name_field(len(names))
-    size = read_integer(cursor, field)
-    if not 0 < size <= MOST_NAME_BYTES:
-        expected = f"1 to {MOST_NAME_BYTES} bytes"
-        raise reader.error(field, f"{size} bytes long", expected, _DAMAGED, start)
-    offset = cursor.offset
-    raw = cursor.take(size, field)
-    try:
-        name = raw.decode()
-    except UnicodeDecodeError as error:
-        raise reader.error(field, repr(raw[:40]), "UTF-8", _DAMAGED, offset) from error
-    if name in names:
-        raise reader.error(field, repr(name), "a name that no other has", _DAMAGED, offset)
-    if not is_first and raw < (previous := next(reversed(names))).encode():
-        raise reader.error(
-            field,
-            f"{name!r} after {previous!r}",
-            "names in the order of their bytes",
-            "Vespa would mix the dimensions up; write the file anew with sorted names",
-            offset,
-        )
-    names[name] = offset
-    return name
-
-
-def name_field(number: int) -> str:
-    """What messages call the name of a dimension."""
-    return f"the name of dimension {number}"
-
-
-def _read_length(cursor: Cursor, name: str) -> int:
-    start, field = cursor.offset, f"the size of dimension {name!r}"
-    length = read_integer(cursor, field)
-    if not length:
-        raise cursor.reader.error(field, 0, "at least 1", _DAMAGED, start)
-    return length
-
-
-@dataclass(frozen=True)
-class BlockForm:
-    """What all blocks of a file have in common: the number of labels, and the bytes of cells."""
-
-    labels: int
-    cell_bytes: int
-
-    def skip(self, window: Bytes, starts: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-        """Where the blocks at many positions end, and whether their labels are in the window."""
-        within = np.ones(starts.shape, dtype=np.bool_)
-        for _ in range(self.labels):
-            lengths, begins = unpack_at(window, starts)
-            within &= begins <= window.size
-            starts = begins + lengths
-        return starts + self.cell_bytes, within
-
+# A tag and a cell type; then the number of dimensions, none of mapped ones perhaps before it, and
+# how the first name begins.
+_BEGINNING = re.compile(
+    rb"(?:[\1-\3]|[\5-\7][\0-\3])(?:\0?(?P<name>[\1-\x1f].[-@\w])|\0)", re.DOTALL
+)
 
 # A tag, a cell type, two numbers of dimensions or blocks, and a cell of eight bytes.
 _LARGEST_SCALAR = 12
 
 
 def recognises(head: bytes, size: int) -> bool:
-    """Look at the tag, the number of dimensions and the first name."""
-    if not head or head[0] not in TAGS:
-        return False
-    tag, rest = head[0], head[1:]
-    if tag & WITH_CELL_TYPE:
-        if not rest or rest[0] >= len(CELL_TYPES):
-            return False
-        rest = rest[1:]
-    if tag & SPARSE and tag & DENSE and rest[:1] == b"\0":
-        # No mapped dimensions; the indexed ones follow.
-        rest = rest[1:]
-    if rest[:1] == b"\0":
-        return size <= _LARGEST_SCALAR
-    return bool(rest) and rest[0] <= MOST_DIMENSIONS and _begins_with_name(rest[1:])
-
-
-def _begins_with_name(head: bytes) -> bool:
-    name = head[1 : 1 + head[0]] if head else b""
-    return bool(USUAL_NAME.fullmatch(name.decode("latin-1")))
+    """Look at the tag, the cell type, the number of dimensions and the first name."""
+    found = _BEGINNING.match(head)
+    return found is not None and (found["name"] is not None or size <= _LARGEST_SCALAR)

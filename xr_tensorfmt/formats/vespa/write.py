@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,24 +18,15 @@ from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shortened
 from xr_tensorfmt.formats.vespa import VespaFormat
-from xr_tensorfmt.formats.vespa.integers import LARGEST
-from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
-from xr_tensorfmt.formats.vespa.labels import repeated_block
+from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
+from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
+    LARGEST,
     MOST_NAME_BYTES,
-    PORTABLE_NAME,
     TYPE,
-    CellType,
     Header,
-    names_in_type,
-)
-from xr_tensorfmt.formats.vespa.strings import (
-    ByteStrings,
-    NotEncodableError,
-    Strings,
-    encode_strings,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
@@ -41,10 +34,10 @@ from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
-SMALL_BLOCK = 64 << 10
-"""Bytes of cells up to which a block is written at once, whatever the chunks of its values."""
+_CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 
-_CELL_TYPES = {each.element.name: each for each in CELL_TYPES}
+# Names that both of Vespa's type parsers, in Java and in C++, accept.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def to_vespa(
@@ -132,7 +125,8 @@ def plan(checked: CheckedInput) -> FilePlan:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
-    labels = _encoded_labels(checked, dimensions.labels)
+    _check_repeated(checked, list(dimensions.labels.values()))
+    labels = [_encoded(checked, dim, column) for dim, column in dimensions.labels.items()]
     blocks = LabelledBlocks.of(header.stop, header.lengths, header.element, labels)
     placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.table.stop, (piece,), (placed,))
@@ -156,7 +150,13 @@ def _dimensions(checked: CheckedInput, variable: Variable) -> _Dimensions:
     dims = tuple(map(str, variable.dims))
     own = _labels_along(checked, {dim: dim for dim in dims})
     if len(own) > 1:
-        raise _outer_product(checked, tuple(own))
+        raise ValueError(
+            f"{checked.path}: {' and '.join(map(repr, own))} are dimensions with labels, and Vespa "
+            f"stores blocks that have a label of each; call ds.stack({BLOCK}={list(own)})."
+            f"reset_index({BLOCK!r}) to make a block of every combination, and then "
+            f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
+            "all but one"
+        )
     along, labels = next(iter(own), None), own
     if along is None and BLOCK in dims:
         labels = _labels_along(checked, dict.fromkeys(checked.coordinates, BLOCK))
@@ -187,16 +187,6 @@ def _may_be_strings(coordinate: Variable) -> bool:
     return coordinate.dtype.kind in "UTO"
 
 
-def _outer_product(checked: CheckedInput, names: tuple[str, ...]) -> ValueError:
-    listed = list(names)
-    return ValueError(
-        f"{checked.path}: {' and '.join(map(repr, names))} are dimensions with labels, and Vespa "
-        f"stores blocks that have a label of each; call ds.stack({BLOCK}={listed})."
-        f"reset_index({BLOCK!r}) to make a block of every combination, and then dropna({BLOCK!r}) "
-        "to leave out those that are missing, or drop_vars() the labels of all but one"
-    )
-
-
 def _check_dropped(
     checked: CheckedInput, name: str, dims: tuple[str, ...], along: str | None
 ) -> None:
@@ -220,7 +210,7 @@ def _type_names(coordinate: Variable) -> str:
     return shortened(" and ".join(names))
 
 
-def _header(cell_type: CellType, variable: Variable, dimensions: _Dimensions) -> Header:
+def _header(cell_type: str, variable: Variable, dimensions: _Dimensions) -> Header:
     mapped = tuple(dimensions.name_in_file[dim] for dim in dimensions.labels)
     indexed = tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed)
     lengths = tuple(variable.sizes[dim] for dim in dimensions.indexed)
@@ -230,7 +220,7 @@ def _header(cell_type: CellType, variable: Variable, dimensions: _Dimensions) ->
 
 def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
     """The names of the dimensions, without underscores that opening appended to avoid a clash."""
-    known = names_in_type(type_) if isinstance(type_, str) else set()
+    known = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
     missing = known.difference(names)
     in_file = {}
     for name in names:
@@ -251,7 +241,7 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             raise ValueError(
                 f"{checked.path}: two dimensions would be called {name!r}; rename one of them"
             )
-        if not PORTABLE_NAME.fullmatch(name) or len(name) > MOST_NAME_BYTES:
+        if not _NAME.fullmatch(name) or len(name) > MOST_NAME_BYTES:
             raise ValueError(
                 f"{checked.path}: Vespa refuses the name {shortened(repr(name))} of a dimension; "
                 f"rename it to at most {MOST_NAME_BYTES} letters from a to z, digits and "
@@ -275,11 +265,11 @@ def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: _Dimen
 
 
 def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
-    elements = {element: each.element for element, each in _CELL_TYPES.items()}
+    elements = {element.name: element for element in CELL_TYPES.values()}
     if not variable.ndim:
         # Vespa's Java code reads scalars of other types, its C++ code refuses them.
         checked = replace(checked, format="a scalar of Vespa")
-        elements = {CELL_TYPES[0].element.name: CELL_TYPES[0].element}
+        elements = {"float64": CELL_TYPES["double"]}
     conversion: Conversion = checked.conversion(name, variable, elements)
     return conversion
 
@@ -291,68 +281,49 @@ def _check_attrs(
     if type_ is not None and str(type_) != header.type:
         what = f"the attribute {TYPE!r} {shortened(repr(type_))} of a tensor that is {header.type}"
         checked.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
-    for owner, attribute in _attributes(checked, name, variable, dimensions):
-        way_out = f"delete it, as by {owner}.attrs.pop({attribute!r})"
-        checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
+    owners: dict[str, Iterable[str]] = {"ds": checked.attrs}
+    owners[f"ds[{name!r}]"] = [each for each in variable.attrs if each != TYPE]
+    owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
+    for owner, attributes in owners.items():
+        for attribute in attributes:
+            way_out = f"delete it, as by {owner}.attrs.pop({attribute!r})"
+            checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
 
 
-def _attributes(
-    checked: CheckedInput, name: str, variable: Variable, dimensions: _Dimensions
-) -> Iterator[tuple[str, Any]]:
-    yield from (("ds", each) for each in checked.attrs)
-    yield from ((f"ds[{name!r}]", each) for each in variable.attrs if each != TYPE)
-    for dim in dimensions.labels:
-        yield from ((f"ds[{dim!r}]", each) for each in checked.coordinates[dim].attrs)
-
-
-def _encoded_labels(checked: CheckedInput, labels: Mapping[str, Strings]) -> list[ByteStrings]:
-    """The labels of all blocks for each mapped dimension, as UTF-8."""
-    columns = list(labels.values())
-    repeated = repeated_block(columns)
-    if repeated is not None:
-        block, earlier = repeated
+def _check_repeated(checked: CheckedInput, columns: Sequence[Strings]) -> None:
+    for block, earlier in repeated_blocks(columns):
         row = shortened(", ".join(repr(column[block]) for column in columns))
         raise ValueError(
             f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
             "which Vespa may refuse; give each block labels of its own"
         )
-    return [_encode(checked, dim, column) for dim, column in labels.items()]
 
 
-def _encode(checked: CheckedInput, dim: str, labels: Strings) -> ByteStrings:
-    try:
-        encoded = encode_strings(labels)
-    except NotEncodableError as error:
-        raise ValueError(
-            f"{checked.path}: the label {shortened(repr(error.args[0]))} of {dim!r} cannot be "
-            "encoded as UTF-8; change it"
-        ) from error
-    longest = int(encoded.lengths.max(initial=0))
-    if longest > LARGEST:
-        raise ValueError(
-            f"{checked.path}: {dim!r} has a label of {longest} bytes, and Vespa counts up to "
-            f"{LARGEST}; shorten it"
-        )
-    return encoded
+def _encoded(checked: CheckedInput, dim: str, labels: Strings) -> list[str]:
+    """Labels as UTF-8, a character for each byte: many strings are joined faster than bytes."""
+    strings: list[str] = labels.tolist()
+    if all(map(str.isascii, strings)):
+        return strings
+    return [_encode(checked, dim, string).decode("latin-1") for string in strings]
+
+
+def _encode(checked: CheckedInput, dim: str, label: str) -> bytes:
+    """A label as UTF-8; bytes that were kept by ``surrogateescape`` as they were."""
+    with suppress(UnicodeEncodeError):
+        content = label.encode("utf-8", "surrogateescape")
+        if content.decode("utf-8", "surrogateescape") == label:
+            return content
+    raise ValueError(
+        f"{checked.path}: the label {shortened(repr(label))} of {dim!r} cannot be encoded as "
+        "UTF-8; change it"
+    )
 
 
 def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
-    """The variable in chunks of whole blocks, where small ones would be written in tiny pieces."""
+    """The variable in chunks of whole blocks, but not of too many where its own cut blocks."""
     chunks = variable.chunks
-    if not chunks or layout.table.form.cell_bytes > SMALL_BLOCK or _is_whole(chunks[1:]):
+    if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):
         return variable
-    most = max(1, TARGET // layout.table.mean_bytes)
     along, *inner = variable.dims
-    # All bounds along the blocks stay, so that no new chunk needs two old ones for the same blocks.
-    lengths = tuple(part for length in chunks[0] for part in _parts(length, most))
-    return variable.chunk({along: lengths, **dict.fromkeys(inner, -1)})
-
-
-def _parts(length: int, most: int) -> Iterator[int]:
-    """Split a length into the fewest parts of at most `most`, as equal as possible."""
-    count = max(1, -(-length // most))
-    yield from (length * (i + 1) // count - length * i // count for i in range(count))
-
-
-def _is_whole(chunks: Sequence[Sequence[int]]) -> bool:
-    return all(len(lengths) == 1 for lengths in chunks)
+    most = max(1, min(max(chunks[0]), TARGET // layout.table.mean_bytes))
+    return variable.chunk({along: most, **dict.fromkeys(inner, -1)})
