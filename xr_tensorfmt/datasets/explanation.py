@@ -53,19 +53,19 @@ class Piece:
         """The byte ranges of the values, in the form of `requests`."""
         return [
             (name, start, start + length)
-            for name, each in self.extents.items()
-            for start, length in zip(each.starts.tolist(), each.lengths.tolist(), strict=True)
+            for name, extents in self.extents.items()
+            for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True)
         ]
 
     @property
     def needed(self) -> int:
         """Bytes of the values in the file."""
-        return sum(each.nbytes for each in self.extents.values())
+        return sum(extents.nbytes for extents in self.extents.values())
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
-        bounds = [each.bounds for each in self.extents.values()]
+        bounds = [extents.bounds for extents in self.extents.values()]
         return (
             self.variable,
             ", ".join(map(str, self.chunk)) or "-",
@@ -93,17 +93,17 @@ class Explanation:
     @cached_property
     def requests(self) -> int:
         """Number of requests, or of windows of a local file."""
-        return sum(len(each.requests) for each in self.pieces)
+        return sum(len(piece.requests) for piece in self.pieces)
 
     @cached_property
     def needed(self) -> int:
         """Bytes of the values in the file."""
-        return sum(each.needed for each in self.pieces)
+        return sum(piece.needed for piece in self.pieces)
 
     @cached_property
     def fetched(self) -> int:
         """Bytes that the requests transfer."""
-        return sum(each.fetched for each in self.pieces)
+        return sum(piece.fetched for piece in self.pieces)
 
     @property
     def amplification(self) -> float:
