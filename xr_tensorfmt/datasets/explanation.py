@@ -12,7 +12,7 @@ from typing import Any
 import dask.array
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.extents import Extents, size_in_words
+from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import lazy_reads
 from xr_tensorfmt.datasets.lazy_array import unwrapped
@@ -72,8 +72,8 @@ class Piece:
             f"{prod(self.shape):,}",
             f"{sum(map(len, self.extents.values())):,}",
             f"{len(self.requests):,}",
-            size_in_words(self.needed),
-            size_in_words(self.fetched),
+            format_size(self.needed),
+            format_size(self.fetched),
             "; ".join(f"{first} to {last}" for first, last in bounds) or "-",
         )
 
@@ -113,7 +113,7 @@ class Explanation:
     def __repr__(self) -> str:
         """The totals, and a table of at most 20 pieces."""
         requests = "request fetches" if self.requests == 1 else "requests fetch"
-        sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
+        sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
         rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MOST_LINES])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
