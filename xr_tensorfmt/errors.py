@@ -55,7 +55,7 @@ class TensorFormatError(ValueError):
 
     def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
         """Pickle by the fields: exceptions pickle by ``args``, which a dataclass leaves empty."""
-        return type(self), tuple(getattr(self, each.name) for each in fields(self))
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
 def shortened(thing: object, length: int = 200) -> str:

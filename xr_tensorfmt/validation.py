@@ -97,7 +97,7 @@ def _findings(source: Source, format: str | None, head: bytes) -> Iterator[Findi
 
 def _merged(by_reader: Iterable[Finding], by_check: Sequence[Finding]) -> Iterator[Finding]:
     """The findings of both; of two about the same place that of the check, which knows more."""
-    checked = {(each.path, each.field, each.offset) for each in by_check}
+    checked = {(finding.path, finding.field, finding.offset) for finding in by_check}
     for finding in by_reader:
         if (finding.path, finding.field, finding.offset) not in checked:
             yield finding

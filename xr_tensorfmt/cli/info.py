@@ -17,7 +17,7 @@ from xr_tensorfmt.cli.options import Pairs, options_for, source_options, store_f
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import StoredDtype
-from xr_tensorfmt.core.extents import size_in_words
+from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shortened
@@ -141,7 +141,7 @@ def _formatted(document: Mapping[str, Any]) -> str:
     words = (title, document["container"], document["version"])
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
-    lines = [f"{document['path']}: {kind}, {size_in_words(document['size'])}{embedded}"]
+    lines = [f"{document['path']}: {kind}, {format_size(document['size'])}{embedded}"]
     for heading, content in (
         ("Coordinates", _variables(document["coordinates"])),
         ("Variables", _variables(document["variables"])),
@@ -175,7 +175,7 @@ def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
         shortened(name, _MOST_CHARACTERS),
         f"({', '.join(dims)})",
         facts["dtype"] + (f" ({stored})" if stored != facts["dtype"] else ""),
-        size_in_words(facts["size"]),
+        format_size(facts["size"]),
         f"{place}{', on a page' if facts['on_page'] else ''}",
         f"{facts['chunks']} chunks of {chunk}" if facts["chunks"] > 1 else "",
     )

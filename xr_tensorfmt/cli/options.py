@@ -29,7 +29,7 @@ def store_format(file: str) -> str | None:
 
 def format_name(name: str) -> str:
     """The name of a registered format, or of one that xarray itself reads and writes."""
-    names = (*(known.name for known in formats.all_formats()), ZARR, NETCDF)
+    names = (*(choice.name for choice in formats.all_formats()), ZARR, NETCDF)
     if name not in names:
         raise click.BadParameter(f"{name!r} is not one of {', '.join(names)}")
     return name
@@ -39,7 +39,7 @@ def format_option(
     *flags: str, more: tuple[str, ...] = (), help: str
 ) -> Callable[[Function], Function]:
     """An option whose value is the name of a format."""
-    listed = ", ".join((*(known.name for known in formats.BUILT_IN), *more))
+    listed = ", ".join((*(choice.name for choice in formats.BUILT_IN), *more))
     return click.option(*flags, type=format_name, metavar="FORMAT", help=f"{help} ({listed})")
 
 

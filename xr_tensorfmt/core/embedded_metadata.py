@@ -86,9 +86,9 @@ class EmbeddedMetadata:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, without options that are not used."""
         members = {
-            "tensors": {name: each.to_dict() for name, each in self.tensors.items()},
+            "tensors": {name: variable.to_dict() for name, variable in self.tensors.items()},
             "stored_coordinates": self.stored_coordinates,
-            "coordinates": {name: each.to_dict() for name, each in self.coordinates.items()},
+            "coordinates": {name: labels.to_dict() for name, labels in self.coordinates.items()},
             "tagged_attrs": self.tagged_attrs,
             "numpy_attrs": self.numpy_attrs,
         }
@@ -151,7 +151,7 @@ def _applied(container: Container, embedded: EmbeddedMetadata, options: OpenOpti
         variable = _described(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)
-    coordinates += [_coordinate(name, each) for name, each in embedded.coordinates.items()]
+    coordinates += [_coordinate(name, labels) for name, labels in embedded.coordinates.items()]
     _check_variables(container, tensors, embedded, options)
     _check_dims([*tensors, *coordinates])
     return replace(
@@ -203,19 +203,19 @@ def _renamed(container: Container, requested: Names) -> Container:
     """Rename the dimensions that the user names for one variable in all variables."""
     names: dict[str, str] = {}
     own = {}
-    for each in container.tensors:
-        if not isinstance(requested, Mapping) or each.name in requested:
-            own[each.name] = named_dims(requested, each.name, each.dims)
-            names |= dict(zip(each.dims, own[each.name], strict=True))
+    for tensor in container.tensors:
+        if not isinstance(requested, Mapping) or tensor.name in requested:
+            own[tensor.name] = named_dims(requested, tensor.name, tensor.dims)
+            names |= dict(zip(tensor.dims, own[tensor.name], strict=True))
 
-    def renamed(each: Tensor, name: str) -> Tensor:
-        dims = tuple(names.get(dim, dim) for dim in each.dims)
-        return replace(each, name=name, dims=own.get(name, dims))
+    def renamed(tensor: Tensor, name: str) -> Tensor:
+        dims = tuple(names.get(dim, dim) for dim in tensor.dims)
+        return replace(tensor, name=name, dims=own.get(name, dims))
 
-    tensors = tuple(renamed(each, each.name) for each in container.tensors)
+    tensors = tuple(renamed(tensor, tensor.name) for tensor in container.tensors)
     # A coordinate that labels a dimension has the name of the dimension.
     coordinates = tuple(
-        renamed(each, names.get(each.name, each.name)) for each in container.coordinates
+        renamed(tensor, names.get(tensor.name, tensor.name)) for tensor in container.coordinates
     )
     try:
         _check_dims([*tensors, *coordinates])
@@ -230,10 +230,11 @@ def _check_variables(
     embedded: EmbeddedMetadata,
     options: OpenOptions,
 ) -> None:
-    if any(each.dims == (each.name,) for each in variables):
+    if any(tensor.dims == (tensor.name,) for tensor in variables):
         raise ValueError("a variable labels a dimension and is not a coordinate")
     # Only files with any number of tensors have facts of the file as a whole.
-    is_only = [each.name for each in container.tensors] == [options.name] and not container.encoding
+    names = [tensor.name for tensor in container.tensors]
+    is_only = names == [options.name] and not container.encoding
     if is_only and not variables:
         raise ValueError("the only tensor of the file is a coordinate")
     if is_only and set(embedded.tensors) - {_DEFAULT_NAME}:
@@ -242,15 +243,15 @@ def _check_variables(
 
 def _check_dims(tensors: Sequence[Tensor]) -> None:
     lengths: dict[str, int] = {}
-    for each in tensors:
-        if len(set(each.dims)) != len(each.dims):
-            raise ValueError(f"two dims of {each.name!r} have one name in {each.dims}")
-        for dim, length in zip(each.dims, each.layout.shape, strict=True):
+    for tensor in tensors:
+        if len(set(tensor.dims)) != len(tensor.dims):
+            raise ValueError(f"two dims of {tensor.name!r} have one name in {tensor.dims}")
+        for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True):
             if lengths.setdefault(dim, length) != length:
                 raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
-    for each in tensors:
-        if each.name in lengths and not each.dims:
-            raise ValueError(f"{each.name!r} is a scalar and a dimension")
-    names = [each.name for each in tensors]
+    for tensor in tensors:
+        if tensor.name in lengths and not tensor.dims:
+            raise ValueError(f"{tensor.name!r} is a scalar and a dimension")
+    names = [tensor.name for tensor in tensors]
     if len(set(names)) != len(names):
         raise ValueError("two variables have one name")

@@ -138,7 +138,7 @@ def _pieces(window: Bytes, length: int) -> NDArray[Any]:
     )
 
 
-def size_in_words(count: int) -> str:
+def format_size(count: int) -> str:
     """A number of bytes in the largest binary unit of which there is at least one."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
     power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)

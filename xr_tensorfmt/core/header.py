@@ -15,7 +15,7 @@ from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import TensorFormatError
 
 
-class Headed(Source):
+class SourceWithHead(Source):
     """A source whose first bytes are not fetched again; for parsing a header alone."""
 
     def __init__(self, source: Source, head: bytes) -> None:
@@ -73,7 +73,7 @@ class HeaderReader:
     """
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
-        self.source = Headed(source, head) if head else source
+        self.source = SourceWithHead(source, head) if head else source
         self._head = bytearray(head)
         # The last bytes that were fetched from far behind the first ones, and their offset.
         self._far, self._far_start = b"", 0

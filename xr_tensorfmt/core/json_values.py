@@ -40,9 +40,9 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     if isinstance(value, str):
         return _encodable(value, what)
     if isinstance(value, list | tuple):
-        return [to_json(each, what, level + 1) for each in value]
+        return [to_json(item, what, level + 1) for item in value]
     if isinstance(value, Mapping) and TAG not in value:
-        return {_key(key, what): to_json(each, what, level + 1) for key, each in value.items()}
+        return {_key(key, what): to_json(item, what, level + 1) for key, item in value.items()}
     raise TypeError(
         f"{what} contains a {type(value).__name__}, which JSON cannot hold; make it a str, a "
         f"number, an array, or a list or dict of such (without the key {TAG!r})"
@@ -57,19 +57,19 @@ def from_json(value: Any, level: int = 0) -> Any:
         if set(value) == {TAG}:
             array = array_from_json(value[TAG])
             return array if array.ndim else array[()]
-        return {key: from_json(each, level + 1) for key, each in value.items()}
-    return [from_json(each, level + 1) for each in value] if isinstance(value, list) else value
+        return {key: from_json(item, level + 1) for key, item in value.items()}
+    return [from_json(item, level + 1) for item in value] if isinstance(value, list) else value
 
 
 def without_dtypes(value: Any) -> Any:
     """Replace tagged numpy numbers by plain ones, for programs that do not know the tag."""
     if isinstance(value, Mapping):
         if set(value) != {TAG}:
-            return {key: without_dtypes(each) for key, each in value.items()}
+            return {key: without_dtypes(item) for key, item in value.items()}
         array = array_from_json(value[TAG])
         number = array.item() if not array.ndim and array.dtype.kind in "biuf" else None
         return number if isinstance(number, bool | int | float) else value
-    return [without_dtypes(each) for each in value] if isinstance(value, list) else value
+    return [without_dtypes(item) for item in value] if isinstance(value, list) else value
 
 
 def array_to_json(array: Array, what: str) -> dict[str, Any]:
@@ -77,8 +77,10 @@ def array_to_json(array: Array, what: str) -> dict[str, Any]:
     if np.ma.isMaskedArray(array):
         raise TypeError(f"{what} has masked values, which JSON cannot hold; fill them first")
     shape = list(array.shape)
-    if array.dtype.kind in "OUT" and all(isinstance(each, str) for each in array.ravel().tolist()):
-        strings = [_encodable(each, what) for each in array.ravel().tolist()]
+    may_be_strings = array.dtype.kind in "OUT"
+    items: list[Any] = array.ravel().tolist() if may_be_strings else []
+    if may_be_strings and all(isinstance(item, str) for item in items):
+        strings = [_encodable(item, what) for item in items]
         dtype = _string_dtype(array.dtype, strings, what)
         return {"dtype": dtype, "shape": shape, "strings": strings}
     if array.dtype.kind not in _DTYPE_KINDS:
@@ -126,14 +128,14 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def _shape(lengths: Sequence[int]) -> tuple[int, ...]:
-    known = all(type(each) is int and 0 <= each < 1 << 62 for each in lengths)
+    known = all(type(length) is int and 0 <= length < 1 << 62 for length in lengths)
     if len(lengths) > MOST_DIMENSIONS or not known:
         raise ValueError(f"the shape {shortened(repr(lengths))} is not one of an array")
     return tuple(lengths)
 
 
 def _strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
-    known = isinstance(strings, list) and all(isinstance(each, str) for each in strings)
+    known = isinstance(strings, list) and all(isinstance(string, str) for string in strings)
     if dtype.kind not in "OUT" or not known:
         raise TypeError(f"an array of dtype {dtype} needs a list of strings")
     if dtype.kind == "U":

@@ -31,15 +31,15 @@ def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
 def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
     """The same for one task, and the tasks that dask has fused into it."""
     if isinstance(node, list | tuple):
-        for each in node:
-            yield from _chunk_pieces(each, known)
+        for inner_node in node:
+            yield from _chunk_pieces(inner_node, known)
     elif isinstance(node, Task) and node.func in _GETTERS:
-        array, index = (_value(each, known) for each in node.args[:2])
+        array, index = (_value(argument, known) for argument in node.args[:2])
         yield array[index]
     elif isinstance(node, Task) and node.func is _execute_subgraph:
         inner, _, names, *values = node.args
         # Inner names often equal outer ones, so outer values are looked up first.
-        outer = [_looked_up(each, known) for each in values]
+        outer = [_looked_up(value, known) for value in values]
         within = {**known, **inner, **dict(zip(names, outer, strict=True))}
         yield from _chunk_pieces((*inner.values(), *values), within)
     elif isinstance(node, Task):

@@ -12,7 +12,7 @@ from typing import Any
 import dask.array
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.extents import Extents, size_in_words
+from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import lazy_reads
 from xr_tensorfmt.datasets.lazy_array import unwrapped
@@ -53,27 +53,27 @@ class Piece:
         """The byte ranges of the values, in the form of `requests`."""
         return [
             (name, start, start + length)
-            for name, each in self.extents.items()
-            for start, length in zip(each.starts.tolist(), each.lengths.tolist(), strict=True)
+            for name, extents in self.extents.items()
+            for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True)
         ]
 
     @property
     def needed(self) -> int:
         """Bytes of the values in the file."""
-        return sum(each.nbytes for each in self.extents.values())
+        return sum(extents.nbytes for extents in self.extents.values())
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
-        bounds = [each.bounds for each in self.extents.values()]
+        bounds = [extents.bounds for extents in self.extents.values()]
         return (
             self.variable,
             ", ".join(map(str, self.chunk)) or "-",
             f"{prod(self.shape):,}",
             f"{sum(map(len, self.extents.values())):,}",
             f"{len(self.requests):,}",
-            size_in_words(self.needed),
-            size_in_words(self.fetched),
+            format_size(self.needed),
+            format_size(self.fetched),
             "; ".join(f"{first} to {last}" for first, last in bounds) or "-",
         )
 
@@ -93,17 +93,17 @@ class Explanation:
     @cached_property
     def requests(self) -> int:
         """Number of requests, or of windows of a local file."""
-        return sum(len(each.requests) for each in self.pieces)
+        return sum(len(piece.requests) for piece in self.pieces)
 
     @cached_property
     def needed(self) -> int:
         """Bytes of the values in the file."""
-        return sum(each.needed for each in self.pieces)
+        return sum(piece.needed for piece in self.pieces)
 
     @cached_property
     def fetched(self) -> int:
         """Bytes that the requests transfer."""
-        return sum(each.fetched for each in self.pieces)
+        return sum(piece.fetched for piece in self.pieces)
 
     @property
     def amplification(self) -> float:
@@ -113,7 +113,7 @@ class Explanation:
     def __repr__(self) -> str:
         """The totals, and a table of at most 20 pieces."""
         requests = "request fetches" if self.requests == 1 else "requests fetch"
-        sizes = f"{size_in_words(self.fetched)} for {size_in_words(self.needed)}"
+        sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
         rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MOST_LINES])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]

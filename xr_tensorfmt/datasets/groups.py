@@ -24,12 +24,12 @@ def branch(container: Container, group: str | None, separator: str) -> Container
     if not start:
         return container
     tensors = tuple(
-        _renamed(each, each.name[len(start) :])
-        for each in container.tensors
-        if each.name.startswith(start)
+        _renamed(tensor, tensor.name[len(start) :])
+        for tensor in container.tensors
+        if tensor.name.startswith(start)
     )
     if not tensors:
-        first = dict.fromkeys(each.name.partition(separator)[0] for each in container.tensors)
+        first = dict.fromkeys(tensor.name.partition(separator)[0] for tensor in container.tensors)
         raise ValueError(
             f"group={shortened(repr(group))} is not in the file: no name begins with "
             f"{shortened(repr(start))}; names begin with "
@@ -59,18 +59,18 @@ def _renamed(tensor: Tensor, name: str, suffix: str = "") -> Tensor:
 
 def split(container: Container, separator: str) -> dict[str, Container]:
     """The groups of a tree, by path."""
-    for each in container.tensors:
-        if each.name.count(separator) >= MOST_LEVELS:
+    for tensor in container.tensors:
+        if tensor.name.count(separator) >= MOST_LEVELS:
             raise ValueError(
-                f"the name {shortened(repr(each.name))} has more than {MOST_LEVELS} parts between "
-                f"{separator!r}; choose another separator=, or open the file as a Dataset"
+                f"the name {shortened(repr(tensor.name))} has more than {MOST_LEVELS} parts "
+                f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
     nodes: dict[str, Container] = {}
     dims: dict[str, set[str]] = {}
     for path, members in _members(container, separator).items():
         above = [dims[str(parent)] for parent in PurePosixPath(path).parents]
         tensors = tuple(_without_shared_dims(tensor, name, above) for tensor, name in members)
-        dims[path] = {dim for each in tensors for dim in each.dims}
+        dims[path] = {dim for tensor in tensors for dim in tensor.dims}
         nodes[path] = _node(tensors, container, path, is_root=path == "/")
     return nodes
 
@@ -78,7 +78,7 @@ def split(container: Container, separator: str) -> dict[str, Container]:
 def _members(container: Container, separator: str) -> dict[str, list[tuple[Tensor, str]]]:
     """The tensors of each group with their names in it; parents come before children."""
     members: dict[str, list[tuple[Tensor, str]]] = {"/": []}
-    split_names = [each.name.split(separator) for each in container.tensors]
+    split_names = [tensor.name.split(separator) for tensor in container.tensors]
     prefixes = {separator.join(parts[:i]) for parts in split_names for i in range(1, len(parts))}
     for tensor, (*groups, leaf) in zip(container.tensors, split_names, strict=True):
         path = ""
@@ -116,14 +116,14 @@ def unquoted(part: str) -> str:
 def _node(
     tensors: tuple[Tensor, ...], container: Container, path: str, *, is_root: bool
 ) -> Container:
-    dims = {name for each in tensors for name in each.dims}
-    clash = next((each.name for each in tensors if each.name in dims), None)
+    dims = {name for tensor in tensors for name in tensor.dims}
+    clash = next((tensor.name for tensor in tensors if tensor.name in dims), None)
     if clash is not None:
         raise ValueError(
             f"{clash!r} would be both a variable and a dimension of the group {path!r}; "
             "open the file without groups, choose another separator=, or name dimensions with dims="
         )
-    coordinates = tuple(each for each in container.coordinates if dims.issuperset(each.dims))
+    coordinates = tuple(tensor for tensor in container.coordinates if dims.issuperset(tensor.dims))
     if is_root:
         return replace(container, tensors=tensors, coordinates=coordinates)
     return Container(tensors, coordinates, decoded=container.decoded)

@@ -64,7 +64,7 @@ class LazyTensor(LazilyIndexedArray):
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
         lengths = zip(new_key.tuple, self.shape, strict=True)
-        return super()._updated_key(type(new_key)(tuple(_unambiguous(*each) for each in lengths)))
+        return super()._updated_key(type(new_key)(tuple(_unambiguous(*entry) for entry in lengths)))
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Permute the axes that the key keeps, without reading."""

@@ -78,16 +78,16 @@ def _parse(file: Any, request: Request) -> tuple[Source, Container]:
     source, head = find_source(file, request.io, request.storage_options, request.fs)
     reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
-    for each in container.findings:
-        warnings.warn(each.sentence, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+    for finding in container.findings:
+        warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=stacklevel_of_caller())
     return source, container
 
 
 def _dataset(container: Container, source: Source, request: Request) -> Dataset:
     variables = _variables(container, source, request)
-    names: set[Hashable] = {each.name for each in container.coordinates}
+    names: set[Hashable] = {tensor.name for tensor in container.coordinates}
     # Decoding depends on attributes alone, and is slow for variables that have none.
-    described = {name: each for name, each in variables.items() if each.attrs}
+    described = {name: variable for name, variable in variables.items() if variable.attrs}
     if described and not container.decoded:
         decoded, _, more = conventions.decode_cf_variables(
             described,
@@ -100,9 +100,13 @@ def _dataset(container: Container, source: Source, request: Request) -> Dataset:
             decode_timedelta=request.decode_timedelta,
         )
         names |= more
-        for name, each in decoded.items():
+        for name, variable in decoded.items():
             variables[name] = DistinctVariable(
-                each.dims, wrapped_data(each), each.attrs, each.encoding, fastpath=True
+                variable.dims,
+                wrapped_data(variable),
+                variable.attrs,
+                variable.encoding,
+                fastpath=True,
             )
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
@@ -120,9 +124,9 @@ def _nothing_to_close() -> None:
 def _variables(container: Container, source: Source, request: Request) -> dict[Any, Variable]:
     target, dropped = _chunk_target(request.chunk_bytes), request.dropped
     return {
-        each.name: _variable(each, source, target)
-        for each in (*container.tensors, *container.coordinates)
-        if each.name not in dropped
+        tensor.name: _variable(tensor, source, target)
+        for tensor in (*container.tensors, *container.coordinates)
+        if tensor.name not in dropped
     }
 
 
@@ -162,4 +166,4 @@ def _dask_is_configured() -> bool:
     """Whether dask's settings may differ from its defaults: by code, environment or files."""
     if "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
         return True
-    return any(os.path.isdir(os.path.expanduser(each)) for each in _DASK_DIRECTORIES)
+    return any(os.path.isdir(os.path.expanduser(directory)) for directory in _DASK_DIRECTORIES)

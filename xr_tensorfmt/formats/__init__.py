@@ -39,7 +39,7 @@ BUILT_IN: tuple[Format, ...] = (
 def _of_others() -> tuple[Format, ...]:
     """The formats of other packages; one that cannot be imported is left out with a warning."""
     found: list[Format] = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+    for entry in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             found.append(entry.load()())
         except Exception as error:  # noqa: BLE001  # whatever the import of another package raises
@@ -59,31 +59,31 @@ def all_formats() -> Iterator[Format]:
 
 def by_name(name: str) -> Format:
     """The format of a name; ValueError where there is none."""
-    for each in all_formats():
-        if each.name == name:
-            return each
-    known = ", ".join(repr(each.name) for each in all_formats())
+    for choice in all_formats():
+        if choice.name == name:
+            return choice
+    known = ", ".join(repr(choice.name) for choice in all_formats())
     raise ValueError(f"format={name!r} is not one of {known}")
 
 
 def by_suffix(path: str) -> Format:
     """The format in which a file of a name is written; ValueError where none has its suffix."""
     suffix = os.path.splitext(path.casefold())[1]
-    writers = [each for each in all_formats() if each.can_write]
-    for each in writers:
-        if suffix in each.suffixes:
-            return each
+    writers = [choice for choice in all_formats() if choice.can_write]
+    for choice in writers:
+        if suffix in choice.suffixes:
+            return choice
     raise ValueError(
         f"{redacted(path)}: the suffix names no format; pass format=, one of "
-        f"{', '.join(repr(each.name) for each in writers)}, or use one of the suffixes "
-        f"{', '.join(suffix for each in writers for suffix in each.suffixes)}"
+        f"{', '.join(repr(choice.name) for choice in writers)}, or use one of the suffixes "
+        f"{', '.join(suffix for choice in writers for suffix in choice.suffixes)}"
     )
 
 
 def recognised(source: Source) -> bool:
     """Whether a file can only be of one of the formats, by its content and perhaps its name."""
     reader = HeaderReader(source)
-    return any(each.recognises(reader) for each in all_formats())
+    return any(choice.recognises(reader) for choice in all_formats())
 
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
@@ -113,7 +113,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:
     if isinstance(options.dims, Mapping):
-        names = {each.name: None for each in container.tensors}
+        names = {tensor.name: None for tensor in container.tensors}
         unknown = next((name for name in options.dims if name not in names), None)
         if unknown is not None:
             raise ValueError(
@@ -125,19 +125,21 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
 
 def _by_content(reader: HeaderReader) -> Format:
     head, path = reader.head, reader.source.name
-    for each in all_formats():
-        if head.startswith(each.magics):
-            return each
+    for choice in all_formats():
+        if head.startswith(choice.magics):
+            return choice
     suffix = os.path.splitext(path.casefold())[1]
-    for each in all_formats():
-        if suffix in each.suffixes and not each.magics:
-            return each
-    without_magic = ", ".join(f"format={each.name!r}" for each in all_formats() if not each.magics)
+    for choice in all_formats():
+        if suffix in choice.suffixes and not choice.magics:
+            return choice
+    without_magic = ", ".join(
+        f"format={choice.name!r}" for choice in all_formats() if not choice.magics
+    )
     raise TensorFormatError(
         path,
         "the magic number",
         repr(head[:8]) if head else "nothing, as the file is empty",
-        " or ".join(repr(magic) for each in all_formats() for magic in each.magics),
+        " or ".join(repr(magic) for choice in all_formats() for magic in choice.magics),
         "no format of this engine begins so; leave out engine= to let xarray look for another, "
         f"or name a format that has no magic number: {without_magic}",
         offset=0,
