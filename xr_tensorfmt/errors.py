@@ -49,8 +49,8 @@ class TensorFormatError(ValueError):
         """One sentence with the position, what was found, what was expected, and what to do."""
         place = "" if self.offset is None else f" at byte {self.offset}"
         return (
-            f"{self.path}: {shortened(self.field)}{place}: {shortened(self.found)}, "
-            f"expected {shortened(self.expected)}; {self.hint}."
+            f"{self.path}: {shorten(self.field)}{place}: {shorten(self.found)}, "
+            f"expected {shorten(self.expected)}; {self.hint}."
         )
 
     def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
@@ -58,7 +58,7 @@ class TensorFormatError(ValueError):
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
-def shortened(thing: object, length: int = 200) -> str:
+def shorten(thing: object, length: int = 200) -> str:
     """``str(thing)`` for a message, without its middle where it is longer than `length`."""
     text = str(thing)
     half = length // 2

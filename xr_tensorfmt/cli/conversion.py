@@ -20,7 +20,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
 from xr_tensorfmt.core.container import named_dims
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.writing.checked_input import Part
 from xr_tensorfmt.writing.to_file import to_file
@@ -191,7 +191,7 @@ def part_of(
     name: str | None = None,
 ) -> xr.Dataset:
     """One variable of a Dataset, under other names."""
-    listed = shortened(", ".join(map(repr, ds.data_vars))) or "none"
+    listed = shorten(", ".join(map(repr, ds.data_vars))) or "none"
     if variable is not None:
         if variable not in ds:
             raise ValueError(f"there is no variable {variable!r}; it has {listed}")

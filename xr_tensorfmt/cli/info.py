@@ -20,7 +20,7 @@ from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import find_source
 
 _MOST_CHARACTERS = 72
@@ -172,7 +172,7 @@ def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
     place = "" if facts["offset"] is None else f"at byte {facts['offset']}"
     chunk = " x ".join(map(str, facts["chunk"]))
     return (
-        shortened(name, _MOST_CHARACTERS),
+        shorten(name, _MOST_CHARACTERS),
         f"({', '.join(dims)})",
         facts["dtype"] + (f" ({stored})" if stored != facts["dtype"] else ""),
         format_size(facts["size"]),
@@ -184,4 +184,4 @@ def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
 def _attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in attrs.items():
         line = " ".join(str(value).split())
-        yield f"{indent}{shortened(name, 40)}: {shortened(line, _MOST_CHARACTERS)}"
+        yield f"{indent}{shorten(name, 40)}: {shorten(line, _MOST_CHARACTERS)}"

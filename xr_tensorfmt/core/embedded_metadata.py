@@ -16,7 +16,7 @@ from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 
 KEY = "xr_tensorfmt"
 """Name of the embedded metadata in formats that have metadata under names."""
@@ -111,7 +111,7 @@ def with_embedded_metadata(path: str, container: Container, options: OpenOptions
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         message = (
             "what xr_tensorfmt has embedded of names, dims, attributes and coordinates does not "
-            f"fit the file and is not used ({shortened(f'{type(error).__name__}: {error}')})"
+            f"fit the file and is not used ({shorten(f'{type(error).__name__}: {error}')})"
         )
         finding = Finding(path, None, "the embedded metadata", message, "warning")
         return replace(container, embedded=None, findings=(*container.findings, finding))
@@ -130,7 +130,7 @@ def _decoded(embedded: Any) -> Any:
 def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
     """The members of a JSON object; what is None was never written."""
     if None in data.values():
-        raise ValueError(f"a value of {shortened(repr(data))} is null")
+        raise ValueError(f"a value of {shorten(repr(data))} is null")
     return dict(data)
 
 
@@ -220,7 +220,7 @@ def _renamed(container: Container, requested: Names) -> Container:
     try:
         _check_dims([*tensors, *coordinates])
     except ValueError as error:
-        raise ValueError(f"dims={shortened(requested)} does not fit: {error}") from None
+        raise ValueError(f"dims={shorten(requested)} does not fit: {error}") from None
     return replace(container, tensors=tensors, coordinates=coordinates)
 
 

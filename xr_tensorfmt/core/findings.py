@@ -11,7 +11,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 Severity = Literal["error", "warning"]
 
@@ -61,20 +61,20 @@ class Finding:
     def __str__(self) -> str:
         """One line, without the path."""
         place = "" if self.offset is None else f" at byte {self.offset}"
-        field = f"{shortened(self.field)}: " if self.field else ""
+        field = f"{shorten(self.field)}: " if self.field else ""
         return f"{self.severity}{place}: {field}{self.message}"
 
     @property
     def sentence(self) -> str:
         """What a warning says: the path, the field, its offset and the message."""
         place = "" if self.offset is None else f" at byte {self.offset}"
-        return f"{self.path}: {shortened(self.field)}{place}: {self.message}"
+        return f"{self.path}: {shorten(self.field)}{place}: {self.message}"
 
 
 def finding_of(error: TensorFormatError, within: str = "") -> Finding:
     """The finding about what a reader refuses, in a part of the file if it is known."""
     field = f"{error.field} of {within}" if within else error.field
-    message = f"{shortened(error.found)}, expected {shortened(error.expected)}; {error.hint}"
+    message = f"{shorten(error.found)}, expected {shorten(error.expected)}; {error.hint}"
     return Finding(error.path, error.offset, field, message)
 
 

@@ -23,7 +23,7 @@ class SourceWithHead(Source):
         self._head = np.frombuffer(head, dtype=np.uint8)
         self.size = source.size
         self.mapped = source.mapped
-        self.distant = source.distant
+        self.high_latency = source.high_latency
         self.read_ahead = source.read_ahead
 
     @property

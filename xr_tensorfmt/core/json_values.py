@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 
 TAG = "__numpy__"
 """The only member of a JSON object that stands for a numpy array or number."""
@@ -123,14 +123,14 @@ def array_from_json(facts: Mapping[str, Any]) -> Array:
 
 def _dtype(name: str) -> np.dtype[Any]:
     if not _DTYPE_NAME.fullmatch(name):
-        raise ValueError(f"the dtype {shortened(repr(name))} is unknown")
+        raise ValueError(f"the dtype {shorten(repr(name))} is unknown")
     return np.dtypes.StringDType() if name == "T" else np.dtype(name)
 
 
 def _shape(lengths: Sequence[int]) -> tuple[int, ...]:
     known = all(type(length) is int and 0 <= length < 1 << 62 for length in lengths)
     if len(lengths) > MOST_DIMENSIONS or not known:
-        raise ValueError(f"the shape {shortened(repr(lengths))} is not one of an array")
+        raise ValueError(f"the shape {shorten(repr(lengths))} is not one of an array")
     return tuple(lengths)
 
 

@@ -102,7 +102,7 @@ class Source(ABC):
     size: int
     mapped: bool = False
     """Whether `window` returns windows, from which values are converted without another copy."""
-    distant: bool = False
+    high_latency: bool = False
     """Whether requests have a high latency, so that few large ones are best."""
     read_ahead: int = 4096
     """Least bytes to fetch for a header; by default one page."""

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shortened
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
 Booleans = NDArray[np.bool_]
 
@@ -72,7 +72,7 @@ def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Findi
         except SourceChangedError:
             raise
         except TensorFormatError as error:
-            yield finding_of(error, shortened(repr(name)))
+            yield finding_of(error, shorten(repr(name)))
 
 
 def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Finding]:

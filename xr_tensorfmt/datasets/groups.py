@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 
 EMPTY = "%"
 """Replaces an empty part of a name, which cannot be the name of a group."""
@@ -31,9 +31,9 @@ def branch(container: Container, group: str | None, separator: str) -> Container
     if not tensors:
         first = dict.fromkeys(tensor.name.partition(separator)[0] for tensor in container.tensors)
         raise ValueError(
-            f"group={shortened(repr(group))} is not in the file: no name begins with "
-            f"{shortened(repr(start))}; names begin with "
-            f"{shortened(', '.join(map(repr, first))) or 'nothing'}"
+            f"group={shorten(repr(group))} is not in the file: no name begins with "
+            f"{shorten(repr(start))}; names begin with "
+            f"{shorten(', '.join(map(repr, first))) or 'nothing'}"
         )
     return _node(tensors, container, start, is_root=False)
 
@@ -62,7 +62,7 @@ def split(container: Container, separator: str) -> dict[str, Container]:
     for tensor in container.tensors:
         if tensor.name.count(separator) >= MOST_LEVELS:
             raise ValueError(
-                f"the name {shortened(repr(tensor.name))} has more than {MOST_LEVELS} parts "
+                f"the name {shorten(repr(tensor.name))} has more than {MOST_LEVELS} parts "
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
     nodes: dict[str, Container] = {}

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shortened
+from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shorten
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.pycauset import PycausetFormat
@@ -117,8 +117,8 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         unknown = next((name for name in options.dims if name not in names), None)
         if unknown is not None:
             raise ValueError(
-                f"dims={shortened(options.dims)} names dimensions of {shortened(repr(unknown))}, "
-                f"but the variables are {shortened(', '.join(map(repr, names)))}; "
+                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(unknown))}, "
+                f"but the variables are {shorten(', '.join(map(repr, names)))}; "
                 "to rename single dimensions use ds.rename"
             )
 

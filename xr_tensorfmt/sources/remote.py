@@ -50,7 +50,7 @@ class RemoteFile(Source):
     size: int
     version: Version
 
-    distant = True
+    high_latency = True
     read_ahead = 1 << 20
 
     @property

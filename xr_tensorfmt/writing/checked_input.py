@@ -11,7 +11,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import WIDEST, is_addressable
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertible, is_numeric
 
 
@@ -61,7 +61,7 @@ def check_encoding(variables: Mapping[Any, Variable], encoding: Any) -> None:
         if name not in variables:
             raise ValueError(
                 f"encoding= names {name!r}, which is not one of the variables "
-                f"{shortened(', '.join(map(repr, variables)))}"
+                f"{shorten(', '.join(map(repr, variables)))}"
             )
         unknown = set(wanted) - {"dtype"}
         if unknown:
@@ -111,7 +111,7 @@ class CheckedInput:
     def only(self) -> tuple[str, Variable]:
         """The one variable of a format that holds one tensor; ValueError where there are more."""
         if len(self.variables) != 1:
-            names = shortened(", ".join(map(repr, self.variables))) or "none"
+            names = shorten(", ".join(map(repr, self.variables))) or "none"
             raise ValueError(
                 f"{self.path}: a {self.format} file holds one variable, the Dataset has "
                 f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 PIECE = 4 << 20
 """Bytes of text between two places whose number of values is known."""
@@ -165,7 +165,7 @@ class Text(Layout):
         return TensorFormatError(
             source.name,
             "a line of the elements",
-            shortened(repr(line.strip())),
+            shorten(repr(line.strip())),
             f"one value, {expected}",
             "the file is damaged, or its YAML file should say IeeeBinaryFile",
             offset=at,

@@ -10,7 +10,7 @@ from typing import Any
 
 from yaml12 import Yaml, format_yaml, parse_yaml
 
-from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MOST_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
@@ -79,7 +79,7 @@ class Fields:
         if isinstance(value, Yaml) and value.tag in _STRING_TAGS:
             value = value.value
         if not isinstance(value, kinds) or isinstance(value, bool):
-            raise self.error(key, shortened(repr(value)), expected, "correct the file")
+            raise self.error(key, shorten(repr(value)), expected, "correct the file")
         return value
 
     def integer(self, key: Any) -> int:
@@ -121,7 +121,7 @@ class Fields:
         except (TypeError, ValueError):
             positions = {}
         if sorted(positions) != list(range(len(value))):
-            keys = shortened(", ".join(map(str, value)))
+            keys = shorten(", ".join(map(str, value)))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
         return [value[positions[position]] for position in range(len(value))]
 
@@ -140,7 +140,7 @@ class Fields:
             if value.tag in _STRING_TAGS:
                 return value.value
             hint = "objects are not made from files; write a plain value"
-            raise self.error(key, shortened(repr(value)), "a value without a tag", hint)
+            raise self.error(key, shorten(repr(value)), "a value without a tag", hint)
         if isinstance(value, dict):
             return {
                 str(self._plain(name, key)): self._plain(each, key) for name, each in value.items()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeGuard
 
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader, check_rank
-from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.mag import MAGIC
 from xr_tensorfmt.formats.mag.spec import (
     BIG_ENDIAN,
@@ -151,7 +151,7 @@ class Document:
         """An object in the document."""
         value = self.content.get(name)
         if not isinstance(value, Mapping):
-            raise self.error(f"{name!r}", shortened(repr(value)), "a JSON object")
+            raise self.error(f"{name!r}", shorten(repr(value)), "a JSON object")
         return value
 
     def check_repeated(self, *objects: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -160,7 +160,7 @@ class Document:
             return ()
         if any(each is other for each in self.repeated for other in objects):
             raise self.error("a JSON object", "a key twice", "each key once")
-        keys = shortened(", ".join(map(repr, self.repeated[0])))
+        keys = shorten(", ".join(map(repr, self.repeated[0])))
         message = (
             "they hold an object with a key twice, of which the last value is taken; its keys are "
             f"{keys}"
@@ -232,7 +232,7 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
 
 def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> StoredTensor:
     def error(field: str, expected: str, found: object = entry) -> TensorFormatError:
-        return document.error(f"{field} of {key!r}", shortened(repr(found)), expected)
+        return document.error(f"{field} of {key!r}", shorten(repr(found)), expected)
 
     try:
         shape, number, offset, nbytes = _entry_fields(entry)
@@ -272,9 +272,9 @@ def _wrong_names(document: Document, entries: Mapping[str, Any]) -> tuple[Findin
         number, found = entry["dtype_id"], entry.get("dtype")
         if found != _name(number):
             message = (
-                f"it is {shortened(repr(found))} by name, but {DTYPES[number]} by its number "
+                f"it is {shorten(repr(found))} by name, but {DTYPES[number]} by its number "
                 f"{number}, and is read by the number, as magnetron does"
             )
-            field = f"the dtype of {shortened(repr(key))}"
+            field = f"the dtype of {shorten(repr(key))}"
             return (Finding(document.path, document.offset, field, message, "warning"),)
     return ()

@@ -20,7 +20,7 @@ from zlib import crc32
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
@@ -141,7 +141,7 @@ class Metadata:
             hint = "without it the matrix cannot be read; save it again with a newer PyCauset"
             raise self.error(key, "missing", type_name, hint)
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise self.error(key, shortened(repr(value)), type_name, "the file is damaged")
+            raise self.error(key, shorten(repr(value)), type_name, "the file is damaged")
         return value
 
     def length(self, key: str) -> int:
@@ -165,7 +165,7 @@ class Metadata:
             return complex(*(part + 0.0 for part in parts))
         except (TypeError, OverflowError):
             expected = "a number, or its real and imaginary parts, that fit double precision"
-            found = shortened(repr(value))
+            found = shorten(repr(value))
             raise self.error(key, found, expected, "the file is damaged") from None
 
 

@@ -21,7 +21,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, transposed
-from xr_tensorfmt.errors import TensorFormatError, shortened
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
@@ -345,7 +345,7 @@ def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
     )
     if not ascend:
         expected = f"integers that ascend from 0 to {length}"
-        raise manifest.error(key, shortened(repr(edges)), expected, "the file is damaged")
+        raise manifest.error(key, shorten(repr(edges)), expected, "the file is damaged")
     return edges
 
 

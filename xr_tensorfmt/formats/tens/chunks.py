@@ -11,7 +11,7 @@ from typing import Any
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 
 DENSE_DATA = b"DENSDATA"
 SYMMETRY = b"SYMMETRY"
@@ -134,7 +134,7 @@ def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> tuple[Any, tup
 def _unusable(reader: HeaderReader, chunk: Chunk, problem: str) -> Finding:
     message = (
         "it does not hold names, dims, attributes and coordinates as JSON and is not used "
-        f"({shortened(problem)})"
+        f"({shorten(problem)})"
     )
     field = f"the chunk {EMBEDDED.decode()!r}"
     return Finding(reader.source.name, chunk.offset, field, message, "warning")

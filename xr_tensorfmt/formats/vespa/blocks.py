@@ -146,7 +146,7 @@ class BlockTable:
 
 def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> BlockTable:
     """Find the blocks of a file."""
-    if count and (source.distant or source.size - offset > SCANNED_AT_OPENING):
+    if count and (source.high_latency or source.size - offset > SCANNED_AT_OPENING):
         regular = _regular(source, form, offset)
         sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
         is_possible = regular and offset + count * regular.stride == source.size

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
-    shortened,
+    shorten,
     stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular
@@ -178,7 +178,7 @@ def repeated_labels(
 ) -> Iterator[Finding]:
     """The findings about the first blocks that have the labels of an earlier one."""
     for block, earlier in islice(repeated_blocks(columns), most):
-        row = shortened(", ".join(repr(column[block]) for column in columns))
+        row = shorten(", ".join(repr(column[block]) for column in columns))
         yield Finding(
             source.name,
             table.start_of(block),

@@ -55,7 +55,7 @@ def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> I
     offsets = np.empty(count + 1, dtype=np.int64)
     offsets[0], known = offset, 0
     # One request after the other costs more than the cells between, unless those are very large.
-    large = WINDOW // 4 if source.distant else LARGE_BLOCK
+    large = WINDOW // 4 if source.high_latency else LARGE_BLOCK
     ahead = LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
     while known < count:
         start, wanted = int(offsets[known]), count - known

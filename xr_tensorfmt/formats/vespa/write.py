@@ -16,7 +16,7 @@ from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
 from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
@@ -207,7 +207,7 @@ def _type_names(coordinate: Variable) -> str:
     if coordinate.dtype.kind != "O":
         return str(coordinate.dtype)
     names = sorted({type(each).__name__ for each in coordinate.values.tolist()})
-    return shortened(" and ".join(names))
+    return shorten(" and ".join(names))
 
 
 def _header(cell_type: str, variable: Variable, dimensions: _Dimensions) -> Header:
@@ -243,7 +243,7 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             )
         if not _NAME.fullmatch(name) or len(name) > MOST_NAME_BYTES:
             raise ValueError(
-                f"{checked.path}: Vespa refuses the name {shortened(repr(name))} of a dimension; "
+                f"{checked.path}: Vespa refuses the name {shorten(repr(name))} of a dimension; "
                 f"rename it to at most {MOST_NAME_BYTES} letters from a to z, digits and "
                 "underscores, with no digit first"
             )
@@ -279,7 +279,7 @@ def _check_attrs(
 ) -> None:
     type_ = variable.attrs.get(TYPE)
     if type_ is not None and str(type_) != header.type:
-        what = f"the attribute {TYPE!r} {shortened(repr(type_))} of a tensor that is {header.type}"
+        what = f"the attribute {TYPE!r} {shorten(repr(type_))} of a tensor that is {header.type}"
         checked.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
     owners: dict[str, Iterable[str]] = {"ds": checked.attrs}
     owners[f"ds[{name!r}]"] = [each for each in variable.attrs if each != TYPE]
@@ -292,7 +292,7 @@ def _check_attrs(
 
 def _check_repeated(checked: CheckedInput, columns: Sequence[Strings]) -> None:
     for block, earlier in repeated_blocks(columns):
-        row = shortened(", ".join(repr(column[block]) for column in columns))
+        row = shorten(", ".join(repr(column[block]) for column in columns))
         raise ValueError(
             f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
             "which Vespa may refuse; give each block labels of its own"
@@ -314,7 +314,7 @@ def _encode(checked: CheckedInput, dim: str, label: str) -> bytes:
         if content.decode("utf-8", "surrogateescape") == label:
             return content
     raise ValueError(
-        f"{checked.path}: the label {shortened(repr(label))} of {dim!r} cannot be encoded as "
+        f"{checked.path}: the label {shorten(repr(label))} of {dim!r} cannot be encoded as "
         "UTF-8; change it"
     )
 
