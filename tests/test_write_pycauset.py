@@ -477,7 +477,7 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
         ('{"tensors": {}}', "KeyError: 'version'"),
         (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
         (noted({"dims": ["a", "a"]}), r"two dims of 'tensor' have one name"),
-        (noted({"dims": ["a", 1]}), "the name 1 is not a str"),
+        (noted({"dims": ["a", 1]}), "is not a list of str"),
         (noted({"name": "c"}, c=["row"]), "two variables have one name"),
         (noted({}, c=["row", "col"]), "'c' has 1 dimensions"),
         (noted({}, c=["row"], length=3), "dim 'row' has lengths 2 and 3"),

@@ -22,6 +22,7 @@ from xr_tensorfmt.formats.tens.chunks import (
     KNOWN,
     SYMMETRY,
     Chunk,
+    begins_with_chunk,
     embedded_for_pairs,
     embedded_tensor,
     padded_size,
@@ -29,7 +30,13 @@ from xr_tensorfmt.formats.tens.chunks import (
     walk,
 )
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, Value, pair_dtype
-from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Header, element_of
+from xr_tensorfmt.formats.tens.spec import (
+    FIXED_BYTES,
+    VERSION_0_9,
+    Header,
+    element_of,
+    unknown_version,
+)
 from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, joined
 
 COMPONENT = "component"
@@ -73,8 +80,16 @@ def _raw(reader: HeaderReader, header: Header) -> Storage:
     remaining = reader.source.size - header.stop
     candidates = [Storage(*element_of(each, reader), header.stop) for each in _candidates(header)]
     sizes = [header.total * each.element_bytes for each in candidates]
+    chunk = Chunk.at(reader, header.stop)
+    if chunk is not None and chunk.magic == DENSE_DATA:
+        for storage, size in zip(candidates, sizes, strict=True):
+            if _fits(reader, chunk, size):
+                return _in_chunk(reader, header, storage, chunk)
     if remaining in sizes:
         return candidates[sizes.index(remaining)]
+    if header.version != VERSION_0_9:
+        hint = "the file's size does not fit the layout of 0.9 either, so it cannot be read"
+        raise unknown_version(reader, header.version, hint)
     raise reader.error(
         f"the data of a tensor of shape {header.lengths}",
         f"{remaining} bytes",
@@ -98,6 +113,9 @@ def _candidates(header: Header) -> Iterator[Header]:
 def _chunked(reader: HeaderReader, header: Header) -> Storage:
     """Values that chunks stand before, as in version 1.0."""
     storage = Storage(*element_of(header, reader), header.stop)
+    fits_raw = reader.source.size - header.stop == header.total * storage.element_bytes
+    if fits_raw and not (header.is_index_value or begins_with_chunk(reader, header.stop)):
+        return _without_chunk(reader, storage)
     end = header.stop
     for chunk in walk(reader, header.stop):
         if chunk.magic == DENSE_DATA:
@@ -114,6 +132,16 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
         "the file is cut off or damaged",
         end,
     )
+
+
+def _without_chunk(reader: HeaderReader, storage: Storage) -> Storage:
+    message = (
+        "missing, but values of exactly the right size follow at once; they are read as in "
+        "version 0.9"
+    )
+    field = "the chunk 'DENSDATA' that version 1.0 demands"
+    finding = Finding(reader.source.name, storage.offset, field, message, "warning")
+    return replace(storage, findings=(finding,))
 
 
 def _with_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk) -> Storage:
