@@ -53,10 +53,14 @@ MOST_FILLED_ELEMENTS = 1 << 40
 
 _LEAST_TEXT = 2  # a digit and the end of the line
 
-# What no other YAML file has all of.
-_VERSION = re.compile(rb"^version: *100\b", re.MULTILINE)
-_TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
-_SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
+_LOOKED_AT = 64 << 10
+"""Bytes at each end of a YAML file that tell whether it is one of cc4s."""
+
+# What no other YAML file has all of. Some programs write it first, and some sort all keys.
+_END = rb"[ \t]*(?:#.*)?\r?$"
+_VERSION = re.compile(rb"^version: +100" + _END, re.MULTILINE)
+_TYPE = re.compile(rb"^type: +(?:Tensor|TensorSet)" + _END, re.MULTILINE)
+_SCALAR_TYPE = re.compile(rb"^ *scalarType: +(?:Real64|Complex64)" + _END, re.MULTILINE)
 
 
 def recognises(reader: HeaderReader) -> bool:
@@ -64,7 +68,11 @@ def recognises(reader: HeaderReader) -> bool:
     found = _yaml_of(reader)
     if found is None:
         return False
-    content = found.first_bytes(min(found.source.size, MOST_BYTES))
+    size = found.source.size
+    content = found.first_bytes(_LOOKED_AT)
+    if size > _LOOKED_AT:
+        last = min(_LOOKED_AT, size - _LOOKED_AT)
+        content += found.bytes_at(size - last, last, "the end of the YAML")
     return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
 
 

@@ -38,7 +38,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     unique_dims,
     variable_name,
 )
-from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, dumped
+from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe, dumped
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
@@ -166,7 +166,9 @@ def plan(checked: CheckedInput) -> FilePlan:
         coordinates=labels(checked, others),
         attrs=attributes(checked, checked.attrs, "the Dataset") or None,
     )
-    content = "" if embedded.is_empty else encoded(checked, embedded).decode()
+    # Within a string, JSON may have this for &, which could be taken for an anchor of YAML.
+    content = encoded(checked, embedded).decode().replace("&", r"\u0026")
+    content = "" if embedded.is_empty else content
     pack = _packed_set if is_set else _packed
     yaml = dumped(pack(tensors, content))
     if len(yaml) > MOST_BYTES:
@@ -174,6 +176,7 @@ def plan(checked: CheckedInput) -> FilePlan:
             f"{checked.path}: attributes and coordinates make the YAML {len(yaml)} bytes long, and "
             f"at most {MOST_BYTES} are read; drop or shorten some"
         )
+    check_safe(checked.path, yaml)
     elements = [
         FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
@@ -254,7 +257,7 @@ def _tensor(
     attrs = attributes(checked, variable.attrs, repr(name))
     unit = _unit(checked, name, variable)
     plain = {key: without_dtypes(value) for key, value in attrs.items() if key != "unit"}
-    metadata = {key: value for key, value in plain.items() if _is_kept(value)}
+    metadata = {key: value for key, value in plain.items() if _is_kept(key, value)}
     header = TensorHeader(
         _SCALAR_TYPE_OF[conversion.element.name],
         tuple(Dimension(length, types[dim]) for dim, length in sizes),
@@ -278,13 +281,15 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     return float(unit)
 
 
-def _is_kept(value: Any) -> bool:
+def _is_kept(key: str, value: Any) -> bool:
     """Whether YAML gives a value back; it has no large integers, for example."""
     try:
-        again = Fields.parse("", dumped({"metaData": {"value": value}})).plain("metaData")
+        # With an alias, so that nothing may look like an anchor.
+        content = dumped({"metaData": {key: value}, "alias": "*a"})
+        again = Fields.parse("", content).plain("metaData")
     except (TensorFormatError, OverflowError, ValueError):
         return False
-    return again == {"value": value}
+    return again == {key: value}
 
 
 def _embedded(
