@@ -146,7 +146,7 @@ class Text(Layout):
         """Numbers from a text of so many values."""
         words = raw.translate(_SEPARATORS).split() if self.is_complex else raw.split()
         try:
-            numbers = np.array(words, dtype=np.bytes_).astype(np.float64)
+            numbers = np.fromiter(map(_number, words), np.float64, len(words))
             if not self.is_complex:
                 return numbers.reshape(count)
             _check_pairs(raw, count)
@@ -174,11 +174,17 @@ class Text(Layout):
     def _is_value(self, line: bytes) -> bool:
         words = line.translate(_SEPARATORS).split() if self.is_complex else line.split()
         try:
-            list(map(float, words))
+            list(map(_number, words))
             _check_pairs(line, min(len(words), 1) if self.is_complex else 0)
         except ValueError:
             return False
         return len(words) in ((0, 2) if self.is_complex else (0, 1))
+
+
+def _number(word: bytes) -> float:
+    if b"_" in word:  # which Python allows between digits
+        raise ValueError
+    return float(word)
 
 
 def _check_pairs(raw: bytes, count: int) -> None:

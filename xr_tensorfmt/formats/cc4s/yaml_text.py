@@ -184,8 +184,8 @@ def check_safe(path: str, content: bytes) -> None:
 
 def _check_nested(path: str, values: Any) -> None:
     """Refuse what recursion could not follow."""
-    level = [values]
-    for _ in range(MOST_NESTED):
+    level: list[Any] = [[values]]
+    for _ in range(MOST_NESTED + 1):
         level = [
             each
             for parent in level
