@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
@@ -713,5 +712,3 @@ def test_a_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
     vertex = opened(path, chunks={}).CoulombVertex
     assert vertex.nbytes == 64_000_000_000
     assert not vertex[:5, -1, -1].values.any()
-    with dask.config.set(scheduler="synchronous"):
-        assert not vertex[7, 999].values.any()

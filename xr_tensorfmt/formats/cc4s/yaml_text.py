@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from math import isfinite
 from typing import Any
 
@@ -123,14 +123,12 @@ class Fields:
         value = self._typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
-        try:
-            positions = {int(position): position for position in value}
-        except (TypeError, ValueError):
-            positions = {}
-        if sorted(positions) != list(range(len(value))):
-            keys = shorten(", ".join(map(str, value)))
+        if any(type(position) is not int for position in value) or (
+            sorted(value) != list(range(len(value)))
+        ):
+            keys = shortened(", ".join(map(str, islice(value, 100))))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
-        return [value[positions[position]] for position in range(len(value))]
+        return [value[position] for position in range(len(value))]
 
     def mappings(self, key: Any) -> list[Fields]:
         """A list of mappings."""
