@@ -157,6 +157,8 @@ def _components(components: Fields, stem: str) -> Iterator[Part]:
         name = str(key)
         if not is_file_name(name):
             raise components.error(key, repr(name), "a part of a file name", "correct the file")
+        if name != key and name in components:
+            raise components.error(key, f"{name} twice", "different keys", "correct the file")
         fields = components.mapping(key)
         header = TensorHeader.unpack(fields)
         yield Part(name, fields, header, elements_file(stem, name), name)
@@ -220,7 +222,7 @@ def _missing(source: Source, part: Part, error: OSError) -> OSError:
     if not isinstance(error, FileNotFoundError):
         return error
     reason = f"it has the elements of {part.fields.path} and is missing; fetch it too"
-    file = re.sub(r"[^/\\]*$", lambda _: part.elements, source.name)
+    file = re.sub(r"[^/\\]*\Z", lambda _: part.elements, source.name, count=1)
     return FileNotFoundError(errno.ENOENT, reason, file)
 
 

@@ -116,8 +116,11 @@ class Text(Layout):
         places = _begins(text, self._before(source, start), is_complex=self.is_complex)
         places = places[first - int(counts[piece]) :]
         bounds = [*places[: stop - first].tolist(), *places[stop - first :][:1].tolist(), text.size]
-        raw = text[bounds[0] : bounds[stop - first]].tobytes()
-        return self._parsed(source, raw, stop - first, start + bounds[0])[flat - first]
+        begin = bounds[0] if first else 0  # there is no value to which other bytes could belong
+        raw = text[begin : bounds[stop - first]].tobytes()
+        if upto < self.size and bounds[stop - first] == text.size and raw[-1] > _BLANK:
+            raise self._wrong_value(source, raw[bounds[stop - first - 1] - begin :], upto)
+        return self._parsed(source, raw, stop - first, start + begin)[flat - first]
 
     def _before(self, source: Source, start: int) -> int:
         return int(source.read(Extents.single(start - 1, start))[0]) if start else _BLANK

@@ -17,7 +17,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
-from xr_tensorfmt.core.json_values import to_json, without_dtypes
+from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
@@ -166,8 +166,9 @@ def plan(checked: CheckedInput) -> FilePlan:
         coordinates=labels(checked, others),
         attrs=attributes(checked, checked.attrs, "the Dataset") or None,
     )
-    # Within a string, JSON may have this for &, which could be taken for an anchor of YAML.
-    content = encoded(checked, embedded).decode().replace("&", r"\u0026")
+    # JSON has these in strings alone, where YAML could take them for an anchor and its alias.
+    content = encoded(checked, embedded).decode()
+    content = content.replace("&", r"\u0026").replace("*", r"\u002a")
     content = "" if embedded.is_empty else content
     pack = _packed_set if is_set else _packed
     yaml = dumped(pack(tensors, content))
@@ -256,7 +257,7 @@ def _tensor(
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
     attrs = attributes(checked, variable.attrs, repr(name))
     unit = _unit(checked, name, variable)
-    plain = {key: without_dtypes(value) for key, value in attrs.items() if key != "unit"}
+    plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if _is_kept(key, value)}
     header = TensorHeader(
         _SCALAR_TYPE_OF[conversion.element.name],
@@ -281,11 +282,21 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     return float(unit)
 
 
+def _plain(value: Any) -> Any:
+    """A value for programs that do not know numpy: arrays of real numbers become lists."""
+    if not isinstance(value, Mapping):
+        return [_plain(each) for each in value] if isinstance(value, list) else value
+    if set(value) != {TAG}:
+        return {key: _plain(each) for key, each in value.items()}
+    array = array_from_json(value[TAG])
+    return array.tolist() if array.dtype.kind in "biuf" else None
+
+
 def _is_kept(key: str, value: Any) -> bool:
     """Whether YAML gives a value back; it has no large integers, for example."""
     try:
         # With an alias, so that nothing may look like an anchor.
-        content = dumped({"metaData": {key: value}, "alias": "*a"})
+        content = dumped({"metaData": {key: value}, "alias": "a *a"})
         again = Fields.parse("", content).plain("metaData")
     except (TensorFormatError, OverflowError, ValueError):
         return False
