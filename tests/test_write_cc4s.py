@@ -287,6 +287,7 @@ class TestRefusals:
             (xr.Dataset(), "there is no variable to write"),
             (vertex().assign({"a/b": 1.0}), "'a/b' cannot be a part of the name of a file"),
             (vertex().assign({"": 1.0}), "'' cannot be a part of the name of a file"),
+            (xr.Dataset({f"v{n}": 1.0 for n in range(1025)}), "at most 1024 components, not 1025"),
             (vertex(f=open), "contains a builtin"),
             (xr.Dataset({"a": ("x", np.arange(3))}), "int64"),
             (xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "float32.*encoding="),

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding, finding_of
-from xr_tensorfmt.core.header import HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
@@ -50,6 +50,9 @@ ENTRY = "entry"
 
 MOST_FILLED_ELEMENTS = 1 << 40
 """Limit on tensors of blocks that open dense unless that is asked for."""
+
+MOST_COMPONENTS = 1 << 10
+"""Limit on the components of a set, each of which is a file."""
 
 _LEAST_TEXT = 2  # a digit and the end of the line
 
@@ -153,6 +156,10 @@ def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
 
 
 def _components(components: Fields, stem: str) -> Iterator[Part]:
+    count = len(components.values)
+    if count > MOST_COMPONENTS:
+        expected = f"at most {MOST_COMPONENTS}"
+        raise components.error("", f"{count} components", expected, "split the set")
     for key in components.values:
         name = str(key)
         if not is_file_name(name):
@@ -296,7 +303,6 @@ def _variable(
 ) -> ReadVariable:
     """Say where the values of a tensor are."""
     header, path = part.header, part.fields.path
-    check_rank(path, repr(part.name), len(header.dimensions), 0)
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
     names = named_dims(options.dims, part.name, default)
     blocks = _blocks(part, properties, options)

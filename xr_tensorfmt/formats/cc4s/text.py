@@ -118,7 +118,7 @@ class Text(Layout):
         bounds = [*places[: stop - first].tolist(), *places[stop - first :][:1].tolist(), text.size]
         begin = bounds[0] if first else 0  # there is no value to which other bytes could belong
         raw = text[begin : bounds[stop - first]].tobytes()
-        if upto < self.size and bounds[stop - first] == text.size and raw[-1] > _BLANK:
+        if upto < self.size and bounds[stop - first] == text.size and raw[-1] not in b" \t\r\n)":
             raise self._wrong_value(source, raw[bounds[stop - first - 1] - begin :], upto)
         return self._parsed(source, raw, stop - first, start + begin)[flat - first]
 

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import YAML, Cc4sFormat
-from xr_tensorfmt.formats.cc4s.read import ENTRY
+from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
@@ -201,6 +201,11 @@ def _is_set(checked: CheckedInput) -> bool:
     names = list(checked.variables)
     if not names:
         raise ValueError(f"{checked.path}: there is no variable to write; add one")
+    if len(names) > MOST_COMPONENTS:
+        raise ValueError(
+            f"{checked.path}: a set has at most {MOST_COMPONENTS} components, not {len(names)}; "
+            "write several files"
+        )
     facts = [_facts(variable) for variable in checked.variables.values()]
     is_set = len(names) > 1 or "component" in facts[0]
     for name in names:
