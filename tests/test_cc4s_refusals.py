@@ -6,6 +6,7 @@ import os
 import random
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +442,18 @@ def test_large_counts_take_neither_time_nor_memory(
     finally:
         tracemalloc.stop()
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("end", [b"\n", b"x"])
+def test_long_blanks_are_looked_at_without_memory(end: bytes) -> None:
+    content = b"a: 1\n" + b" " * (8 << 20) + end
+    tracemalloc.start()
+    try:
+        with suppress(TensorFormatError):
+            yaml_text.check_safe("a.yaml", content)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_components_of_a_thousand_lengths(tmp_path: Path) -> None:

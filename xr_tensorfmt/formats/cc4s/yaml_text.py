@@ -30,7 +30,7 @@ _ANCHOR = re.compile(rb"(?:^|[\s\[{,:?-])&[^\s,\[\]{}]", re.MULTILINE)
 _ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*[^\s,\[\]{}]", re.MULTILINE)
 
 # A block within a block begins further to the right. The parser would use up the stack.
-_INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200,}[^ \t\r\n]", re.MULTILINE)
+_INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200}[ \t]*+\S", re.MULTILINE)
 
 # How cc4s marks a str.
 _STRING_TAGS = {"!text", "tag:yaml.org,2002:text"}
