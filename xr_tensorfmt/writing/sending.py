@@ -84,14 +84,7 @@ def send(
     directory = os.path.abspath(
         dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     )
-    in_this_process = compute and _runs_in_this_process()
-    if compute and not in_this_process and isinstance(place.fs, MemoryFileSystem):
-        raise ValueError(
-            f"{place.url}: the memory of another process is out of reach; "
-            "compute with dask's threads"
-        )
-    objects = [*_changed(file_plan, place, replace=replace), (file_plan, place)]
-    if in_this_process:
+    if compute and _runs_in_this_process():
         _send_from_threads(objects, directory, replace=replace)
         return None
     url = objects[-1][1].url

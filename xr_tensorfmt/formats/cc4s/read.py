@@ -60,10 +60,9 @@ _LOOKED_AT = 64 << 10
 """Bytes at each end of a YAML file that tell whether it is one of cc4s."""
 
 # What no other YAML file has all of. Some programs write it first, and some sort all keys.
-_END = rb"[ \t]*(?:#.*)?\r?$"
-_VERSION = re.compile(rb"^version: +100" + _END, re.MULTILINE)
-_TYPE = re.compile(rb"^type: +(?:Tensor|TensorSet)" + _END, re.MULTILINE)
-_SCALAR_TYPE = re.compile(rb"^ *scalarType: +(?:Real64|Complex64)" + _END, re.MULTILINE)
+_VERSION = re.compile(rb"^version: *100\b", re.MULTILINE)
+_TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
+_SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
 
 
 def recognises(reader: HeaderReader) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -130,7 +130,7 @@ class Condition:
         wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
         if wrong is not None or None in rows:
             expected = f"lists of {count}, one for each of the properties"
-            raise fields.error("nonZeros", shortened(repr(wrong)), expected, "correct the file")
+            raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
         numbers = _integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         return cls(tuple(properties), numbers.reshape(len(rows), count))
 
@@ -139,7 +139,7 @@ def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
     """A list of integers as an array."""
     wrong = next((each for each in values if type(each) is not int), None)
     if wrong is not None or None in values:
-        found = shortened(repr(wrong))
+        found = shorten(repr(wrong))
         raise fields.error(key, found, "integers of at most 64 bits", "correct the file")
     return np.array(values, dtype=np.int64)
 

@@ -126,7 +126,7 @@ class Fields:
         if any(type(position) is not int for position in value) or (
             sorted(value) != list(range(len(value)))
         ):
-            keys = shortened(", ".join(map(str, islice(value, 100))))
+            keys = shorten(", ".join(map(str, islice(value, 100))))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
         return [value[position] for position in range(len(value))]
 
@@ -155,7 +155,8 @@ class Fields:
 
 def check_safe(path: str, content: bytes) -> None:
     """Refuse what would fill the memory, exhaust the stack, or end the YAML within the file."""
-    anchor = _ANCHOR.search(content) if _ALIAS.search(content) else None
+    may_have = b"&" in content and b"*" in content and _ALIAS.search(content)
+    anchor = _ANCHOR.search(content) if may_have else None
     if anchor is not None:
         raise TensorFormatError(
             path,
