@@ -19,7 +19,7 @@ import xarray as xr
 from dask.delayed import Delayed
 
 from tests.opening import opened
-from xr_tensorfmt import SourceChangedError, to_mag
+from xr_tensorfmt import SourceChangedError, to_cc4s, to_mag
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
 
 
@@ -462,3 +462,46 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: P
     assert not problems
     assert len(computed) >= 4
     assert os.listdir(tmp_path) == ["a.mag"]
+
+
+def test_a_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+    atomic_file = atomic_file_for(str(target), 6, replace=True).begin()
+    atomic_file.complete([Piece(0, b"new"), Piece(3, b"er!")])
+    assert target.read_bytes() == b"old"
+    atomic_file.publish()
+    assert target.read_bytes() == b"newer!"
+    assert os.listdir(tmp_path) == ["a"]
+    assert not atomic_file.discard()
+
+
+def test_a_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
+    atomic_file = atomic_file_for(str(tmp_path / "a"), 3, replace=False).begin()
+    atomic_file.complete([Piece(0, b"new")])
+    assert atomic_file.discard()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", range(1, 7))
+def test_no_file_appears_before_all_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    path = tmp_path / "s.yaml"
+    both = xr.Dataset({"a": ("x", np.ones(3)), "b": ("x", np.ones(3) * 2)})
+    to_cc4s(both, path)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    calls = 0
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device.*unchanged"):
+        to_cc4s(both * 3, path)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before

@@ -85,8 +85,7 @@ def send(
         dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     )
     if compute and _runs_in_this_process():
-        for file_plan, place in objects:
-            _send_from_threads(file_plan, place, directory, replace=replace)
+        _send_from_threads(objects, directory, replace=replace)
         return None
     url = objects[-1][1].url
     if compute and isinstance(objects[-1][1].fs, MemoryFileSystem):
@@ -103,26 +102,37 @@ def _copy_of(file_plan: FilePlan, place: Place, directory: str, replace: bool) -
     return LocalCopy(place.url, path, file_plan.size, replace, place)
 
 
-def _send_from_threads(file_plan: FilePlan, place: Place, directory: str, *, replace: bool) -> None:
-    """Send an object as a stream if its chunks have an order, and else by way of a local file."""
-    cuts = cut_all(file_plan.placed)
-    ranges = _ranges(cuts)
-    overlap = any(stop > start for (_, stop), (start, _) in pairwise(ranges))
-    if overlap or file_plan.compared:
-        copy = _copy_of(file_plan, place, directory, replace)
-        save_planned([(file_plan, copy)], compute=True)
+def _send_from_threads(
+    objects: Sequence[tuple[FilePlan, Place]], directory: str, *, replace: bool
+) -> None:
+    """Send objects as streams if their chunks have an order, and else by way of local files."""
+    cuts = [cut_all(file_plan.placed) for file_plan, _ in objects]
+    ranges = list(map(_ranges, cuts))
+    overlap = any(stop > start for each in ranges for (_, stop), (start, _) in pairwise(each))
+    if overlap or any(file_plan.compared for file_plan, _ in objects):
+        copies = [(each, _copy_of(each, where, directory, replace)) for each, where in objects]
+        save_planned(copies, compute=True)
         return
-    upload = Upload(place, file_plan.size, replace=replace)
-    _stream(cuts, OrderedStream(file_plan.size, file_plan.pieces, ranges, upload, directory))
+    streams = []
+    for (each, where), parts in zip(objects, ranges, strict=True):
+        upload = Upload(where, each.size, replace=replace)
+        streams.append(OrderedStream(each.size, each.pieces, parts, upload, directory))
+    _stream(streams, cuts)
 
 
-def _stream(cuts: Sequence[Cut], stream: OrderedStream) -> None:
-    tasks = writing([FileTask(partial(itself, stream), cuts)], _finish_stream, in_turn=True)
-    with unchanged(stream.target, stream.discard):
+def _stream(streams: Sequence[OrderedStream], cuts: Sequence[Sequence[Cut]]) -> None:
+    begins = [partial(itself, stream) for stream in streams]
+    tasks = writing(list(map(FileTask, begins, cuts)), _finish_streams, in_turn=True)
+
+    def discard() -> bool:
+        discarded = [stream.discard() for stream in streams]
+        return all(discarded)
+
+    with unchanged(streams[-1].target, discard):
         tasks.compute()  # type: ignore[no-untyped-call]
 
 
-def _finish_stream(streams: Sequence[OrderedStream]) -> None:
+def _finish_streams(streams: Sequence[OrderedStream]) -> None:
     for stream in streams:
         stream.finish()
 

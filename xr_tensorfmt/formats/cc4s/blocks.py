@@ -22,6 +22,9 @@ from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 MOST_BLOCKS = 1 << 22
 """Limit on the blocks of a tensor: conservation of momentum at 160 points leaves so many."""
 
+MOST_INDICES = 1 << 24
+"""Limit on the lengths of dimensions of a tensor of blocks, whose indices are kept in memory."""
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
@@ -68,11 +71,10 @@ class Blocks:
                     continue
                 found = group[np.minimum(position, group.size - 1)] == indices
                 label[found, axis], within[found, axis] = number, position[found]
-        every = np.concatenate((self.labels, label))
-        _, row = np.unique(every, axis=0, return_inverse=True)
-        block_of_row = np.full(len(every), -1)
-        block_of_row[row.reshape(-1)[: len(self.labels)]] = np.arange(len(self.labels))
-        block = block_of_row[row.reshape(-1)[len(self.labels) :]]
+        row = _numbers_of_rows(np.concatenate((self.labels, label)))
+        block_of_row = np.full(row.size, -1)
+        block_of_row[row[: len(self.labels)]] = np.arange(len(self.labels))
+        block = block_of_row[row[len(self.labels) :]]
         inside = np.flatnonzero(block >= 0)
         shapes = self.shapes[block[inside]]
         strides = np.ones_like(shapes)
@@ -93,6 +95,10 @@ def find_blocks(
         raise fields.error(
             "nonZeroCondition", f"{prod(counts)} blocks", f"at most {MOST_BLOCKS}", "split the file"
         )
+    if max(header.lengths, default=0) > MOST_INDICES:
+        hint = "the file is damaged"
+        found = f"blocks of a tensor of shape {header.lengths}"
+        raise fields.error("nonZeroCondition", found, f"lengths up to {MOST_INDICES}", hint)
     numbers, chosen = np.arange(prod(counts)), []
     for condition, count in zip(header.conditions, counts, strict=True):
         chosen.append(condition.non_zeros[numbers % max(1, count)])
@@ -108,7 +114,7 @@ def find_blocks(
         groups.append(group)
         labels.append(label)
     table = np.stack(labels, axis=1)
-    if len(np.unique(table, axis=0)) != len(table):
+    if len(table) > 1 + _numbers_of_rows(table).max(initial=-1):
         hint = "each block is stored once; correct the file"
         raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
     return Blocks(header.lengths[::-1], tuple(groups), table)
@@ -149,12 +155,24 @@ def _groups(
     if not constraints:
         return (np.arange(length),), np.zeros(count, dtype=np.int64)
     of_indices = np.stack([indices for indices, _ in constraints], axis=1)
-    wanted, label = np.unique(
-        np.stack([values for _, values in constraints], axis=1), axis=0, return_inverse=True
-    )
-    return tuple(np.flatnonzero((of_indices == row).all(axis=1)) for row in wanted), label.reshape(
-        -1
-    )
+    of_blocks = np.stack([values for _, values in constraints], axis=1)
+    row = _numbers_of_rows(np.concatenate((of_blocks, of_indices)))
+    wanted, label = np.unique(row[:count], return_inverse=True)
+    order = np.argsort(row[count:], kind="stable")
+    ascending = row[count:][order]
+    starts = np.searchsorted(ascending, wanted).tolist()
+    stops = np.searchsorted(ascending, wanted, side="right").tolist()
+    groups = [order[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    return tuple(groups or [order[:0]]), label
+
+
+def _numbers_of_rows(table: Integers) -> Integers:
+    """The same number for equal rows, from 0 on."""
+    order = np.lexsort(table.T)
+    ascending = table[order]
+    numbers = np.zeros(len(table), dtype=np.int64)
+    numbers[order[1:]] = np.cumsum((ascending[1:] != ascending[:-1]).any(axis=1))
+    return numbers
 
 
 _NONE = Extents.none()
@@ -237,7 +255,7 @@ class Filled(Layout):
         ]
         touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
         for axis, pairs in enumerate(within):
-            nonempty = np.array([chosen.size > 0 for chosen, _ in pairs])
+            nonempty = np.array([chosen.size > 0 for chosen, _ in pairs], dtype=np.bool_)
             touched &= nonempty[self.blocks.labels[:, axis]]
         for number in np.flatnonzero(touched).tolist():
             pairs = [within[axis][label] for axis, label in enumerate(self.blocks.labels[number])]

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding, finding_of
-from xr_tensorfmt.core.header import HeaderReader, check_rank, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
@@ -51,9 +51,15 @@ ENTRY = "entry"
 MOST_FILLED_ELEMENTS = 1 << 40
 """Limit on tensors of blocks that open dense unless that is asked for."""
 
+MOST_COMPONENTS = 1 << 10
+"""Limit on the components of a set, each of which is a file."""
+
 _LEAST_TEXT = 2  # a digit and the end of the line
 
-# What no other YAML file has all of.
+_LOOKED_AT = 64 << 10
+"""Bytes at each end of a YAML file that tell whether it is one of cc4s."""
+
+# What no other YAML file has all of. Some programs write it first, and some sort all keys.
 _VERSION = re.compile(rb"^version: *100\b", re.MULTILINE)
 _TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
 _SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
@@ -64,7 +70,11 @@ def recognises(reader: HeaderReader) -> bool:
     found = _yaml_of(reader)
     if found is None:
         return False
-    content = found.first_bytes(min(found.source.size, MOST_BYTES))
+    size = found.source.size
+    content = found.first_bytes(_LOOKED_AT)
+    if size > _LOOKED_AT:
+        last = min(_LOOKED_AT, size - _LOOKED_AT)
+        content += found.bytes_at(size - last, last, "the end of the YAML")
     return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
 
 
@@ -145,10 +155,16 @@ def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
 
 
 def _components(components: Fields, stem: str) -> Iterator[Part]:
+    count = len(components.values)
+    if count > MOST_COMPONENTS:
+        expected = f"at most {MOST_COMPONENTS}"
+        raise components.error("", f"{count} components", expected, "split the set")
     for key in components.values:
         name = str(key)
         if not is_file_name(name):
             raise components.error(key, repr(name), "a part of a file name", "correct the file")
+        if name != key and name in components:
+            raise components.error(key, f"{name} twice", "different keys", "correct the file")
         fields = components.mapping(key)
         header = TensorHeader.unpack(fields)
         yield Part(name, fields, header, elements_file(stem, name), name)
@@ -212,7 +228,7 @@ def _missing(source: Source, part: Part, error: OSError) -> OSError:
     if not isinstance(error, FileNotFoundError):
         return error
     reason = f"it has the elements of {part.fields.path} and is missing; fetch it too"
-    file = re.sub(r"[^/\\]*$", lambda _: part.elements, source.name)
+    file = re.sub(r"[^/\\]*\Z", lambda _: part.elements, source.name, count=1)
     return FileNotFoundError(errno.ENOENT, reason, file)
 
 
@@ -286,7 +302,6 @@ def _variable(
 ) -> ReadVariable:
     """Say where the values of a tensor are."""
     header, path = part.header, part.fields.path
-    check_rank(path, repr(part.name), len(header.dimensions), 0)
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
     names = named_dims(options.dims, part.name, default)
     blocks = _blocks(part, properties, options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -123,21 +126,22 @@ class Condition:
                 raise each.error("dimension", dimension, f"0 to {rank - 1}", "correct the file")
             properties.append((each.string("property"), dimension))
         rows = fields.sequence("nonZeros")
-        shape = (len(rows), len(properties))
-        return cls(tuple(properties), _integers(fields, "nonZeros", rows, shape))
+        count = len(properties)
+        wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
+        if wrong is not None or None in rows:
+            expected = f"lists of {count}, one for each of the properties"
+            raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
+        numbers = _integers(fields, "nonZeros", list(chain.from_iterable(rows)))
+        return cls(tuple(properties), numbers.reshape(len(rows), count))
 
 
-def _integers(fields: Fields, key: str, values: Any, shape: tuple[int, ...]) -> Integers:
-    """Lists of integers as an array of a shape."""
-    expected = f"integers of shape {shape}"
-    try:
-        array = np.array(values) if len(values) else np.zeros(shape, np.int64)
-    except ValueError:
-        raise fields.error(key, "lists of several lengths", expected, "correct the file") from None
-    if array.dtype.kind != "i" or array.shape != shape:
-        found = f"{array.dtype} of shape {array.shape}"
-        raise fields.error(key, found, expected, "correct the file")
-    return array.astype(np.int64, copy=False)
+def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
+    """A list of integers as an array."""
+    wrong = next((each for each in values if type(each) is not int), None)
+    if wrong is not None or None in values:
+        found = shorten(repr(wrong))
+        raise fields.error(key, found, "integers of at most 64 bits", "correct the file")
+    return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,10 @@ class TensorHeader:
         """Check the fields."""
         check_version(fields)
         fields.choice("type", (TENSOR,))
+        rank = len(fields.sequence("dimensions"))
+        if rank > MOST_DIMENSIONS:
+            expected = f"at most {MOST_DIMENSIONS} dimensions"
+            raise fields.error("dimensions", rank, expected, "the file is damaged")
         dimensions = tuple(map(Dimension.unpack, fields.mappings("dimensions")))
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
@@ -254,7 +262,7 @@ class Properties:
         indices, values = {}, {}
         for name in per_index.values:
             rows = per_index.sequence(name)
-            indices[str(name)] = array = _integers(per_index, name, rows, (len(rows),))
+            indices[str(name)] = array = _integers(per_index, name, rows)
             known = properties.sequence(name) if properties and name in properties else None
             if known is None:
                 continue
@@ -292,16 +300,24 @@ def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]
     the same length there.
     """
     lengths: dict[str, int] = {}
+    # The names of each type and length, and the largest number of a type: there may be many.
+    known: dict[tuple[str, int], list[str]] = {}
+    numbers: dict[str, int] = {}
     every = []
     for dimensions in tensors:
         names: list[str] = []
         for position, dimension in enumerate(dimensions):
-            plain = dimension.type or f"dim_{position}"
-            name, number = plain, 1
-            while name in names or lengths.get(name, dimension.length) != dimension.length:
-                number += 1
-                name = f"{plain}_{number}"
-            lengths[name] = dimension.length
+            plain, length = dimension.type or f"dim_{position}", dimension.length
+            candidates = known.setdefault((plain, length), [])
+            name = next((each for each in candidates if each not in names), "")
+            while not name:
+                number = numbers[plain] = numbers.get(plain, 0) + 1
+                name = plain if number == 1 else f"{plain}_{number}"
+                if name in names or lengths.get(name, length) != length:
+                    name = ""
+                    continue
+                candidates.append(name)
+            lengths[name] = length
             names.append(name)
         every.append(tuple(names))
     return every

@@ -116,8 +116,11 @@ class Text(Layout):
         places = _begins(text, self._before(source, start), is_complex=self.is_complex)
         places = places[first - int(counts[piece]) :]
         bounds = [*places[: stop - first].tolist(), *places[stop - first :][:1].tolist(), text.size]
-        raw = text[bounds[0] : bounds[stop - first]].tobytes()
-        return self._parsed(source, raw, stop - first, start + bounds[0])[flat - first]
+        begin = bounds[0] if first else 0  # there is no value to which other bytes could belong
+        raw = text[begin : bounds[stop - first]].tobytes()
+        if upto < self.size and bounds[stop - first] == text.size and raw[-1] not in b" \t\r\n)":
+            raise self._wrong_value(source, raw[bounds[stop - first - 1] - begin :], upto)
+        return self._parsed(source, raw, stop - first, start + begin)[flat - first]
 
     def _before(self, source: Source, start: int) -> int:
         return int(source.read(Extents.single(start - 1, start))[0]) if start else _BLANK
@@ -146,7 +149,7 @@ class Text(Layout):
         """Numbers from a text of so many values."""
         words = raw.translate(_SEPARATORS).split() if self.is_complex else raw.split()
         try:
-            numbers = np.array(words, dtype=np.bytes_).astype(np.float64)
+            numbers = np.fromiter(map(_number, words), np.float64, len(words))
             if not self.is_complex:
                 return numbers.reshape(count)
             _check_pairs(raw, count)
@@ -174,11 +177,17 @@ class Text(Layout):
     def _is_value(self, line: bytes) -> bool:
         words = line.translate(_SEPARATORS).split() if self.is_complex else line.split()
         try:
-            list(map(float, words))
+            list(map(_number, words))
             _check_pairs(line, min(len(words), 1) if self.is_complex else 0)
         except ValueError:
             return False
         return len(words) in ((0, 2) if self.is_complex else (0, 1))
+
+
+def _number(word: bytes) -> float:
+    if b"_" in word:  # which Python allows between digits
+        raise ValueError
+    return float(word)
 
 
 def _check_pairs(raw: bytes, count: int) -> None:

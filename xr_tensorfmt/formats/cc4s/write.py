@@ -17,12 +17,12 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
-from xr_tensorfmt.core.json_values import to_json, without_dtypes
+from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import YAML, Cc4sFormat
-from xr_tensorfmt.formats.cc4s.read import ENTRY
+from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
@@ -38,7 +38,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     unique_dims,
     variable_name,
 )
-from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, dumped
+from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe, dumped
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
@@ -166,7 +166,10 @@ def plan(checked: CheckedInput) -> FilePlan:
         coordinates=labels(checked, others),
         attrs=attributes(checked, checked.attrs, "the Dataset") or None,
     )
-    content = "" if embedded.is_empty else encoded(checked, embedded).decode()
+    # JSON has these in strings alone, where YAML could take them for an anchor and its alias.
+    content = encoded(checked, embedded).decode()
+    content = content.replace("&", r"\u0026").replace("*", r"\u002a")
+    content = "" if embedded.is_empty else content
     pack = _packed_set if is_set else _packed
     yaml = dumped(pack(tensors, content))
     if len(yaml) > MOST_BYTES:
@@ -174,6 +177,7 @@ def plan(checked: CheckedInput) -> FilePlan:
             f"{checked.path}: attributes and coordinates make the YAML {len(yaml)} bytes long, and "
             f"at most {MOST_BYTES} are read; drop or shorten some"
         )
+    check_safe(checked.path, yaml)
     elements = [
         FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
@@ -197,6 +201,11 @@ def _is_set(checked: CheckedInput) -> bool:
     names = list(checked.variables)
     if not names:
         raise ValueError(f"{checked.path}: there is no variable to write; add one")
+    if len(names) > MOST_COMPONENTS:
+        raise ValueError(
+            f"{checked.path}: a set has at most {MOST_COMPONENTS} components, not {len(names)}; "
+            "write several files"
+        )
     facts = [_facts(variable) for variable in checked.variables.values()]
     is_set = len(names) > 1 or "component" in facts[0]
     for name in names:
@@ -253,8 +262,8 @@ def _tensor(
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
     attrs = attributes(checked, variable.attrs, repr(name))
     unit = _unit(checked, name, variable)
-    plain = {key: without_dtypes(value) for key, value in attrs.items() if key != "unit"}
-    metadata = {key: value for key, value in plain.items() if _is_kept(value)}
+    plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
+    metadata = {key: value for key, value in plain.items() if _is_kept(key, value)}
     header = TensorHeader(
         _SCALAR_TYPE_OF[conversion.element.name],
         tuple(Dimension(length, types[dim]) for dim, length in sizes),
@@ -278,13 +287,25 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     return float(unit)
 
 
-def _is_kept(value: Any) -> bool:
+def _plain(value: Any) -> Any:
+    """A value for programs that do not know numpy: arrays of real numbers become lists."""
+    if not isinstance(value, Mapping):
+        return [_plain(each) for each in value] if isinstance(value, list) else value
+    if set(value) != {TAG}:
+        return {key: _plain(each) for key, each in value.items()}
+    array = array_from_json(value[TAG])
+    return array.tolist() if array.dtype.kind in "biuf" else None
+
+
+def _is_kept(key: str, value: Any) -> bool:
     """Whether YAML gives a value back; it has no large integers, for example."""
     try:
-        again = Fields.parse("", dumped({"metaData": {"value": value}})).plain("metaData")
+        # With an alias, so that nothing may look like an anchor.
+        content = dumped({"metaData": {key: value}, "alias": "a *a"})
+        again = Fields.parse("", content).plain("metaData")
     except (TensorFormatError, OverflowError, ValueError):
         return False
-    return again == {"value": value}
+    return again == {key: value}
 
 
 def _embedded(

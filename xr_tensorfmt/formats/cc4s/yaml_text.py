@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import isfinite
 from typing import Any
 
@@ -15,8 +16,21 @@ from xr_tensorfmt.errors import TensorFormatError, shorten
 MOST_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
 
+MOST_MARKS = 8 << 20
+"""Limit on the characters that separate values; the parser takes up to 250 bytes for a value."""
+
+MOST_NESTED = 64
+"""Limit on lists and mappings within each other."""
+
+_BOM = b"\xef\xbb\xbf"
+_MARKS = b",:?-[]{}\r\n"
+
 # An alias repeats what its anchor stands for, so that a few lines could fill the memory.
 _ANCHOR = re.compile(rb"(?:^|[\s\[{,:?-])&[^\s,\[\]{}]", re.MULTILINE)
+_ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*[^\s,\[\]{}]", re.MULTILINE)
+
+# A block within a block begins further to the right. The parser would use up the stack.
+_INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200}[ \t]*+\S", re.MULTILINE)
 
 # How cc4s marks a str.
 _STRING_TAGS = {"!text", "tag:yaml.org,2002:text"}
@@ -43,22 +57,15 @@ class Fields:
     @classmethod
     def parse(cls, path: str, content: bytes) -> Fields:
         """Parse a file; TensorFormatError where it is not a mapping in YAML that is safe."""
-        anchor = _ANCHOR.search(content) if b"&" in content else None
-        if anchor is not None:
-            raise TensorFormatError(
-                path,
-                "the YAML",
-                "an anchor (&), for aliases",
-                "plain values",
-                "no program writes them here, and they can fill the memory; write the values out",
-                offset=content.index(b"&", anchor.start()),
-            )
+        content = content.removeprefix(_BOM)
+        check_safe(path, content)
         try:
-            values = parse_yaml(content.decode("utf-8-sig"))
+            values = parse_yaml(content.decode())
         except ValueError as error:  # also of the decoding
             raise TensorFormatError(
                 path, "the YAML", error, "YAML 1.2 in UTF-8", "the file is damaged", offset=0
             ) from error
+        _check_nested(path, values)
         return cls(path, cls(path, {"the file": values}).mapping("the file").values)
 
     def __contains__(self, key: str) -> bool:
@@ -116,14 +123,12 @@ class Fields:
         value = self._typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
-        try:
-            positions = {int(position): position for position in value}
-        except (TypeError, ValueError):
-            positions = {}
-        if sorted(positions) != list(range(len(value))):
-            keys = shorten(", ".join(map(str, value)))
+        if any(type(position) is not int for position in value) or (
+            sorted(value) != list(range(len(value)))
+        ):
+            keys = shorten(", ".join(map(str, islice(value, 100))))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
-        return [value[positions[position]] for position in range(len(value))]
+        return [value[position] for position in range(len(value))]
 
     def mappings(self, key: Any) -> list[Fields]:
         """A list of mappings."""
@@ -146,6 +151,63 @@ class Fields:
                 str(self._plain(name, key)): self._plain(each, key) for name, each in value.items()
             }
         return [self._plain(each, key) for each in value] if isinstance(value, list) else value
+
+
+def check_safe(path: str, content: bytes) -> None:
+    """Refuse what would fill the memory, exhaust the stack, or end the YAML within the file."""
+    may_have = b"&" in content and b"*" in content and _ALIAS.search(content)
+    anchor = _ANCHOR.search(content) if may_have else None
+    if anchor is not None:
+        raise TensorFormatError(
+            path,
+            "the YAML",
+            "an anchor (&), for aliases",
+            "plain values",
+            "no program writes them here, and they can fill the memory; write the values out",
+            offset=content.index(b"&", anchor.start()),
+        )
+    indented = _INDENTED.search(content)
+    if indented is not None:
+        raise _nested_too_deeply(path, indented.start())
+    if b"\0" in content:
+        hint = "the file is damaged; fetch it again"
+        raise TensorFormatError(
+            path, "the YAML", "a NUL", "printable characters", hint, offset=content.index(b"\0")
+        )
+    marks = len(content) - len(content.translate(None, _MARKS))
+    if marks > MOST_MARKS:
+        hint = "elements belong in the file beside it"
+        expected = f"at most {MOST_MARKS} of any of {_MARKS.decode()!r}"
+        raise TensorFormatError(path, "the YAML", f"{marks} separators", expected, hint, offset=0)
+
+
+def _check_nested(path: str, values: Any) -> None:
+    """Refuse what recursion could not follow."""
+    level: list[Any] = [[values]]
+    for _ in range(MOST_NESTED + 1):
+        level = [
+            each
+            for parent in level
+            for each in _children(parent)
+            if isinstance(each, list | dict | Yaml)
+        ]
+        if not level:
+            return
+    raise _nested_too_deeply(path, 0)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, Yaml):
+        return (value.value,)
+    return chain(value, value.values()) if isinstance(value, dict) else value
+
+
+def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
+    hint = "no program writes so many; the file is damaged"
+    expected = f"at most {MOST_NESTED} within each other, indented by less than 200 characters"
+    return TensorFormatError(
+        path, "the YAML", "lists or mappings that are nested deeply", expected, hint, offset=offset
+    )
 
 
 def dumped(values: Mapping[str, Any]) -> bytes:

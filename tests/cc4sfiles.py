@@ -1,0 +1,183 @@
+"""Files of cc4s as VASP, MOLGW and cc4s itself write them, by code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+BINARY, TEXT = "IeeeBinaryFile", "TextFile"
+
+Conditions = Sequence[tuple[Sequence[tuple[str, int]], Sequence[Sequence[int]]]]
+"""For each condition the pairs of property and dimension, and the tuples of property indices."""
+
+
+def numbers(shape: Sequence[int], *, is_complex: bool = False) -> np.ndarray:
+    """Element i, the first dimension fastest: (i + 1) * 0.75 + sin(i), less 1j * cos(i) (i + 1)."""
+    i = np.arange(int(np.prod(shape)))
+    values = (i + 1) * 0.75 + np.sin(i)
+    if is_complex:
+        values = values - 1j * np.cos(i) * (i + 1)
+    return values.reshape(shape, order="F")
+
+
+def binary(values: np.ndarray) -> bytes:
+    return values.astype("<c16" if values.dtype.kind == "c" else "<f8").tobytes(order="F")
+
+
+def text(values: np.ndarray, *, form: str = " {} \n") -> bytes:
+    """One value a line; `form` is the line of a value."""
+    flat = values.ravel(order="F").tolist()
+    if values.dtype.kind == "c":
+        return "".join(form.format(f"({x.real!r},{x.imag!r})") for x in flat).encode()
+    return "".join(form.format(repr(x)) for x in flat).encode()
+
+
+def dimensions(lengths: Sequence[int], types: Sequence[str | None] | None, indent: str) -> str:
+    """The list of VASP and others."""
+    if not lengths:
+        return f"{indent}dimensions: []\n"
+    lines = [f"{indent}dimensions:\n"]
+    for length, kind in zip(lengths, types or [None] * len(lengths), strict=True):
+        lines.append(f"{indent}- length:      {length}\n")
+        if kind is not None:
+            lines.append(f"{indent}  type: {kind}\n")
+    return "".join(lines)
+
+
+def condition(conditions: Conditions) -> str:
+    """The non-zero blocks as VASP writes them."""
+    lines = ["nonZeroCondition:", "  all:"]
+    for number, (pairs, tuples) in enumerate(conditions):
+        lines += [f"  - name: Condition{number}", "    properties:"]
+        for name, dimension in pairs:
+            lines += [f"    - property: {name}", f"      dimension: {dimension}"]
+        lines.append("    nonZeros:" if tuples else "    nonZeros: []")
+        lines += [f"    - [{', '.join(map(str, each))}]" for each in tuples]
+    return "\n".join(lines) + "\n"
+
+
+def yaml(
+    lengths: Sequence[int],
+    types: Sequence[str | None] | None = None,
+    *,
+    scalar: str = "Real64",
+    elements: str = BINARY,
+    unit: object = 1,
+    more: str = "",
+    indent: str = "",
+) -> str:
+    """The YAML of a tensor; `more` is what follows, such as metaData."""
+    head = f"version: 100\ntype: Tensor\nscalarType: {scalar}\n"
+    tail = f"elements:\n  type: {elements}\nunit: {unit}\n"
+    indented = "".join(f"{indent}{line}\n" for line in head.splitlines())
+    ending = "".join(f"{indent}{line}\n" for line in (tail + more).splitlines())
+    return indented + dimensions(lengths, types, indent) + ending
+
+
+def sorted_yaml(lengths: Sequence[int], *, scalar: str = "Real64", unit: object = 1) -> str:
+    """What cc4s itself writes: keys sorted as text, dimensions a map, no types."""
+    keys = sorted(map(str, range(len(lengths))))
+    dims = "".join(f"  {key}:\n    length: {lengths[int(key)]}\n" for key in keys)
+    return (
+        f"dimensions:\n{dims}elements:\n  type: {BINARY}\nmetaData:\n  halfGrid: 0\n"
+        f"scalarType: {scalar}\ntype: Tensor\nunit: {unit}\nversion: 100\n"
+    )
+
+
+def properties(
+    kind: str, indices: Mapping[str, Sequence[int]], values: Mapping[str, str] | None = None
+) -> str:
+    """The properties of a type of dimensions; `values` are lists in YAML."""
+    lines = ["version: 100", f"dimensionType: {kind}"]
+    if values:
+        lines += ["properties:", *(f"  {name}: {each}" for name, each in values.items())]
+    lines.append("propertyIndices:" if indices else "propertyIndices: {}")
+    for name, each in indices.items():
+        empty = "" if each else " []"
+        lines += [f"  {name}:{empty}", *(f"  - {index}" for index in each)]
+    return "\n".join(lines) + "\n"
+
+
+def save(
+    directory: Path,
+    stem: str,
+    values: np.ndarray,
+    types: Sequence[str | None] | None = None,
+    *,
+    elements: str = BINARY,
+    unit: object = 1,
+    more: str = "",
+) -> Path:
+    """Write a tensor and its elements; give the path of the YAML."""
+    scalar = "Complex64" if values.dtype.kind == "c" else "Real64"
+    path = directory / f"{stem}.yaml"
+    path.write_text(
+        yaml(values.shape, types, scalar=scalar, elements=elements, unit=unit, more=more)
+    )
+    content = text(values) if elements == TEXT else binary(values)
+    (directory / f"{stem}.elements").write_bytes(content)
+    return path
+
+
+def save_set(
+    directory: Path, stem: str, components: Mapping[str, tuple[np.ndarray, Sequence[str]]]
+) -> Path:
+    """Write a set of tensors, with the dimension types of each."""
+    lines = "version: 100\ntype: TensorSet\ncomponents:\n"
+    for key, (values, types) in components.items():
+        scalar = "Complex64" if values.dtype.kind == "c" else "Real64"
+        lines += f"  {key}:\n" + yaml(values.shape, types, scalar=scalar, indent="    ")
+        (directory / f"{stem}.components.{key}.elements").write_bytes(binary(values))
+    path = directory / f"{stem}.yaml"
+    path.write_text(lines)
+    return path
+
+
+def blocks(
+    full: np.ndarray,
+    conditions: Conditions,
+    properties_of: Sequence[Mapping[str, Sequence[int]]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The elements of a file of blocks one after the other, and the tensor with zeros elsewhere.
+
+    `properties_of` has the properties of each dimension.
+    """
+    stored: list[complex] = []
+    filled = np.zeros_like(full)
+    # The first condition varies fastest.
+    for chosen in product(*(tuples for _, tuples in reversed(conditions))):
+        wanted = [
+            (name, dimension, index)
+            for (pairs, _), indices in zip(conditions, reversed(chosen), strict=True)
+            for (name, dimension), index in zip(pairs, indices, strict=True)
+        ]
+        for backwards in product(*(range(length) for length in reversed(full.shape))):
+            place = backwards[::-1]
+            if all(properties_of[d][name][place[d]] == index for name, d, index in wanted):
+                stored.append(full[place])
+                filled[place] = full[place]
+    return np.array(stored, dtype=full.dtype), filled
+
+
+def save_blocks(
+    directory: Path,
+    full: np.ndarray,
+    types: Sequence[str],
+    known: Mapping[str, Mapping[str, Sequence[int]]],
+    conditions: Conditions,
+    *,
+    elements: str = BINARY,
+) -> tuple[Path, np.ndarray]:
+    """Write a tensor of blocks with the properties of its types; its path, and its values."""
+    for kind, indices in known.items():
+        (directory / f"{kind}.yaml").write_text(properties(kind, indices))
+    stored, filled = blocks(full, conditions, [known.get(kind, {}) for kind in types])
+    path = save(directory, "Blocks", stored, ["State"], elements=elements)
+    scalar = "Complex64" if full.dtype.kind == "c" else "Real64"
+    path.write_text(
+        yaml(full.shape, types, scalar=scalar, elements=elements, more=condition(conditions))
+    )
+    return path, filled
