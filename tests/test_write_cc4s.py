@@ -263,12 +263,21 @@ class TestProperties:
         to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
         assert (tmp_path / "State.yaml").read_text() == content
 
-    @pytest.mark.parametrize(
-        "content", ["]", "", cf.properties("State", {"Spin": [0, 1, 0, 0]}), "\0"]
-    )
-    def test_a_file_that_says_something_else_is_replaced(
-        self, tmp_path: Path, content: str
+    @pytest.mark.parametrize("mode", ["w", "x"])
+    @pytest.mark.parametrize("spins", [[0, 1, 0, 0], [0, 1]])
+    def test_a_file_that_says_something_else_is_not_replaced(
+        self, tmp_path: Path, spins: list[int], mode: Any
     ) -> None:
+        content = cf.properties("State", {"Spin": spins})
+        (tmp_path / "State.yaml").write_text(content)
+        with pytest.raises(
+            ValueError, match=r"State\.yaml beside it says something else of Spin, w"
+        ):
+            to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode=mode)
+        assert files_of(tmp_path) == {"State.yaml": content.encode()}
+
+    @pytest.mark.parametrize("content", ["]", "", "\0"])
+    def test_a_damaged_file_is_replaced(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "State.yaml").write_text(content)
         with pytest.raises(FileExistsError, match=r"State\.yaml exists already"):
             to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")

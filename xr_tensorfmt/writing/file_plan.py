@@ -56,7 +56,8 @@ class FileBeside:
     file_plan : FilePlan
         Its content.
     is_kept : callable, optional
-        Whether a file of that name with this content says the same, so that it stays as it is.
+        Whether a file of that name with this content says the same, so that it stays as it is;
+        ValueError where it must not be replaced.
     """
 
     name: str

@@ -182,7 +182,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
     ]
-    beside = [_properties_file(each) for each in properties]
+    beside = [_properties_file(checked.path, each) for each in properties]
     return FilePlan(len(yaml), (Piece(0, yaml),), (), (*elements, *beside))
 
 
@@ -403,15 +403,23 @@ def _properties_of(kind: str, labels: Mapping[str, Variable]) -> Properties:
     )
 
 
-def _properties_file(properties: Properties) -> FileBeside:
+def _properties_file(path: str, properties: Properties) -> FileBeside:
     """The file of a type; one that says the same stays as it is."""
     content = dumped(properties.pack())
+    name = f"{properties.dimension_type}{YAML}"
 
     def says_the_same(existing: bytes) -> bool:
         try:
-            return Properties.unpack(Fields.parse("", existing)) == properties
+            known = Properties.unpack(Fields.parse("", existing))
         except TensorFormatError:
             return False
+        if known != properties:
+            names = ", ".join(properties.indices)
+            raise ValueError(
+                f"{path}: {name} beside it says something else of {names}, which other tensors in "
+                "that directory need; write into another directory, remove that file, or drop the "
+                "coordinates"
+            )
+        return True
 
-    file_plan = FilePlan(len(content), (Piece(0, content),), ())
-    return FileBeside(f"{properties.dimension_type}{YAML}", file_plan, says_the_same)
+    return FileBeside(name, FilePlan(len(content), (Piece(0, content),), ()), says_the_same)

@@ -32,6 +32,8 @@ _ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*[^\s,\[\]{}]", re.MULTILINE)
 # A block within a block begins further to the right. The parser would use up the stack.
 _INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200}[ \t]*+\S", re.MULTILINE)
 
+_CONTAINERS = frozenset({list, dict, Yaml})
+
 # How cc4s marks a str.
 _STRING_TAGS = {"!text", "tag:yaml.org,2002:text"}
 
@@ -183,23 +185,27 @@ def check_safe(path: str, content: bytes) -> None:
 
 def _check_nested(path: str, values: Any) -> None:
     """Refuse what recursion could not follow."""
-    level: list[Any] = [[values]]
+    level = [values]
     for _ in range(MOST_NESTED + 1):
-        level = [
-            each
-            for parent in level
-            for each in _children(parent)
-            if isinstance(each, list | dict | Yaml)
-        ]
+        level = [each for parent in level for each in _containers(parent)]
         if not level:
             return
     raise _nested_too_deeply(path, 0)
 
 
+def _containers(value: Any) -> list[Any]:
+    """What is in a value and can contain others; most lists are of numbers alone."""
+    if _CONTAINERS.isdisjoint(map(type, _children(value))):
+        return []
+    return [child for child in _children(value) if type(child) in _CONTAINERS]
+
+
 def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, Yaml):
         return (value.value,)
-    return chain(value, value.values()) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return chain(value, value.values())
+    return value if isinstance(value, list) else ()
 
 
 def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
