@@ -547,3 +547,11 @@ def test_files_that_are_changed_at_random_open_or_are_refused(tmp_path: Path, na
             outcomes.add("refused")
         (tmp_path / changed.name).write_bytes(changed.read_bytes())
     assert outcomes == {"opened", "refused"}
+
+
+def test_a_file_of_properties_is_not_a_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "State.yaml"
+    path.write_text(cf.properties("State", {"Spin": [0, 1]}))
+    words = "type: properties of a dimension, expected Tensor or TensorSet; open a tensor beside it"
+    with pytest.raises(TensorFormatError, match=words):
+        opened(path)

@@ -145,6 +145,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
     """The tensors that the YAML describes."""
     check_version(fields)
+    if "dimensionType" in fields:
+        found, hint = "properties of a dimension", "open a tensor beside it, which gets them"
+        raise fields.error("type", found, f"{TENSOR} or {TENSOR_SET}", hint)
     stem = stem_of(os.path.basename(fields.path))
     if fields.choice("type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
         options.check_unnamed(fields.path)
