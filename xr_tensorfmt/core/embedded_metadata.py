@@ -7,7 +7,7 @@ was written. Nothing in it is trusted: where it does not fit the file, it is not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from json import dumps, loads
 from typing import Any, Self
 
@@ -41,7 +41,7 @@ class EmbeddedVariable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Check the types; several errors where it is not what `to_dict` makes."""
-        members = _without_none(data)
+        members = _members(data, cls)
         if "name" in data:
             (members["name"],) = _strings([data["name"]])
         if "dims" in data:
@@ -75,8 +75,7 @@ class EmbeddedMetadata:
         """Check the version and the types; several errors where it is not what `to_dict` makes."""
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}, expected {VERSION}")
-        members = _without_none(data)
-        del members["version"]
+        members = _members(data, cls)
         for name in {"tensors", "coordinates"} & set(data):
             variables = data[name].items()
             members[name] = {key: EmbeddedVariable.from_dict(value) for key, value in variables}
@@ -127,11 +126,13 @@ def _decoded(embedded: Any) -> Any:
     return loads(embedded)
 
 
-def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a JSON object; what is None was never written."""
-    if None in data.values():
-        raise ValueError(f"a value of {shorten(repr(data))} is null")
-    return dict(data)
+def _members(data: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The members of a JSON object, but for its version; what was never written is an error."""
+    known = {"version", *(each.name for each in fields(kind))}
+    for name, value in data.items():
+        if name not in known or value is None:
+            raise ValueError(f"the key {name!r} with {shorten(repr(value))} is unknown")
+    return {name: value for name, value in data.items() if name != "version"}
 
 
 def _strings(values: Sequence[Any]) -> tuple[str, ...]:

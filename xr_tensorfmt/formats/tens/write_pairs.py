@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 from dask.base import compute
-from dask.delayed import delayed
+from dask.delayed import Delayed, delayed
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
@@ -24,7 +24,7 @@ from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import one_tensor
-from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, Placed
+from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, Placed, cut_evenly
 
 
 def plan_pairs(name: str, pairs: Any, head: bytes) -> FilePlan:
@@ -51,12 +51,11 @@ def pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
     dtype = pair_dtype(conversion.element, 1)
     if not variable.size:
         return np.empty(0, dtype)
-    if variable.chunks is None:
-        block = contiguous_chunk(variable.shape, dtype.itemsize, TARGET)
-        variable = in_chunks(variable, block)
+    block = contiguous_chunk(variable.shape, dtype.itemsize, TARGET)
+    chunks = variable.chunks or cut_evenly(variable.shape, block)
     layout = Dense(variable.shape, conversion.element, 0)
-    grid = BlockGrid(layout, conversion, variable.data.chunks, (0,) * variable.ndim)
-    blocks = variable.data.to_delayed().ravel()
+    grid = BlockGrid(layout, conversion, chunks, (0,) * variable.ndim)
+    blocks = _blocks(variable, grid)
     maker = PairMaker(grid)
     count, make = delayed(maker.count), delayed(maker.pairs)
     counts = compute(*(count(block, number) for number, block in enumerate(blocks)))  # type: ignore[no-untyped-call]
@@ -65,6 +64,20 @@ def pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
         for number in np.flatnonzero(counts).tolist()
     ]
     return da.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[no-untyped-call]
+
+
+def _blocks(variable: Variable, grid: BlockGrid) -> Sequence[Delayed]:
+    """The values of each block, when they are asked for; dask would copy an array as a whole."""
+    if variable.chunks is not None:
+        return list(variable.data.to_delayed().ravel())
+    load = delayed(_loaded)
+    return [load(variable[grid.part(number)]) for number in range(grid.count)]
+
+
+def _loaded(part: Variable) -> Array:
+    # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
+    values: Array = part[...].values
+    return values
 
 
 def in_chunks(variable: Variable, chunks: Iterable[Any]) -> Variable:
