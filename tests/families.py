@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 
 import numpy as np
+from safetensors.numpy import save
 
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
@@ -35,6 +37,18 @@ def mag_puts() -> dict[str, mf.Put]:
     }
 
 
+def npy_fortran() -> bytes:
+    file = BytesIO()
+    np.save(file, np.asfortranarray(numbers().astype(">f4")))
+    return file.getvalue()
+
+
+def npz() -> bytes:
+    file = BytesIO()
+    np.savez(file, a=numbers(), b=np.asfortranarray(numbers()[0]), c=np.arange(5))
+    return file.getvalue()
+
+
 FILES: dict[str, Callable[[], bytes]] = {
     "tens-0.9": lambda: tf.version_0_9(numbers()),
     "tens-1.0": lambda: tf.version_1_0(numbers()),
@@ -57,6 +71,11 @@ FILES: dict[str, Callable[[], bytes]] = {
     "pycauset-triangle": lambda: pf.r1(
         pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 480, 480),
         pf.triangle(np.triu(numbers().ravel()[: 480 * 480].reshape(480, 480), 1)),
+    ),
+    "npy-fortran": npy_fortran,
+    "npz-several": npz,
+    "safetensors-model.safetensors": lambda: save(
+        {"w.a": numbers(), "n": np.arange(5)}, {"format": "np"}
     ),
     "vespa-indexed.tbf": lambda: vf.tensor(
         "double", [], {"x": SHAPE[0], "y": SHAPE[1] * SHAPE[2]}, [], numbers().reshape(1, -1)

@@ -107,7 +107,7 @@ def test_examples_of_the_page_print_what_they_say() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_info_describes_every_container(name: str) -> None:
-    path = name if name.endswith(".tbf") else f"{name}.bin"
+    path = name if name.endswith((".tbf", ".safetensors")) else f"{name}.bin"
     Path(path).write_bytes(FILES[name]())
     (facts,) = json.loads(done("info", "--json", path))
     ds = xr.open_dataset(path, engine="tensorfmt")

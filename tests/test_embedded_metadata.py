@@ -258,7 +258,7 @@ def test_names_dims_attributes_and_labels_are_applied() -> None:
     ]
     assert found.tensors[0].encoding["tensorfmt"] == {"fact": 1}
     assert [(each.name, each.dims) for each in found.coordinates] == [("x", ("x",)), ("y", ("y",))]
-    assert found.attrs == {"title": "it"}
+    assert found.attrs == {"title": "it", "epoch": np.int8(1)}
     assert found.decoded
 
 

@@ -13,8 +13,10 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.formats.cc4s.write import to_cc4s
     from xr_tensorfmt.formats.mag.write import to_mag
+    from xr_tensorfmt.formats.npy.write import to_npy
     from xr_tensorfmt.formats.pycauset.popcount import popcount
     from xr_tensorfmt.formats.pycauset.write import to_pycauset
+    from xr_tensorfmt.formats.safetensors.write import to_safetensors
     from xr_tensorfmt.formats.tens.write import to_tens
     from xr_tensorfmt.formats.vespa.hex import from_hex
     from xr_tensorfmt.formats.vespa.write import to_vespa
@@ -34,7 +36,9 @@ __all__ = [
     "to_cc4s",
     "to_file",
     "to_mag",
+    "to_npy",
     "to_pycauset",
+    "to_safetensors",
     "to_tens",
     "to_vespa",
     "validate",
@@ -51,7 +55,9 @@ _LAZY = {
     "to_cc4s": "formats.cc4s.write",
     "to_file": "writing.to_file",
     "to_mag": "formats.mag.write",
+    "to_npy": "formats.npy.write",
     "to_pycauset": "formats.pycauset.write",
+    "to_safetensors": "formats.safetensors.write",
     "to_tens": "formats.tens.write",
     "to_vespa": "formats.vespa.write",
     "validate": "validation",

@@ -217,29 +217,47 @@ class BFloat16(Element):
         return stored
 
 
-@dataclass(frozen=True)
-class Float8E4M3FN(Element):
-    """A sign, 4 bits of exponent and 3 of fraction, without infinities; exact as float32."""
+class _Float8(Element):
+    """A byte whose value is in a table; every value is exact as float32."""
 
-    name = "float8_e4m3fn"
     stored = np.dtype(np.uint8)
     dtype = np.dtype(np.float32)
+    fraction_bits: int
+    beyond: tuple[float, ...]
+    """The values of the bytes above that of the largest finite one."""
+    nan: int
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table."""
-        table, flat, results = _float8_values(), np.ravel(raw), values.reshape(-1)
+        table, flat, results = _float8_values(self), np.ravel(raw), values.reshape(-1)
         for first in range(0, flat.size, _BLOCK):
             block = slice(first, first + _BLOCK)
             # Every byte is in the table, so the mode has no effect; "clip" is the fastest.
             np.take(table, flat[block], out=results[block], mode="clip")
 
     def encode(self, values: Array) -> Array:
-        """Round to the nearest value, the even one of two; beyond 448 there is none but NaN."""
+        """Round to the nearest value, the even one of two; what is too large has none."""
         bits = _bits(values)
         upper = bits >> _HALF
         # Of the lower half only matters whether it is zero: no value or midpoint has bits there.
         upper |= bits.astype(np.uint16) != 0
-        return np.asarray(np.take(_float8_bits(), upper, mode="clip"))
+        return np.asarray(np.take(_float8_bits(self), upper, mode="clip"))
+
+
+@dataclass(frozen=True)
+class Float8E4M3FN(_Float8):
+    """A sign, 4 bits of exponent and 3 of fraction, without infinities; beyond 448 is NaN."""
+
+    name = "float8_e4m3fn"
+    fraction_bits, beyond, nan = 3, (np.nan,), 0x7F
+
+
+@dataclass(frozen=True)
+class Float8E5M2(_Float8):
+    """A sign, 5 bits of exponent and 2 of fraction; the upper half of a float16."""
+
+    name = "float8_e5m2"
+    fraction_bits, beyond, nan = 2, (np.inf, np.nan, np.nan, np.nan), 0x7E
 
 
 @dataclass(frozen=True)
@@ -266,29 +284,36 @@ def _bits(values: Array) -> NDArray[np.uint32]:
 
 
 @cache
-def _float8_bits() -> NDArray[np.uint8]:
+def _float8_bits(element: _Float8) -> NDArray[np.uint8]:
     """For each upper half of a float32 the nearest of the 256 bytes, the even one of two."""
     upper = np.arange(1 << 16, dtype=np.uint32)
     values = (upper << _HALF).view(np.float32)
-    # The finite values, in ascending order; 0x7E is the largest one, 448.
-    magnitudes, most = _float8_values()[:0x7F].astype(np.float64), 0x7E
-    between = (magnitudes[1:] + magnitudes[:-1]) / 2
+    # What is nearer to the first value that there is no more than to the largest is beyond it.
+    first = 0x80 - len(element.beyond)
+    magnitudes = _magnitudes(element.fraction_bits)[: first + 1]
+    between = np.append((magnitudes[1:] + magnitudes[:-1]) / 2, np.inf)
     with np.errstate(invalid="ignore"):  # some kinds of NaN become another kind
         magnitude = np.abs(values).astype(np.float64)
-    bits = np.searchsorted(between, magnitude, side="left")
-    tie = (bits < most) & (bits & 1 == 1) & (between[np.minimum(bits, most - 1)] == magnitude)
-    bits += tie
-    bits[~(magnitude <= 464)] = 0x7F
+    bits = np.searchsorted(between[:-1], magnitude, side="left")
+    bits += (bits < first) & (bits & 1 == 1) & (between[bits] == magnitude)
+    bits[np.isnan(magnitude)] = element.nan
     return (bits | upper >> 8 & 0x80).astype(np.uint8)
 
 
 @cache
-def _float8_values() -> NDArray[np.float32]:
-    bits = np.arange(256)
-    exponent, fraction = bits >> 3 & 15, bits & 7
+def _float8_values(element: _Float8) -> NDArray[np.float32]:
+    """The value of each byte."""
+    magnitudes = _magnitudes(element.fraction_bits)
+    magnitudes[0x80 - len(element.beyond) :] = element.beyond
+    return np.concatenate([magnitudes, -magnitudes]).astype(np.float32)
+
+
+def _magnitudes(fraction_bits: int) -> NDArray[np.float64]:
+    """The values of the bytes without a sign, as if all of them were finite."""
+    bits = np.arange(0x80)
+    one = 1 << fraction_bits
+    exponent, fraction = bits >> fraction_bits, bits & (one - 1)
     # Without an exponent there is no leading one: these are the subnormal numbers.
-    significand = np.where(exponent == 0, fraction, fraction + 8).astype(np.float64)
-    magnitude = np.ldexp(significand, np.maximum(exponent, 1) - 10)
-    magnitude[bits & 0x7F == 0x7F] = np.nan
-    values: NDArray[np.float64] = np.copysign(magnitude, np.where(bits & 0x80, -1, 1))
-    return values.astype(np.float32)
+    significand = np.where(exponent == 0, fraction, fraction + one).astype(np.float64)
+    bias = (1 << (6 - fraction_bits)) - 1
+    return np.asarray(np.ldexp(significand, np.maximum(exponent, 1) - bias - fraction_bits))

@@ -67,7 +67,7 @@ class EmbeddedMetadata:
     tagged_attrs: bool = False
     # Attributes that the format stores without their dtypes.
     numpy_attrs: Mapping[str, Any] = field(default_factory=dict)
-    # All attributes, where the format stores none.
+    # Attributes that the format does not store.
     attrs: Mapping[str, Any] | None = None
 
     @classmethod
@@ -171,7 +171,7 @@ def _attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str
         # The dtype is that of a number which another program may have changed since.
         if name in stored and dumps(without_dtypes(value)) == dumps(stored[name]):
             attrs[name] = from_json(value)
-    return attrs if embedded.attrs is None else dict(from_json(embedded.attrs))
+    return attrs if embedded.attrs is None else attrs | dict(from_json(embedded.attrs))
 
 
 def _described(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:

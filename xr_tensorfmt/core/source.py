@@ -211,3 +211,8 @@ class Source(ABC):
                     offset=start + done,
                 )
             done += count
+
+
+def is_file_name(part: object) -> bool:
+    """Whether something can be a part of the name of a file in the same directory."""
+    return isinstance(part, str) and bool(part) and not set("/\\:\0") & set(part)

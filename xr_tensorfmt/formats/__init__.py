@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
+from operator import itemgetter
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import Container
@@ -18,8 +19,11 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shorten
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
+from xr_tensorfmt.formats.npy import NpyFormat, NpzFormat
 from xr_tensorfmt.formats.pycauset import PycausetFormat
+from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
+from xr_tensorfmt.formats.unknown import Kind, binary_kind, other_kind
 from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.sources.store_errors import redacted
 
@@ -32,6 +36,9 @@ BUILT_IN: tuple[Format, ...] = (
     MagFormat(),
     PycausetFormat(),
     VespaFormat(),
+    SafetensorsFormat(),
+    NpyFormat(),
+    NpzFormat(),
 )
 
 
@@ -68,16 +75,28 @@ def by_name(name: str) -> Format:
 
 def by_suffix(path: str) -> Format:
     """The format in which a file of a name is written; ValueError where none has its suffix."""
-    suffix = os.path.splitext(path.casefold())[1]
-    writers = [choice for choice in all_formats() if choice.can_write]
-    for choice in writers:
-        if suffix in choice.suffixes:
-            return choice
+    found = _of_suffix(path, all_formats())
+    if found is not None and found.can_write:
+        return found
+    problem = f"{found.title} can only be read" if found else "the suffix names no format"
+    writers = [each for each in all_formats() if each.can_write]
     raise ValueError(
-        f"{redacted(path)}: the suffix names no format; pass format=, one of "
-        f"{', '.join(repr(choice.name) for choice in writers)}, or use one of the suffixes "
-        f"{', '.join(suffix for choice in writers for suffix in choice.suffixes)}"
+        f"{redacted(path)}: {problem}; pass format=, one of "
+        f"{', '.join(repr(each.name) for each in writers)}, or use one of the suffixes "
+        f"{', '.join(suffix for each in writers for suffix in each.suffixes)}"
     )
+
+
+def _of_suffix(path: str, candidates: Iterable[Format]) -> Format | None:
+    """The format with the longest suffix that a name ends with."""
+    name = os.path.basename(path.casefold())
+    found = [
+        (len(suffix), each)
+        for each in candidates
+        for suffix in each.suffixes
+        if name.endswith(suffix) and name != suffix
+    ]
+    return max(found, key=itemgetter(0))[1] if found else None
 
 
 def recognised(source: Source) -> bool:
@@ -124,23 +143,30 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
 
 
 def _by_content(reader: HeaderReader) -> Format:
-    head, path = reader.head, reader.source.name
-    for choice in all_formats():
-        if head.startswith(choice.magics):
-            return choice
-    suffix = os.path.splitext(path.casefold())[1]
-    for choice in all_formats():
-        if suffix in choice.suffixes and not choice.magics:
-            return choice
-    without_magic = ", ".join(
-        f"format={choice.name!r}" for choice in all_formats() if not choice.magics
+    path = reader.source.name
+    with_magic = [each for each in all_formats() if reader.head.startswith(each.magics)]
+    if len(with_magic) == 1:
+        return with_magic[0]
+    for each in with_magic:
+        if each.recognises(reader):
+            return each
+    of_suffix = _of_suffix(path, with_magic or [each for each in all_formats() if not each.magics])
+    foreign = binary_kind(reader)
+    if of_suffix is not None and (with_magic or not foreign or of_suffix.recognises(reader)):
+        return of_suffix
+    raise _unknown(reader, foreign or other_kind(reader))
+
+
+def _unknown(reader: HeaderReader, kind: Kind) -> TensorFormatError:
+    """What to say of a file of no format."""
+    head = reader.head[:8]
+    found = (
+        f"{head!r}, the file is {kind.title}" if head else f"nothing, as the file is {kind.title}"
     )
-    raise TensorFormatError(
-        path,
-        "the magic number",
-        repr(head[:8]) if head else "nothing, as the file is empty",
-        " or ".join(repr(magic) for choice in all_formats() for magic in choice.magics),
-        "no format of this engine begins so; leave out engine= to let xarray look for another, "
-        f"or name a format that has no magic number: {without_magic}",
-        offset=0,
-    )
+    names = ", ".join(each.title for each in all_formats())
+    expected = f"that of a format of this engine: {names}"
+    way_out = kind.way_out
+    if not kind.is_known:
+        nameless = (f"format={each.name!r}" for each in all_formats() if not each.magics)
+        way_out += f", or name a format that has no magic number: {', '.join(nameless)}"
+    return reader.error("the magic number", found, expected, way_out, 0)

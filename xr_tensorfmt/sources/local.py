@@ -142,7 +142,7 @@ class LocalFile(Source):
         absolute = os.path.abspath(os.path.expanduser(path))
         status = os.stat(absolute)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
+            raise IsADirectoryError(_about_directory(absolute))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
         recent = time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION
@@ -256,6 +256,21 @@ class LocalFile(Source):
         if window is None:
             return replace(self, mapped=False).read(group)
         return window if len(group) == 1 else group.gather(window, start)
+
+
+_ZARR_METADATA = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
+_MOST_NAMES = 3
+
+
+def _about_directory(path: str) -> str:
+    """What a directory is, and what to open instead."""
+    with os.scandir(path) as entries:
+        names = sorted(each.name for each in entries if each.is_file())
+    if not _ZARR_METADATA.isdisjoint(names):
+        return f"{path} is a zarr store; leave out engine=, or pass engine='zarr'"
+    some = ", ".join(map(repr, names[:_MOST_NAMES]))
+    such = f", such as {some}" if some else ", of which there is none"
+    return f"{path} is a directory; pass the path of a file in it{such}"
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

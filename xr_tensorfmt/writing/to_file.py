@@ -215,7 +215,7 @@ def to_file(
 
     See Also
     --------
-    to_cc4s, to_mag, to_pycauset, to_tens, to_vespa : What each format holds.
+    to_cc4s, to_mag, to_npy, to_pycauset, to_safetensors, to_tens, to_vespa : What each holds.
 
     Examples
     --------

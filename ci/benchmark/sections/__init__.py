@@ -13,11 +13,25 @@ from benchmark.sections import (
     opening,
     pairs,
     remote,
+    safetensors,
     vespa,
     write,
 )
 
 SECTIONS: dict[str, Section] = {
     each.SECTION.name: each.SECTION
-    for each in (dense, pairs, cc4s, causal, vespa, hole, mag, opening, remote, write, imports)
+    for each in (
+        dense,
+        pairs,
+        cc4s,
+        causal,
+        vespa,
+        hole,
+        mag,
+        safetensors,
+        opening,
+        remote,
+        write,
+        imports,
+    )
 }

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Source, is_file_name
 from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
@@ -36,7 +36,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
     TensorHeader,
     check_version,
     elements_file,
-    is_file_name,
     metadata_of,
     stem_of,
     unique_dims,

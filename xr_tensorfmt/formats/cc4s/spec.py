@@ -76,11 +76,6 @@ def stem_of(file: str) -> str:
     return file[: -len(YAML)] if file.casefold().endswith(YAML) else file
 
 
-def is_file_name(part: str) -> bool:
-    """Whether a str can be a part of the name of a file in the same directory."""
-    return bool(part) and not any(character in part for character in "/\\:\0")
-
-
 @dataclass(frozen=True)
 class Dimension:
     """A dimension; `type` says which file has its properties."""

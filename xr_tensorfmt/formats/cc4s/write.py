@@ -19,6 +19,7 @@ from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariab
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
 from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import YAML, Cc4sFormat
@@ -33,7 +34,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
     Properties,
     TensorHeader,
     elements_file,
-    is_file_name,
     stem_of,
     unique_dims,
     variable_name,

@@ -23,6 +23,7 @@ from typing import ClassVar, Self
 from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.keyed import StoredTensor
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.spec import (
@@ -34,7 +35,6 @@ from xr_tensorfmt.formats.mag.spec import (
     LITTLE_ENDIAN,
     Contents,
     Numbering,
-    StoredTensor,
     TensorRecord,
     check_checksum,
     decode_key,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from json import JSONDecodeError, dumps, loads
+from json import dumps
 from operator import itemgetter
 from struct import Struct
 from typing import Any, ClassVar, Self, TypeGuard
 
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.json_document import Document
+from xr_tensorfmt.core.keyed import StoredTensor
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.mag import MAGIC
 from xr_tensorfmt.formats.mag.spec import (
@@ -24,7 +26,6 @@ from xr_tensorfmt.formats.mag.spec import (
     LITTLE_ENDIAN,
     SNAPSHOT_200_DTYPES,
     Contents,
-    StoredTensor,
     first_misplaced,
 )
 
@@ -96,76 +97,6 @@ class Header:
             found = f"cut off by the end of the file at byte {reader.source.size}"
             expected = f"data up to byte {self.data_stop}"
             raise reader.error("the data", found, expected, INCOMPLETE, self.data_start)
-
-
-@dataclass(frozen=True)
-class Document:
-    """A JSON object of a file, which may hold anything that Python's own writer writes.
-
-    `repeated` are the objects in it in which a key occurs twice.
-    """
-
-    path: str
-    offset: int
-    content: Mapping[str, Any]
-    repeated: Sequence[Mapping[str, Any]]
-
-    @classmethod
-    def read(cls, reader: HeaderReader, start: int, length: int) -> Self:
-        """Read it; other JSON is refused."""
-        repeated: list[Mapping[str, Any]] = []
-
-        def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            members = dict(pairs)
-            if len(members) != len(pairs):
-                repeated.append(members)
-            return members
-
-        raw = reader.bytes_at(start, length, "the JSON document")
-        at, hint = start, "the document is damaged"
-        try:
-            string = raw.decode()
-            content = loads(string, object_pairs_hook=collect)
-        except UnicodeDecodeError as error:
-            at, found = start + error.start, "bytes that are not UTF-8"
-        except JSONDecodeError as error:
-            at = start + len(string[: error.pos].encode())
-            found = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
-        except RecursionError:
-            found = "deeper nesting than Python can follow"
-        except ValueError as error:
-            # Python's own limit; the message of another error with this number would meet it again.
-            found, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
-        else:
-            if isinstance(content, Mapping):
-                return cls(reader.source.name, start, content, repeated)
-            found = f"a {type(content).__name__}"
-        raise reader.error("the document", found, "a JSON object", hint, at)
-
-    def error(self, field: str, found: object, expected: str) -> TensorFormatError:
-        """An error about a part of the document."""
-        hint = "the document is damaged"
-        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
-
-    def member(self, name: str) -> Mapping[str, Any]:
-        """An object in the document."""
-        value = self.content.get(name)
-        if not isinstance(value, Mapping):
-            raise self.error(f"{name!r}", shorten(repr(value)), "a JSON object")
-        return value
-
-    def check_repeated(self, *objects: Mapping[str, Any]) -> tuple[Finding, ...]:
-        """Refuse keys that occur twice in objects of the format, report those of metadata."""
-        if not self.repeated:
-            return ()
-        if any(each is other for each in self.repeated for other in objects):
-            raise self.error("a JSON object", "a key twice", "each key once")
-        keys = shorten(", ".join(map(repr, self.repeated[0])))
-        message = (
-            "they hold an object with a key twice, of which the last value is taken; its keys are "
-            f"{keys}"
-        )
-        return (Finding(self.path, self.offset, "the metadata", message, "warning"),)
 
 
 _METADATA, _TENSORS = "usr_metadata", "tensor_map"

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import prod
 from operator import attrgetter
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
-from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.keyed import StoredTensor
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -61,36 +60,6 @@ def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
 
 LITTLE_ENDIAN, BIG_ENDIAN = _elements("<"), _elements(">")
 """How elements are stored, by the name of the dtype."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """One tensor of a file; `offset` counts from the start of the file."""
-
-    key: str
-    shape: tuple[int, ...]
-    element: Element
-    offset: int
-    nbytes: int
-
-    @classmethod
-    def of(
-        cls, path: str, key: str, shape: Sequence[int], element: Element, offset: int, at: int
-    ) -> Self:
-        """A tensor that is described at byte `at`; the errors of `check_size`."""
-        item = element.stored.itemsize
-        check_size(path, shape, item, at)
-        return cls(key, tuple(shape), element, offset, prod(shape) * item)
-
-    @property
-    def stop(self) -> int:
-        """The byte after the data."""
-        return self.offset + self.nbytes
-
-    @property
-    def layout(self) -> Dense:
-        """How it is read and written."""
-        return Dense(self.shape, self.element, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +125,6 @@ def check_checksum(
     if options.verify:
         raise error
     return (finding_of(error),)
-
-
-def default_dims(key: str, rank: int, keys: set[str]) -> tuple[str, ...]:
-    """Names for dimensions that nobody has named, none of which is a key."""
-    names = [f"{key}_dim_{axis}" for axis in range(rank)]
-    while not keys.isdisjoint(names):
-        names = [f"{name}_" if name in keys else name for name in names]
-    return tuple(names)
 
 
 def round_up(position: int, multiple: int) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from json import dumps
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -14,44 +13,24 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
+from xr_tensorfmt.core.keyed import StoredTensor, default_dims
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
-from xr_tensorfmt.formats.mag.spec import (
-    ARCHIVE_1_DTYPES,
-    LITTLE_ENDIAN,
-    StoredTensor,
-    TensorRecord,
-    default_dims,
-    round_up,
-)
+from xr_tensorfmt.formats.mag.spec import ARCHIVE_1_DTYPES, LITTLE_ENDIAN, TensorRecord, round_up
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import attributes, described, encoded, labels
-from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
+from xr_tensorfmt.writing.file_plan import FilePlan
+from xr_tensorfmt.writing.keyed import (
+    Entry,
+    check_attribute_names,
+    described_entries,
+    divided_coordinates,
+)
 from xr_tensorfmt.writing.to_file import Mode, write
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A tensor that will be written."""
-
-    key: str
-    variable: Variable
-    conversion: Conversion
-
-    def stored(self, offset: int) -> StoredTensor:
-        """The tensor at an offset."""
-        shape, element = self.variable.shape, self.conversion.element
-        nbytes = prod(shape) * element.stored.itemsize
-        return StoredTensor(self.key, shape, element, offset, nbytes)
-
-    def placed(self, offset: int) -> Placed:
-        """The values at an offset of the file."""
-        return Placed(self.variable, self.stored(offset).layout, self.conversion)
 
 
 def plan_archive(checked: CheckedInput) -> FilePlan:
@@ -135,8 +114,7 @@ MOST_SNAPSHOT_DIMENSIONS = 16
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
-    embedded = _embedded_coordinates(checked)
-    stored = {name: each for name, each in checked.coordinates.items() if name not in embedded}
+    stored, embedded = divided_coordinates(checked, LITTLE_ENDIAN, empty=False)
     entries = _entries(checked, {**checked.variables, **stored})
     tensors = _consecutive(entries)
     data_bytes = max((each.stop for each in tensors), default=0)
@@ -159,15 +137,6 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
         each.placed(start + tensor.offset) for each, tensor in zip(entries, tensors, strict=True)
     )
     return FilePlan(header.data_stop, (Piece(0, header.pack() + content),), placed)
-
-
-def _embedded_coordinates(checked: CheckedInput) -> dict[str, Variable]:
-    """Coordinates that are embedded, since MAG has no such dtype or they are empty."""
-    return {
-        name: each
-        for name, each in checked.coordinates.items()
-        if not each.size or (each.dtype.name not in LITTLE_ENDIAN and name not in checked.encoding)
-    }
 
 
 def _entries(checked: CheckedInput, variables: Mapping[str, Variable]) -> list[Entry]:
@@ -199,13 +168,9 @@ def _snapshot_metadata(
     """The attributes of the Dataset, and what is embedded."""
     attrs = attributes(checked, checked.attrs, "the Dataset")
     metadata: dict[str, Any] = without_dtypes(attrs)
-    if EMBEDDED_KEY in metadata:
-        raise ValueError(
-            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
-            "metadata entry for dims and coordinates; rename it"
-        )
+    check_attribute_names(checked, metadata)
     embedded = EmbeddedMetadata(
-        tensors=_described(checked, entries),
+        tensors=described_entries(checked, entries),
         stored_coordinates=tuple(name for name in checked.coordinates if name not in coordinates),
         coordinates=labels(checked, coordinates),
         tagged_attrs=f'"{TAG}"' in dumps(metadata),
@@ -216,17 +181,6 @@ def _snapshot_metadata(
         encoded(checked, embedded)  # for its limit
         metadata[EMBEDDED_KEY] = embedded.to_dict()
     return metadata
-
-
-def _described(checked: CheckedInput, entries: Sequence[Entry]) -> dict[str, EmbeddedVariable]:
-    """Variables with attributes, or with dims that the file would not open with."""
-    keys = {each.key for each in entries}
-    embedded = {}
-    for each in entries:
-        variable = described(checked, each.key, each.variable)
-        if variable.attrs or variable.dims != default_dims(each.key, each.variable.ndim, keys):
-            embedded[each.key] = variable
-    return embedded
 
 
 def plan(checked: CheckedInput, version: int = 300) -> FilePlan:

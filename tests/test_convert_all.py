@@ -1,0 +1,67 @@
+"""`xr-tensorfmt convert` leads from every format to every other, and keeps the values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.commands import done
+from tests.opening import opened
+from xr_tensorfmt import formats, to_file
+
+VALUES = np.arange(12.0).reshape(3, 4)
+PARTS = ("name", "dims", "coords", "attrs")
+WRITTEN = [each.name for each in formats.BUILT_IN if each.can_write]
+READ = [each.name for each in formats.BUILT_IN]
+DTYPES = {"mag": "float32"}
+"""It has no float64."""
+
+
+def path_of(name: str, stem: str) -> str:
+    return stem + formats.by_name(name).suffixes[0]
+
+
+def put(name: str) -> str:
+    path = path_of(name, "in")
+    if name == "npz":
+        np.savez(path, tensor=VALUES)
+        return path
+    dims = ("x", "y")
+    dataset = xr.Dataset({"tensor": (dims, VALUES.astype(DTYPES.get(name, "f8")))})
+    to_file(dataset, path, name, drop=PARTS)
+    return path
+
+
+@pytest.mark.parametrize("to", WRITTEN)
+@pytest.mark.parametrize("from_", READ)
+def test_values_are_kept(working_directory: Path, from_: str, to: str) -> None:
+    target = path_of(to, "out")
+    options = [option for part in PARTS for option in ("--drop", part)]
+    name = next(iter(opened(put(from_)).data_vars))
+    dtype = DTYPES.get(to, "float64")
+    done("convert", path_of(from_, "in"), target, "--dtype", f"{name}={dtype}", *options)
+    (found,) = opened(target).data_vars.values()
+    values = found.values if found.shape == VALUES.shape else found.values.T
+    assert values.dtype == dtype
+    np.testing.assert_array_equal(values, VALUES)
+
+
+def test_bfloat16_goes_from_one_model_format_to_another(working_directory: Path) -> None:
+    dataset = xr.Dataset({"a.w": (("out", "in"), VALUES.astype("f4"))}, attrs={"format": "pt"})
+    to_file(dataset, "a.mag", encoding={"a.w": {"dtype": "bfloat16"}})
+    done("convert", "a.mag", "b.safetensors")
+    assert opened("b.safetensors")["a.w"].encoding["dtype"] == "bfloat16"
+    done("convert", "b.safetensors", "c.mag")
+    assert opened("c.mag")["a.w"].encoding["dtype"] == "bfloat16"
+    xr.testing.assert_identical(opened("c.mag").load(), dataset)
+
+
+def test_info_explain_and_validate_know_the_new_formats(working_directory: Path) -> None:
+    for name in ("npy", "npz", "safetensors"):
+        path = put(name)
+        assert path in done("info", path)
+        assert done("validate", path)
+        assert done("explain", path)

@@ -1,0 +1,333 @@
+"""NumPy's own files: .npy and .npz as numpy writes them, and .npy as numpy loads them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tests.opening import opened
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, to_npy, validate
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.datasets.lazy_array import unread
+
+dtypes = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(endianness="?"),
+    hnp.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+    hnp.complex_number_dtypes(endianness="?", sizes=(64, 128)),
+    hnp.unicode_string_dtypes(endianness="?", min_len=1, max_len=4),
+    hnp.byte_string_dtypes(min_len=1, max_len=4),
+    hnp.datetime64_dtypes(endianness="?", max_period="s", min_period="ns"),
+    hnp.timedelta64_dtypes(endianness="?", max_period="s", min_period="ns"),
+)
+arrays = dtypes.flatmap(
+    lambda dtype: hnp.arrays(
+        dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+    )
+)
+
+
+def saved(*values: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    for each in values:
+        np.save(file, each, **options)
+    return file.getvalue()
+
+
+def zipped(**values: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **values)
+    return file.getvalue()
+
+
+@given(arrays, st.booleans())
+def test_what_numpy_saves_is_read(values: Any, is_fortran: bool) -> None:
+    values = np.asfortranarray(values) if is_fortran else values
+    tensor = opened(saved(values)).tensor
+    assert tensor.dtype == values.dtype.newbyteorder("=")
+    assert tensor.dims == tuple(f"dim_{axis}" for axis in range(values.ndim))
+    np.testing.assert_array_equal(tensor.values, values)
+
+
+@given(values=arrays)
+def test_what_is_written_is_what_numpy_saves(tmp_path_factory: Any, values: Any) -> None:
+    path = tmp_path_factory.mktemp("npy") / "a.npy"
+    dims = tuple(f"dim_{axis}" for axis in range(values.ndim))
+    to_npy(xr.DataArray(values, dims=dims, name="tensor"), path)
+    little = np.ascontiguousarray(values).reshape(values.shape)
+    little = little.astype(little.dtype.newbyteorder("<"))
+    assert path.read_bytes() == saved(little)
+    assert validate(path) == []
+
+
+@given(st.dictionaries(st.text("abc./", min_size=1, max_size=4), arrays, max_size=4))
+def test_what_numpy_saves_in_a_zip_is_read(values: dict[str, Any]) -> None:
+    values.pop("file", None)
+    found = opened(zipped(**values), format="npz")
+    assert list(found) == list(values)
+    for key, each in values.items():
+        assert found[key].dims == tuple(f"{key}_dim_{axis}" for axis in range(each.ndim))
+        np.testing.assert_array_equal(found[key].values, each)
+
+
+def test_files_are_known_by_their_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(saved(np.arange(3)))
+    (tmp_path / "b").write_bytes(zipped(x=np.arange(3)))
+    assert int(xr.open_dataset(tmp_path / "a").tensor.sum()) == 3
+    assert int(xr.open_dataset(tmp_path / "b").x.sum()) == 3
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_all_versions_of_the_header_are_read(version: Any) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.arange(3), version)
+    encoding = opened(file.getvalue()).tensor.encoding["tensorfmt"]
+    assert encoding["version"] == ".".join(map(str, version))
+    np.testing.assert_array_equal(opened(file.getvalue()).tensor, [0, 1, 2])
+
+
+def test_a_column_of_fortran_order_is_one_range() -> None:
+    content = saved(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
+    found = unread(opened(content).tensor.variable)
+    assert found is not None
+    column = Selection((20, 30), (slice(0, 20, 1), slice(3, 4, 1)))
+    assert found.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
+
+
+def test_a_part_of_a_zip_reads_that_part(memory: MemoryFileSystem) -> None:
+    values = np.arange(1 << 18).reshape(512, 512)
+    memory.pipe_file("/bucket/a.npz", zipped(a=values, b=values + 1, c=np.ones(3)))
+    found = opened("memory://bucket/a.npz")
+    assert found.tensorfmt.explain().needed == 2 * values.nbytes + 24
+    rows = found.b[[3, 400]]
+    assert rows.tensorfmt.explain().needed == 2 * 512 * 8
+    np.testing.assert_array_equal(rows, values[[3, 400]] + 1)
+
+
+def test_a_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(zipped(**{f"name{number:05}": np.full(3, number) for number in range(2000)}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"x" * 60_000
+    found = opened(path)
+    assert len(found) == 2000
+    assert found.name01999.values.tolist() == [1999] * 3
+    with zipfile.ZipFile(path, "w") as archive, archive.open("b.npy", "w", force_zip64=True) as one:
+        one.write(saved(np.arange(5)))
+    np.testing.assert_array_equal(opened(path).b, range(5))
+
+
+FOREIGN: Mapping[str, tuple[Any, str]] = {
+    "objects": (np.array([{}, None]), "object, .*Python objects are a pickle"),
+    "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of the fields 'x', 'y'"),
+    "an object in fields": (np.zeros(2, [("x", "O")]), "Python objects are a pickle"),
+    "days": (np.zeros(2, "M8[D]"), r"convert it by .astype\('M8\[s\]'\)"),
+    "25 s": (np.zeros(2, "m8[25s]"), r"convert it by .astype\('m8\[s\]'\)"),
+    "generic times": (np.zeros(2, "m8"), r"convert it by .astype\('m8\[s\]'\)"),
+    "raw bytes": (np.zeros(2, "V3"), "what other packages call bfloat16 or float8"),
+    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "what other packages call bfloat16 or float8"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Custom dtypes:UserWarning")
+@pytest.mark.parametrize("name", FOREIGN)
+def test_dtypes_that_xarray_cannot_hold_are_refused(name: str) -> None:
+    values, message = FOREIGN[name]
+    with pytest.raises(TensorFormatError, match=f"the dtype of the array at byte 0: .*{message}"):
+        opened(saved(values))
+    with pytest.warns(
+        TensorFormatWarning, match=f"the dtype of the array 'b' at .*{message}.*left"
+    ):
+        assert list(opened(zipped(a=np.ones(3), b=values, c=np.ones(3)))) == ["a", "c"]
+
+
+def headed(text: str, version: bytes = b"\1\0", data: bytes = b"") -> bytes:
+    raw = text.encode("latin1")
+    length = 2 if version == b"\1\0" else 4
+    return b"\x93NUMPY" + version + len(raw).to_bytes(length, "little") + raw + data
+
+
+def fields(shape: str = "(2,)", descr: str = "'<f8'", order: str = "False") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}\n"
+
+
+DAMAGED = {
+    "cut off in the magic": (b"\x93NUMPY\1", "the version of the array at byte 0: 1"),
+    "a new version": (b"\x93NUMPY\4\0abc", "the version of the array at byte 0: 4.0"),
+    "cut off in the length": (b"\x93NUMPY\1\0\1", "the header of the array at byte 0"),
+    "cut off in the header": (headed(fields())[:20], "the header of the array at byte 0"),
+    "no dict": (headed("[1]\n"), "the header of the array"),
+    "code": (headed("__import__('os').getcwd()\n"), "the header of the array"),
+    "a key less": (headed("{'descr': '<f8', 'shape': (2,)}\n"), "the header of the array"),
+    "a bad dtype": (headed(fields(descr="'<q9'")), "the header of the array"),
+    "a bad shape": (headed(fields("'ab'")), "the header of the array"),
+    "a bad order": (headed(fields(order="3")), "the header of the array"),
+    "a negative length": (headed(fields("(-2,)")), "the shape of the array"),
+    "a long header": (headed(fields() + " " * 20_000, b"\2\0"), "the header of the array"),
+    "larger than memory": (headed(fields(f"({10**18}, {10**18})")), "the tensor's size"),
+    "too many dimensions": (headed(fields(str((1,) * 32))), "the rank of the array"),
+    "cut off in the data": (headed(fields(), data=b"12345"), "the file at byte .*incomplete"),
+    "nothing behind the header": (headed(fields()), "the file at byte .*incomplete"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_files_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(TensorFormatError, match=message):
+        opened(content, format="npy")
+
+
+@given(st.binary(max_size=40), st.integers(0, 200))
+def test_no_change_of_bytes_of_an_array_raises_anything_else(noise: bytes, position: int) -> None:
+    content = bytearray(saved(np.arange(12.0).reshape(3, 4)))
+    content[position : position + len(noise)] = noise
+    survives(bytes(content), "npy")
+
+
+@given(st.binary(max_size=40), st.integers(0, 700))
+def test_no_change_of_bytes_of_a_zip_raises_anything_else(noise: bytes, position: int) -> None:
+    content = bytearray(zipped(a=np.arange(12.0).reshape(3, 4), b=np.arange(3)))
+    content[position : position + len(noise)] = noise
+    survives(bytes(content), "npz")
+
+
+def survives(content: bytes, format: str) -> None:
+    """Opening and loading succeeds, or raises the error for damaged files."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with suppress(TensorFormatError):
+            opened(content, format=format).load()
+
+
+def test_another_array_behind_the_first_is_a_warning() -> None:
+    content = saved(np.arange(3), np.arange(4))
+    with pytest.warns(TensorFormatWarning, match="at byte 152: 160 more bytes; .*first one"):
+        np.testing.assert_array_equal(opened(content).tensor, [0, 1, 2])
+    (finding,) = validate(content)
+    assert finding.severity == "warning"
+
+
+def archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as target:
+        for name, content in members:
+            target.writestr(name, content)
+    return file.getvalue()
+
+
+def test_compressed_members_are_refused_with_the_way_out() -> None:
+    file = io.BytesIO()
+    np.savez_compressed(file, a=np.zeros(100))
+    message = "the member 'a' at byte 0: compressed, .*load it by np.load and write it by np.savez"
+    with pytest.raises(TensorFormatError, match=message):
+        opened(file.getvalue())
+
+
+def test_members_that_are_no_arrays_are_left_out_with_a_warning() -> None:
+    content = archive(("a.npy", saved(np.arange(3))), ("README", b"text"))
+    with pytest.warns(TensorFormatWarning, match="the member 'README' at byte .*left out"):
+        assert list(opened(content)) == ["a"]
+
+
+def damaged_zips() -> dict[str, tuple[bytes, str]]:
+    good = archive(("a.npy", saved(np.arange(3))))
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        twice = archive(("a.npy", saved(np.arange(3))), ("a.npy", saved(np.arange(3))))
+    encrypted = bytearray(good)
+    encrypted[good.index(b"PK\1\2") + 8] |= 1
+    moved = bytearray(good)
+    moved[0] = 0
+    return {
+        "cut off": (good[:-30], "the directory of the zip at byte .*cut off or damaged"),
+        "no zip": (b"PK\3\4" + bytes(100), "the directory of the zip"),
+        "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
+        "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
+        "no header": (bytes(moved), "the member 'a' at byte 0: no header"),
+        "no array": (archive(("a.npy", b"text")), "the start of the array 'a' at byte 35"),
+        "values cut off": (
+            archive(("a.npy", saved(np.arange(3))[:-8])),
+            "the member 'a' at byte 0: 144 bytes, expected 152 for its shape",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["cut off", "no zip", "a name twice", "encrypted", "no header"])
+def test_damaged_zips_are_refused(name: str) -> None:
+    content, message = damaged_zips()[name]
+    with pytest.raises(TensorFormatError, match=message):
+        opened(content, format="npz")
+
+
+@pytest.mark.parametrize("name", ["no array", "values cut off"])
+def test_damaged_members_are_refused(name: str) -> None:
+    content, message = damaged_zips()[name]
+    with pytest.raises(TensorFormatError, match=message):
+        opened(content)
+
+
+LABELLED = xr.DataArray(
+    np.eye(2), dims=("x", "y"), coords={"x": ["a", "b"]}, name="w", attrs={"unit": "m"}
+)
+LOST = {
+    "name": "no place for the name 'w'",
+    "dims": r"no place for the dims \('x', 'y'\)",
+    "coords": "no place for the coordinate 'x'",
+    "attrs": "no place for the attribute 'unit'",
+}
+
+
+@pytest.mark.parametrize("part", LOST)
+def test_what_an_array_has_no_place_for_must_be_dropped(tmp_path: Path, part: Any) -> None:
+    with pytest.raises(ValueError, match=LOST[part]):
+        to_npy(LABELLED, tmp_path / "a.npy", drop=sorted(set(LOST) - {part}))
+    to_npy(LABELLED, tmp_path / "a.npy", drop=list(LOST))
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.eye(2))
+
+
+REFUSED: Mapping[str, tuple[Any, str]] = {
+    "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, the Dataset has 2"),
+    "objects": (xr.Dataset({"tensor": ("dim_0", np.array([{}, {}]))}), "'tensor' is object"),
+    "times as numbers": (
+        xr.Dataset({"tensor": ("dim_0", np.zeros(2, "M8[ns]"))}),
+        "'tensor' is datetime64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+    dataset, message = REFUSED[name]
+    encoding = {"tensor": {"dtype": "f8"}} if name == "times as numbers" else None
+    with pytest.raises(ValueError, match=message):
+        to_npy(dataset, tmp_path / "a.npy", encoding=encoding)
+
+
+def test_chunks_encoding_and_regions_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    dataset = xr.Dataset({"tensor": (("dim_0", "dim_1"), np.arange(12.0).reshape(3, 4))})
+    to_npy(dataset.chunk(dim_0=1), path, encoding={"tensor": {"dtype": "f4"}})
+    assert np.load(path).dtype == np.float32
+    to_npy(dataset.isel(dim_0=[1]) * 0, path, region={"dim_0": slice(1, 2)})
+    np.testing.assert_array_equal(np.load(path)[1], 0)
+    np.testing.assert_array_equal(np.load(path)[2], [8, 9, 10, 11])
+
+
+def test_zips_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"NumPy .npz can only be read; pass format="):
+        to_file(xr.Dataset({"tensor": 1.0}), tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"NumPy .npz files can only be read; choose another"):
+        to_file(xr.Dataset({"tensor": 1.0}), tmp_path / "a", "npz")

@@ -1,0 +1,346 @@
+"""safetensors: what the package writes and reads, damaged headers, the index of several files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors import SafetensorError, deserialize, safe_open
+from safetensors.numpy import load, load_file, save, save_file
+
+from tests.opening import opened
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_safetensors, validate
+from xr_tensorfmt.core.elements import Float8E4M3FN, Float8E5M2
+
+DTYPES = ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<c8")
+NARROW = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+
+arrays = hnp.arrays(
+    st.sampled_from([np.dtype(code) for code in DTYPES]),
+    hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+    elements={"allow_nan": False},
+)
+keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=8).filter(
+    lambda key: key != "__metadata__"
+)
+
+
+def read(content: bytes, **options: Any) -> xr.Dataset:
+    return opened(content, format="safetensors", **options)
+
+
+@given(st.dictionaries(keys, arrays, max_size=5), st.dictionaries(keys, st.text(max_size=5)))
+def test_what_the_package_writes_is_read(tensors: dict[str, Any], metadata: Any) -> None:
+    metadata = {name.encode().decode(): value for name, value in metadata.items()}
+    metadata.pop("xr_tensorfmt", None)
+    found = read(save(tensors, metadata or None))
+    assert found.attrs == metadata
+    assert set(found) == set(tensors)
+    for key, values in tensors.items():
+        assert found[key].dtype == values.dtype
+        np.testing.assert_array_equal(found[key], values)
+
+
+@given(tensors=st.dictionaries(keys, arrays, max_size=5))
+def test_what_is_written_the_package_reads(tmp_path_factory: Any, tensors: dict[str, Any]) -> None:
+    path = tmp_path_factory.mktemp("st") / "a.safetensors"
+    names = {key: f"d{number}_{{}}" for number, key in enumerate(tensors)}
+    variables = {
+        key: (tuple(names[key].format(axis) for axis in range(each.ndim)), each)
+        for key, each in tensors.items()
+    }
+    dataset = xr.Dataset(variables)
+    to_safetensors(dataset, path)
+    found = load_file(path)
+    assert set(found) == set(tensors)
+    for key, values in tensors.items():
+        assert found[key].dtype == values.dtype
+        np.testing.assert_array_equal(found[key], values)
+    xr.testing.assert_identical(opened(path).load(), dataset)
+    assert list(opened(path)) == list(dataset)
+    assert validate(path) == []
+
+
+def test_data_lie_as_the_package_writes_them(tmp_path: Path) -> None:
+    tensors = {
+        "b": np.ones(3, "i1"),
+        "d": np.ones(2, "f8"),
+        "c": np.ones(1, "f2"),
+        "a": np.zeros(3, "i1"),
+    }
+    dataset = xr.Dataset({key: (f"{key}_dim_0", each) for key, each in tensors.items()})
+    to_safetensors(dataset, tmp_path / "a.safetensors")
+    content = (tmp_path / "a.safetensors").read_bytes()
+    theirs = save(tensors)
+    start = 8 + int.from_bytes(content[:8], "little")
+    assert start % 8 == 0
+    assert content[start:] == theirs[8 + int.from_bytes(theirs[:8], "little") :]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_narrow_floats_are_exact_float32_and_are_written_back(tmp_path: Path, dtype: str) -> None:
+    bits = np.arange(256, dtype="u1")
+    bits = bits.repeat(2).view("u2") if dtype == "bfloat16" else bits
+    values = bits.view(NARROW[dtype])
+    save_file({"w": values}, tmp_path / "a.safetensors")
+    found = opened(tmp_path / "a.safetensors")
+    assert found.w.dtype == np.float32
+    assert found.w.encoding["dtype"] == dtype
+    np.testing.assert_array_equal(found.w, values.astype("f4"))
+    to_safetensors(found, tmp_path / "b.safetensors")
+    # With numpy the package itself has no float8.
+    ((_, again),) = deserialize((tmp_path / "b.safetensors").read_bytes())
+    back = np.frombuffer(again["data"], NARROW[dtype])
+    np.testing.assert_array_equal(back.astype("f4"), values.astype("f4"))
+
+
+@pytest.mark.parametrize("element", [Float8E4M3FN(), Float8E5M2()], ids=lambda each: each.name)
+def test_float8_is_rounded_as_ml_dtypes_does(element: Any) -> None:
+    upper = np.arange(1 << 16, dtype="u4") << 16
+    values = np.concatenate([upper, upper | 1, upper | 0xFFFF]).view("f4")
+    values = values[~np.isnan(values)]
+    with np.errstate(over="ignore"):
+        expected = values.astype(NARROW[element.name]).view("u1")
+    np.testing.assert_array_equal(element.encode(values), expected)
+    assert np.isnan(element.decode(element.encode(np.full(1, np.nan, "f4")))).all()
+
+
+def test_what_a_dataset_has_comes_back(tmp_path: Path) -> None:
+    dataset = xr.Dataset(
+        {"layers.0.weight": (("out", "in"), np.ones((2, 3), "f4"), {"unit": "m", "n": np.int8(3)})},
+        coords={
+            "in": [1.5, 2.5, 3.5],
+            "out": ["cat", "dog"],
+            "when": ("out", np.array(["2026-01-01", "2026-01-02"], "M8[ns]")),
+        },
+        attrs={"format": "pt", "epoch": np.int64(7), "classes": ["a", "b"]},
+    )
+    to_safetensors(dataset.chunk(), tmp_path / "a.safetensors")
+    xr.testing.assert_identical(opened(tmp_path / "a.safetensors").load(), dataset)
+    with safe_open(tmp_path / "a.safetensors", "numpy") as file:
+        assert set(file.keys()) == {"layers.0.weight", "in"}
+        metadata = file.metadata()
+    assert metadata.pop("format") == "pt"
+    assert list(metadata) == ["xr_tensorfmt"]
+
+
+def test_metadata_that_another_program_has_changed_win(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    to_safetensors(xr.Dataset(attrs={"format": "np", "epoch": 7}), path)
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+    save_file({}, path, {**metadata, "format": "pt"})
+    assert opened(path).attrs == {"format": "pt", "epoch": 7}
+
+
+def test_groups_and_trees_work() -> None:
+    content = save({"layers.0.w": np.ones(2, "f4"), "layers.1.w": np.zeros(2, "f4")})
+    assert read(content, group="layers.1").w.dims == ("w_dim_0",)
+    tree = xr.open_datatree(content, engine="tensorfmt", format="safetensors")
+    assert tree.groups == ("/", "/layers", "/layers/0", "/layers/1")
+
+
+def test_values_are_lazy_and_have_names_for_dimensions(tmp_path: Path) -> None:
+    save_file({"w": np.arange(6.0).reshape(2, 3)}, tmp_path / "a.safetensors")
+    found = xr.open_dataset(tmp_path / "a.safetensors", chunks={})  # engine= is guessed
+    assert found.w.dims == ("w_dim_0", "w_dim_1")
+    assert found.w.chunks == ((2,), (3,))
+    assert opened(tmp_path / "a.safetensors", dims={"w": ("a", "b")}).w.dims == ("a", "b")
+    assert float(found.w[1, 2]) == 5
+
+
+def test_a_part_of_a_file_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    dataset = xr.Dataset({"w": (("x", "y"), np.zeros((2, 3)))})
+    to_safetensors(dataset, path)
+    to_safetensors(dataset.isel(x=[1]) + 1, path, region={"x": slice(1, 2)})
+    np.testing.assert_array_equal(load_file(path)["w"], [[0, 0, 0], [1, 1, 1]])
+
+
+def file_of(header: Any, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(dtype: Any = "U8", shape: Any = (2,), offsets: Any = (0, 2)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+DAMAGED: Mapping[str, tuple[bytes, str]] = {
+    "cut off in the length": (b"\1\0", "the length of the header at byte 0: cut off"),
+    "a longer header": ((100_000_001).to_bytes(8, "little"), "expected at most 100000000 bytes"),
+    "a header past the end": ((99).to_bytes(8, "little") + b"{}", "JSON document at byte 8: cut"),
+    "no JSON": (file_of(b"{]"), "the header at byte 9: "),
+    "a list": (file_of([]), "the header at byte 8: a list, expected a JSON object"),
+    "no UTF-8": (file_of(b'{"\xff":1}'), "the header at byte 10: bytes that are not UTF-8"),
+    "a lone surrogate": (file_of({"\ud800": entry()}, b"ab"), "that UTF-8 can encode"),
+    "a fourth bit": (file_of({"a": entry("F4")}, b"ab"), "the dtype of 'a' at byte 8: 'F4'"),
+    "no dtype": (file_of({"a": entry(["U8"])}, b"ab"), "the dtype of 'a'"),
+    "no shape": (file_of({"a": {"dtype": "U8"}}), "the entry of 'a'"),
+    "a negative length": (file_of({"a": entry(shape=[-1])}), "the shape of 'a'"),
+    "a bool for a length": (file_of({"a": entry(shape=[True, 2])}, b"ab"), "the shape of 'a'"),
+    "too large": (file_of({"a": entry(shape=[1 << 40, 1 << 40])}), "the tensor's size"),
+    "too many dimensions": (file_of({"a": entry(shape=[1] * 32)}), "the rank of 'a'"),
+    "other bytes": (file_of({"a": entry(shape=[3])}, b"abc"), "data_offsets of 'a'.* 3 bytes"),
+    "offsets backwards": (file_of({"a": entry("U8", [0], [2, 1])}), "the data_offsets of 'a'"),
+    "a hole": (
+        file_of({"a": entry(), "b": entry(offsets=[3, 5])}, b"abcde"),
+        "the data_offsets of 'b' at byte .*overlap nor have holes",
+    ),
+    "an overlap": (
+        file_of({"a": entry(), "b": entry(offsets=[1, 3])}, b"abc"),
+        "the data_offsets of 'b'",
+    ),
+    "data past the end": (file_of({"a": entry()}, b"a"), "the data at byte .*incomplete"),
+    "more data": (file_of({"a": entry()}, b"abc"), "the data at byte .*something was added"),
+    "metadata that are no strings": (file_of({"__metadata__": {"a": 1}}), "__metadata__"),
+    "metadata that are a list": (file_of({"__metadata__": []}), "__metadata__"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_files_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(TensorFormatError, match=message):
+        read(content)
+
+
+@pytest.mark.parametrize("name", sorted(set(DAMAGED) - {"a fourth bit", "too many dimensions"}))
+def test_the_package_refuses_them_too(name: str) -> None:
+    with pytest.raises(SafetensorError):
+        load(DAMAGED[name][0])
+
+
+def test_names_twice_are_refused() -> None:
+    text = b'{"a":%b,"a":%b}' % ((json.dumps(entry()).encode(),) * 2)
+    with pytest.raises(TensorFormatError, match="a JSON object at byte 8: a key twice"):
+        read(file_of(text, b"ab"))
+
+
+@given(st.binary(max_size=40), st.integers(0, 200))
+def test_no_change_of_bytes_raises_anything_else(noise: bytes, position: int) -> None:
+    content = bytearray(save({"a": np.arange(4), "b": np.ones(3, "f4")}, {"k": "v"}))
+    content[position : position + len(noise)] = noise
+    with suppress(TensorFormatError):
+        read(bytes(content)).load()
+
+
+REFUSED = {
+    "a dtype": (xr.Dataset({"w": np.complex128(1)}), "'w' is complex128, and safetensors holds"),
+    "a name": (xr.Dataset({"__metadata__": np.float32(1)}), "is the name of the metadata"),
+    "an attribute": (xr.Dataset(attrs={"xr_tensorfmt": "x"}), "rename it"),
+}
+
+
+@pytest.mark.parametrize(("dataset", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_it_cannot_hold_is_refused(tmp_path: Path, dataset: xr.Dataset, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        to_safetensors(dataset, tmp_path / "a.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+INDEX = "model.safetensors.index.json"
+SHARDS = {
+    "model-00001-of-00002.safetensors": {"a.w": np.arange(6, dtype="f4").reshape(2, 3)},
+    "model-00002-of-00002.safetensors": {"b.w": np.arange(4), "a.b": np.ones(2, "f2")},
+}
+
+
+def put_index(fs: Any, folder: str, **changes: Any) -> str:
+    for file, tensors in SHARDS.items():
+        fs.pipe_file(f"{folder}/{file}", save(tensors, {"format": "pt", "file": file}))
+    weight_map = {"a.w": min(SHARDS), "a.b": max(SHARDS), "b.w": max(SHARDS)}
+    index = {"metadata": {"total_size": 60}, "weight_map": weight_map, **changes}
+    fs.pipe_file(f"{folder}/{INDEX}", json.dumps(index).encode())
+    return f"{folder}/{INDEX}"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> str:
+    return put_index(LocalFileSystem(), str(tmp_path))
+
+
+def test_an_index_is_one_dataset(index: str) -> None:
+    found = xr.open_dataset(index)  # engine= is guessed
+    assert list(found) == ["a.w", "a.b", "b.w"]
+    assert found.attrs == {"format": "pt", "total_size": 60}
+    for tensors in SHARDS.values():
+        for key, values in tensors.items():
+            np.testing.assert_array_equal(found[key], values)
+    assert found["b.w"].encoding["tensorfmt"]["file"] == max(SHARDS)
+    assert xr.open_datatree(index, engine="tensorfmt").groups == ("/", "/a", "/b")
+    assert validate(index) == []
+
+
+def test_an_index_in_a_store_is_one_dataset(memory: MemoryFileSystem) -> None:
+    put_index(memory, "/bucket")
+    found = opened(f"memory://bucket/{INDEX}", chunks={})
+    assert int(found["b.w"].sum()) == 6
+    assert list(found) == ["a.w", "a.b", "b.w"]
+
+
+def test_files_of_an_index_are_opened_at_once(memory: MemoryFileSystem, monkeypatch: Any) -> None:
+    put_index(memory, "/bucket")
+    together, cat_file = Barrier(len(SHARDS), timeout=30), MemoryFileSystem.cat_file
+
+    def waiting(fs: Any, path: str, **options: Any) -> bytes:
+        if path.endswith(".safetensors"):
+            together.wait()
+        return cat_file(fs, path, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", waiting)
+    assert len(opened(f"memory://bucket/{INDEX}")) == 3
+
+
+INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "a path": ({"weight_map": {"a": "../x"}}, TensorFormatError, "names of files beside the index"),
+    "a number": ({"weight_map": {"a": 3}}, TensorFormatError, "names of files beside the index"),
+    "no map": ({"weight_map": []}, TensorFormatError, "'weight_map'"),
+    "metadata": ({"metadata": 3}, TensorFormatError, "'metadata'"),
+    "no file": ({"weight_map": {"a": "none"}}, FileNotFoundError, "names it and it is missing"),
+    "no tensor": (
+        {"weight_map": {"a": min(SHARDS)}},
+        TensorFormatError,
+        "the file of 'a' at byte 0: .*expected a file with that tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"), INDEX_REFUSALS.values(), ids=INDEX_REFUSALS
+)
+def test_a_damaged_index_is_refused(
+    memory: MemoryFileSystem, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    put_index(memory, "/bucket", **changes)
+    with pytest.raises(error, match=message):
+        opened(f"memory://bucket/{INDEX}")
+
+
+def test_tensors_that_an_index_does_not_name_are_left_out_with_a_warning(
+    memory: MemoryFileSystem,
+) -> None:
+    put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
+    with pytest.warns(TensorFormatWarning, match="the tensor 'a.b'.*left out"):
+        assert list(opened(f"memory://bucket/{INDEX}")) == ["b.w"]
+
+
+def test_an_index_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one file is written, and not the index"):
+        to_safetensors(xr.Dataset({"a": np.float32(1)}), tmp_path / INDEX)

@@ -1,0 +1,109 @@
+"""A file of no known format: the message says what it is, and what to do."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from safetensors.numpy import save
+
+from tests.opening import opened
+from tests.vespafiles import tensor as vespa_tensor
+from xr_tensorfmt import TensorFormatError, validate
+
+
+def tar() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.mag"))
+    return file.getvalue()
+
+
+def zipped(name: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, b"content")
+    return file.getvalue()
+
+
+FILES: Mapping[str, tuple[bytes, str]] = {
+    "a.gz": (gzip.compress(b"x"), r"compressed by gzip, .*; decompress it first, as by gunzip"),
+    "a.bin.bz2": (bz2.compress(b"x"), "compressed by bzip2, .*bunzip2"),
+    "a.xz": (lzma.compress(b"x"), "compressed by xz, .*unxz"),
+    "a.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd, .*unzstd"),
+    "a.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid x", "git lfs pull"),
+    "b.safetensors": (gzip.compress(b"x"), "compressed by gzip"),
+    "c.safetensors": (b"<!DOCTYPE html><html>", "a page of HTML, .*a server has sent it"),
+    "d.safetensors": (b"", "nothing, as the file is empty, .*write it or fetch it again"),
+    "a.tbf": (b"", "nothing, as the file is empty, .*write it or fetch it again"),
+    "a.zip": (zipped("README"), "a zip archive that begins with 'README', .*; unzip it"),
+    "a.tar": (tar(), r"a tar archive, .*extract it \(tar -xf\)"),
+    "model.pt": (zipped("model/data.pkl"), "a checkpoint of PyTorch.*safetensors.torch.save_file"),
+    "pytorch_model.bin": (zipped("archive/data.pkl"), "a checkpoint of PyTorch"),
+    "a.pkl": (pickle.dumps([1.5, "x"]), "a pickle of Python, .*can run any code"),
+    "old.pkl": (pickle.dumps([1.5, "x"], 2), "a pickle of Python, .*can run any code"),
+    "a.h5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5, such as netCDF-4, .*engine='h5netcdf'"),
+    "a.nc": (b"CDF\x01" + bytes(28), "netCDF, .*engine='scipy'"),
+    "b.nc": (b"CDF\x02" + bytes(28), "netCDF, .*engine='scipy'"),
+    "a.csv": (b"1,2\n3,4\n", "text, .*numpy.loadtxt"),
+    "long.txt": ("\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
+    "a.json": (b'{"a": [1]}', "text, perhaps JSON, .*open the files that it speaks of"),
+    "model": (save({"a": np.ones(3)}), "safetensors under another name, .*format='safetensors'"),
+    "raw.bin": (bytes(800), r"perhaps the values alone, .*numpy.memmap\(path, dtype, 'r', shape"),
+    "vespa": (
+        vespa_tensor("float", [], {"x": 2}, [], np.ones((1, 2))),
+        "of no known format, .*leave out engine=.*or name a format .*format='vespa'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_message_says_what_it_is_and_what_to_do(tmp_path: Path, name: str) -> None:
+    content, message = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(
+        TensorFormatError, match=rf"{name}: the magic number at byte 0: .*{message}"
+    ):
+        opened(path)
+    (finding,) = validate(path)
+    assert finding.offset == 0
+
+
+def test_no_such_file_is_claimed(tmp_path: Path) -> None:
+    engine = xr.backends.list_engines()["tensorfmt"]
+    for name, (content, _) in FILES.items():
+        (tmp_path / name).write_bytes(content)
+        assert not engine.guess_can_open(str(tmp_path / name)), name
+
+
+def test_a_directory_says_what_is_in_it(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match=r"is a directory; .*of which there is none"):
+        opened(tmp_path)
+    for name in "dcba":
+        (tmp_path / f"{name}.mag").touch()
+    with pytest.raises(IsADirectoryError, match=r"such as 'a.mag', 'b.mag', 'c.mag'$"):
+        opened(tmp_path)
+
+
+def test_a_zarr_store_says_so(tmp_path: Path) -> None:
+    (tmp_path / "zarr.json").touch()
+    with pytest.raises(IsADirectoryError, match=r"is a zarr store; .*engine='zarr'"):
+        opened(tmp_path)
+
+
+def test_a_compressed_file_of_a_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:
+    # Two bytes of a header's length are those of gzip; the third is not.
+    header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'.ljust(0x8B1F)
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\7")
+    assert opened(tmp_path / "a.safetensors").a.values.tolist() == [7]

@@ -1,0 +1,56 @@
+"""Arrays as numpy saves them: one in a file, or several in a zip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+MAGIC = b"\x93NUMPY"
+ZIP_MAGIC = b"PK\x03\x04"
+
+
+class NpyFormat(Format):
+    """The array of `numpy.save`."""
+
+    name = "npy"
+    title = "NumPy .npy"
+    suffixes = (".npy",)
+    magics = (MAGIC,)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file."""
+        from xr_tensorfmt.formats.npy.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; there are no keywords."""
+        from xr_tensorfmt.formats.npy.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)
+
+
+class NpzFormat(Format):
+    """The arrays of `numpy.savez`, which compresses nothing."""
+
+    name = "npz"
+    title = "NumPy .npz"
+    suffixes = (".npz",)
+    magics = (ZIP_MAGIC,)
+
+    def recognises(self, reader: HeaderReader) -> bool:
+        """Look at the name of the first member, as many programs write zips."""
+        from xr_tensorfmt.formats.npy.archive import recognises  # noqa: PLC0415
+
+        return super().recognises(reader) and recognises(reader)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the directory of the zip, and the headers of its arrays."""
+        from xr_tensorfmt.formats.npy.archive import read  # noqa: PLC0415
+
+        return read(reader, options)

@@ -1,0 +1,41 @@
+"""safetensors, the weights of models: one file, or several and an index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
+
+INDEX = ".safetensors.index.json"
+
+
+class SafetensorsFormat(Format):
+    """safetensors: many tensors under keys, and metadata of strings."""
+
+    name = "safetensors"
+    title = "safetensors"
+    suffixes = (".safetensors", INDEX)
+
+    def recognises(self, reader: HeaderReader) -> bool:
+        """Look at the name and at the first bytes, as there is no magic number."""
+        if not reader.source.name.casefold().endswith(self.suffixes):
+            return False
+        from xr_tensorfmt.formats.safetensors.read import recognises  # noqa: PLC0415
+
+        return recognises(reader)
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file, or an index and the headers of its files."""
+        from xr_tensorfmt.formats.safetensors.read import read  # noqa: PLC0415
+
+        return read(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file; there are no keywords."""
+        from xr_tensorfmt.formats.safetensors.write import plan  # noqa: PLC0415
+
+        return plan(checked, **options)
