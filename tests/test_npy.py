@@ -300,6 +300,10 @@ def test_what_an_array_has_no_place_for_must_be_dropped(tmp_path: Path, part: An
 
 REFUSED: Mapping[str, tuple[Any, str]] = {
     "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, the Dataset has 2"),
+    "dimensions": (
+        xr.Dataset({"tensor": (tuple(f"dim_{axis}" for axis in range(32)), np.ones((1,) * 32))}),
+        "'tensor' has 32 dimensions, and an array is read with at most 31",
+    ),
     "objects": (xr.Dataset({"tensor": ("dim_0", np.array([{}, {}]))}), "'tensor' is object"),
     "times as numbers": (
         xr.Dataset({"tensor": ("dim_0", np.zeros(2, "M8[ns]"))}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -174,6 +175,13 @@ def test_a_part_of_a_file_is_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_file(path)["w"], [[0, 0, 0], [1, 1, 1]])
 
 
+def test_a_file_is_written_to_a_store(memory: MemoryFileSystem) -> None:
+    dataset = xr.Dataset({"b": ("x", np.arange(3, dtype="i1")), "a": ("x", np.ones(3))})
+    to_safetensors(dataset.chunk(x=2), "memory://bucket/a.safetensors")
+    found = load(memory.cat_file("/bucket/a.safetensors"))
+    assert {key: each.tolist() for key, each in found.items()} == {"b": [0, 1, 2], "a": [1, 1, 1]}
+
+
 def file_of(header: Any, data: bytes = b"") -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
@@ -243,6 +251,10 @@ def test_no_change_of_bytes_raises_anything_else(noise: bytes, position: int) ->
 
 REFUSED = {
     "a dtype": (xr.Dataset({"w": np.complex128(1)}), "'w' is complex128, and safetensors holds"),
+    "dimensions": (
+        xr.Dataset({"w": (tuple(map(str, range(32))), np.ones((1,) * 32))}),
+        "'w' has 32 dimensions, and a tensor is read with at most 31",
+    ),
     "a name": (xr.Dataset({"__metadata__": np.float32(1)}), "is the name of the metadata"),
     "an attribute": (xr.Dataset(attrs={"xr_tensorfmt": "x"}), "rename it"),
 }
@@ -339,6 +351,23 @@ def test_tensors_that_an_index_does_not_name_are_left_out_with_a_warning(
     put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
     with pytest.warns(TensorFormatWarning, match="the tensor 'a.b'.*left out"):
         assert list(opened(f"memory://bucket/{INDEX}")) == ["b.w"]
+
+
+def test_an_index_becomes_one_file(index: str, tmp_path: Path) -> None:
+    to_safetensors(opened(index), tmp_path / "whole.safetensors")
+    found = load_file(tmp_path / "whole.safetensors")
+    expected = {key: each for tensors in SHARDS.values() for key, each in tensors.items()}
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        np.testing.assert_array_equal(found[key], values)
+
+
+def test_an_index_without_a_directory_is_refused() -> None:
+    class Named(io.BytesIO):
+        name = INDEX
+
+    with pytest.raises(ValueError, match="has no directory in which its files could be"):
+        opened(Named(json.dumps({"weight_map": {"a": "b"}}).encode()))
 
 
 def test_an_index_is_not_written(tmp_path: Path) -> None:

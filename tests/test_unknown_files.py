@@ -47,6 +47,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "d.safetensors": (b"", "nothing, as the file is empty, .*write it or fetch it again"),
     "a.tbf": (b"", "nothing, as the file is empty, .*write it or fetch it again"),
     "a.zip": (zipped("README"), "a zip archive that begins with 'README', .*; unzip it"),
+    "empty.npz": (b"PK\5\6" + bytes(18), "a zip archive without members, .*write it again"),
     "a.tar": (tar(), r"a tar archive, .*extract it \(tar -xf\)"),
     "model.pt": (zipped("model/data.pkl"), "a checkpoint of PyTorch.*safetensors.torch.save_file"),
     "pytorch_model.bin": (zipped("archive/data.pkl"), "a checkpoint of PyTorch"),

@@ -73,7 +73,9 @@ def binary_kind(reader: HeaderReader) -> Kind | None:
     for start, kind in _BY_START.items():
         if head.startswith(start):
             return kind
-    if head.startswith((_ZIP, _EMPTY_ZIP)):
+    if head.startswith(_EMPTY_ZIP):
+        return Kind("a zip archive without members", "write it again")
+    if head.startswith(_ZIP):
         return _zip_kind(reader)
     if reader.first_bytes(_TAR_OFFSET + len(_TAR))[_TAR_OFFSET:] == _TAR:
         return Kind("a tar archive", "extract it (tar -xf) and open the files in it")
