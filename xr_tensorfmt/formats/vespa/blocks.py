@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -35,6 +35,8 @@ _SAMPLE = 16
 _WINDOW = 16 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
 _CACHED = 128 << 10
+# Bytes of strings of one length that are copied at a time, while they are in the cache.
+_STRINGS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,50 @@ def _batches(entry: Entry, count: int) -> Iterator[Entry]:
         yield entry_part(entry, first, count)
 
 
+def by_length(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
+    """Numbers of strings of one length, not too many at a time, also as a slice where they are."""
+    if not lengths.size:
+        return
+    order, cuts = np.arange(lengths.size), [0, lengths.size]
+    is_uniform = bool((lengths == lengths[:1]).all())
+    if not is_uniform:
+        # numpy sorts numbers of 16 bits several times faster.
+        short = lengths.astype(np.uint16) if lengths.max() < 1 << 16 else lengths
+        order = np.argsort(short, kind="stable")
+        cuts[1:1] = (np.flatnonzero(np.diff(lengths[order])) + 1).tolist()
+    for lower, upper in pairwise(cuts):
+        step = max(1, _STRINGS // (int(lengths[order[lower]]) + 1))
+        for first in range(lower, upper, step):
+            part = slice(first, min(first + step, upper))
+            yield order[part], part if is_uniform else order[part]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedLabels:
+    """The labels of all blocks for one mapped dimension: UTF-8, one after the other."""
+
+    content: Bytes
+    lengths: Integers
+
+    @property
+    def packed_sizes(self) -> Integers:
+        """Bytes of each label with its length before it."""
+        return self.lengths + np.where(self.lengths < LONG_BIT, 1, 4)
+
+    def pack_into(self, target: Bytes, starts: Integers) -> None:
+        """Write each label, with its length before it, to its own position."""
+        own = np.cumsum(self.lengths) - self.lengths
+        for numbers, part in by_length(self.lengths):
+            length = int(self.lengths[numbers[0]])
+            packed = np.frombuffer(pack(length), dtype=np.uint8)
+            rows = np.empty((numbers.size, packed.size + length), dtype=np.uint8)
+            rows[:, : packed.size] = packed
+            if length:
+                labels = gather_uniform(self.content, own[part], length)
+                rows[:, packed.size :] = labels.reshape(-1, length)
+            scatter_uniform(target, starts[part], rows.ravel(), rows.shape[1])
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledBlocks(Blocks):
     """Blocks of a file that is written; `labels` are the packed labels of all blocks."""
@@ -321,24 +367,19 @@ class LabelledBlocks(Blocks):
         offset: int,
         lengths: tuple[int, ...],
         element: Element,
-        columns: Sequence[Sequence[str]],
+        columns: Sequence[EncodedLabels],
     ) -> LabelledBlocks:
-        """Arrange blocks one after the other, from the labels for each mapped dimension.
-
-        Each character of a label is one byte of its UTF-8.
-        """
+        """Arrange blocks one after the other, from the labels for each mapped dimension."""
         form = BlockForm(len(columns), prod(lengths) * element.stored.itemsize)
-        fields: list[Sequence[str]] = []
-        offsets = np.full(len(columns[0]) + 1, offset, dtype=np.int64)
-        offsets[1:] += np.arange(1, offsets.size) * form.cell_bytes
+        sizes = np.sum([column.packed_sizes for column in columns], axis=0)
+        offsets = np.full(sizes.size + 1, offset, dtype=np.int64)
+        offsets[1:] += np.cumsum(sizes + form.cell_bytes)
+        labels = np.empty(int(sizes.sum()), dtype=np.uint8)
+        starts = np.cumsum(sizes) - sizes
         for column in columns:
-            sizes = np.fromiter(map(len, column), np.int64, len(column))
-            packed = {size: pack(size).decode("latin-1") for size in np.unique(sizes).tolist()}
-            fields += list(map(packed.__getitem__, sizes.tolist())), column
-            offsets[1:] += np.cumsum(sizes + np.where(sizes < LONG_BIT, 1, 4))
-        joined = "".join(chain.from_iterable(zip(*fields, strict=True)))
-        labels = np.frombuffer(joined.encode("latin-1"), dtype=np.uint8)
-        table = BlockTable(form, offset, len(columns[0]), int(offsets[-1]), Listed(offsets))
+            column.pack_into(labels, starts)
+            starts += column.packed_sizes
+        table = BlockTable(form, offset, sizes.size, int(offsets[-1]), Listed(offsets))
         return cls(table, lengths, element, labels)
 
     @property
@@ -364,11 +405,12 @@ class LabelledBlocks(Blocks):
         cells = self.cells_at(entry)
         begin, end = int(starts[0]), int(cells[-1]) + self._cell_bytes
         joined = np.empty(end - begin, dtype=np.uint8)
-        sizes, cells_before = cells - starts, entry_indices(entry) * self._cell_bytes
-        first = begin - self.table.offset - int(cells_before[0])
-        labels = self.labels[first : first + int(sizes.sum())]
-        within = np.repeat(cells_before - cells_before[0], sizes) + np.arange(labels.size)
-        joined[within] = labels
+        places = starts - self.table.offset - entry_indices(entry) * self._cell_bytes
+        sizes = cells - starts
+        for numbers, part in by_length(sizes):
+            size = int(sizes[numbers[0]])
+            labels = gather_uniform(self.labels, places[part], size)
+            scatter_uniform(joined, starts[part] - begin, labels, size)
         encoded = raw_bytes(self.element.encode(values))
         scatter_uniform(joined, cells - begin, encoded, self._cell_bytes)
         return Extents.single(begin, end), joined

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from xr_tensorfmt.errors import (
     shorten,
     stacklevel_of_caller,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular
+from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, by_length
 from xr_tensorfmt.formats.vespa.spec import unpack_at
 
 Strings = NDArray[Any]
@@ -31,8 +31,6 @@ Strings = NDArray[Any]
 
 # What the labels of a block probably take; so many of them are read together.
 _LABEL_BYTES = 256
-# Bytes of labels that are decoded at a time, while they are in the cache.
-_CACHED = 1 << 20
 
 # By this dtype xarray knows arrays of strings, so that it need not look at every element.
 _STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
@@ -135,7 +133,7 @@ def _decode(
     strings: Strings, window: Bytes, starts: Integers, lengths: Integers, errors: str
 ) -> int | None:
     """Decode strings in a window, each with a byte before it; the number of one that is wrong."""
-    for numbers, part in _by_length(lengths):
+    for numbers, part in by_length(lengths):
         # Each with the byte before it, which becomes the separator.
         size = int(lengths[numbers[0]]) + 1
         rows = gather_uniform(window, starts[part] - 1, size).reshape(-1, size)
@@ -150,22 +148,6 @@ def _decode(
         # numpy takes much longer to find out what a list holds.
         strings[part] = np.fromiter(decoded, object, numbers.size)
     return None
-
-
-def _by_length(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
-    """Numbers of strings of one length, not too many at a time, also as a slice where they are."""
-    order, cuts = np.arange(lengths.size), [0, lengths.size]
-    is_uniform = bool((lengths == lengths[:1]).all())
-    if not is_uniform:
-        # numpy sorts numbers of 16 bits several times faster.
-        short = lengths.astype(np.uint16) if lengths.max() < 1 << 16 else lengths
-        order = np.argsort(short, kind="stable")
-        cuts[1:1] = (np.flatnonzero(np.diff(lengths[order])) + 1).tolist()
-    for lower, upper in pairwise(cuts):
-        step = max(1, _CACHED // (int(lengths[order[lower]]) + 1))
-        for first in range(lower, upper, step):
-            part = slice(first, min(first + step, upper))
-            yield order[part], part if is_uniform else order[part]
 
 
 def labels_field(block: int) -> str:
