@@ -491,7 +491,6 @@ def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(direc
     plain = users().drop_attrs()
     expected = written(plain, directory)
     cases = {
-        "name": (plain.rename(tensor="score"), "the name 'score' of the variable; rename it"),
         "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it, as by"),
         "coords": (
             plain.assign_coords(x=[1, 2, 3]),
@@ -560,16 +559,20 @@ def test_strings_along_another_dimension_are_refused_with_the_line_that_makes_la
     refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
 
 
-def test_a_type_that_is_not_what_is_written_is_refused(directory) -> None:
+@pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", 7, np.zeros(2)], ids=str)
+def test_a_type_that_was_right_before_is_that_of_what_is_written(directory, type_) -> None:
     ds = users().isel(x=slice(2))
-    message = (
-        r"'tensor<float>\(user\{\},x\[3\]\)' of a tensor that is tensor<float>\(user\{\},x\[2\]\)"
-    )
-    refused(ds, directory, message)
-    assert written(ds, directory, drop=["attrs"]) == written(ds.drop_attrs(), directory)
-    for other in (7, np.zeros(2)):
-        array = users().tensor.assign_attrs(vespa_type=other)
-        refused(array, directory, "the attribute 'vespa_type' .* of a tensor that is")
+    ds.tensor.attrs["vespa_type"] = type_
+    assert written(ds, directory) == written(ds.drop_attrs(), directory)
+    assert opened(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
+
+
+def test_a_variable_of_any_name_is_written(directory) -> None:
+    assert written(users().rename(tensor="embedding"), directory) == written(users(), directory)
+    array = users().tensor.rename("embedding")
+    asked = {"encoding": {"embedding": {"dtype": "bfloat16"}}}
+    assert opened(directory).tensor.dtype == np.float32
+    assert written(array, directory, **asked)[:2] == b"\7\2"
 
 
 def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:

@@ -8,7 +8,7 @@ subclass of `Format`. All that reading and checking need is imported from here; 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -119,6 +119,24 @@ class Format(ABC):
         ValueError
             An option does not fit the file.
         """
+
+    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+        """Which attributes of a variable describe the file that it was opened from.
+
+        `read` has set them, not the user. So no format refuses them, whether it has a place for
+        attributes or not, and they are left out where they may no longer be right.
+
+        Parameters
+        ----------
+        attrs : mapping
+            The attributes of a variable that is to be written, perhaps to another format.
+
+        Returns
+        -------
+        collection of str
+            Names of some of them; by default none.
+        """
+        return ()
 
     @property
     def can_write(self) -> bool:

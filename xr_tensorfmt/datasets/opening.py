@@ -134,6 +134,7 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
     layout = tensor.layout
     chunk = dict(zip(tensor.dims, layout.chunk_shape(target), strict=True))
     encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
+    encoding["original_shape"] = layout.shape  # as the netCDF engines of xarray call it
     data = lazy_array(tensor.source or source, layout)
     return DistinctVariable(tensor.dims, data, tensor.attrs or None, encoding, fastpath=True)
 

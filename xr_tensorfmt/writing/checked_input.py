@@ -12,6 +12,7 @@ from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import WIDEST, is_addressable
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.formats import all_formats
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertible, is_numeric
 
 
@@ -149,9 +150,29 @@ class CheckedInput:
             self.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
         for coordinate in self.coordinates:
             self.dropping("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
-        for attribute in (*self.attrs, *variable.attrs):
+        for attribute in (*self.attrs, *without_attrs_of_file(variable.attrs)):
             self.dropping("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
+
+    def attrs_to_write(self, name: str, variable: Variable) -> dict[Any, Any]:
+        """The attributes of a variable, for a format that has a place for them.
+
+        Parameters
+        ----------
+        name : str
+            The variable.
+        variable : Variable
+            Its attributes, and the encoding that it was opened with.
+
+        Returns
+        -------
+        dict
+            Those that the user has set; and those that describe the file that it was opened
+            from, as long as the variable still has the dims, the shape and the dtype of this.
+        """
+        if name not in self.encoding and _is_as_opened(variable):
+            return dict(variable.attrs)
+        return without_attrs_of_file(variable.attrs)
 
     def dropping(self, part: Part, what: str, way_out: str) -> None:
         """Raise an error about what the format has no place for, unless it may be dropped.
@@ -216,9 +237,24 @@ class CheckedInput:
         element = elements.get(wanted)
         if element is None:
             raise self._dtype_error(name, variable, wanted, elements)
+        if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
+            raise self._imaginary_error(name, variable, wanted, elements)
         if not is_convertible(variable.dtype, element.dtype):
             raise self._dtype_error(name, variable, variable.dtype.name, elements)
         return Conversion(name, element, exact)
+
+    def _imaginary_error(
+        self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
+    ) -> ValueError:
+        keeping = [each for each, element in elements.items() if element.dtype.kind == "c"]
+        way_out = f"or ds[{name!r}].imag as well to keep it"
+        if keeping:
+            way_out = f"or encode it as {' or '.join(keeping)} to keep it"
+        return ValueError(
+            f"{self.path}: {name!r} is {variable.dtype}, and as {wanted}, which encoding= asks "
+            f"for, it would lose its imaginary part; write ds[{name!r}].real to leave that out, "
+            f"{way_out}"
+        )
 
     def _dtype_error(
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
@@ -232,6 +268,21 @@ class CheckedInput:
             f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
             f"{', '.join(elements)}; {way_out}, or write another format"
         )
+
+
+def without_attrs_of_file(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Attributes without those by which a reader has described the file that it opened."""
+    if not attrs:
+        return {}  # without a look for the formats of other packages
+    of_file = {name for each in all_formats() for name in each.attrs_of_file(attrs)}
+    return {name: value for name, value in attrs.items() if name not in of_file}
+
+
+def _is_as_opened(variable: Variable) -> bool:
+    """Whether a variable has the dims and the shape with which it was opened."""
+    encoding = variable.encoding
+    dims = tuple(encoding.get("preferred_chunks", ()))
+    return dims == variable.dims and encoding.get("original_shape") == variable.shape
 
 
 def check_input(

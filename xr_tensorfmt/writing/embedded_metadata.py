@@ -30,8 +30,8 @@ def attributes(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> d
 
 def described(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
     """The dims and attributes of a variable; the errors of `attributes`."""
-    dims = tuple(map(str, variable.dims))
-    return EmbeddedVariable(dims=dims, attrs=attributes(checked, variable.attrs, repr(name)))
+    dims, attrs = tuple(map(str, variable.dims)), checked.attrs_to_write(name, variable)
+    return EmbeddedVariable(dims=dims, attrs=attributes(checked, attrs, repr(name)))
 
 
 def labels(

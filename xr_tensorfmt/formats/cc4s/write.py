@@ -260,7 +260,7 @@ def _tensor(
         )
     conversion = checked.conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
-    attrs = attributes(checked, variable.attrs, repr(name))
+    attrs = attributes(checked, checked.attrs_to_write(name, variable), repr(name))
     unit = _unit(checked, name, variable)
     plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if _is_kept(key, value)}

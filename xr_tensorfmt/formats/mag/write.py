@@ -19,7 +19,7 @@ from xr_tensorfmt.core.keyed import StoredTensor, default_dims
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
 from xr_tensorfmt.formats.mag.spec import ARCHIVE_1_DTYPES, LITTLE_ENDIAN, TensorRecord, round_up
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, without_attrs_of_file
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.keyed import (
@@ -92,7 +92,7 @@ def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) 
     if variable.dims != default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.dropping("dims", names, "write version=300")
-    if variable.attrs:
+    if without_attrs_of_file(variable.attrs):
         attrs = f"attributes of variables such as those of {key!r}"
         checked.dropping("attrs", attrs, "write version=300")
     conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)

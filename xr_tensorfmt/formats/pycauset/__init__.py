@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 MAGIC = b"PYCAUSET"
 ZIP_MAGIC = b"PK\x03\x04"
+
+# Attributes that every file has; the seed is of the values, unless it is 0.
+_ALWAYS = frozenset(
+    {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
+)
+_OF_CAUSAL_SETS = frozenset({"object_type", "n"})
+_DERIVED = ("property_", "cached_")
 
 
 class PycausetFormat(Format):
@@ -36,6 +43,14 @@ class PycausetFormat(Format):
         from xr_tensorfmt.formats.pycauset.read import read  # noqa: PLC0415
 
         return read(reader, options)
+
+    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+        """How the matrix was stored, and results; not its seed and its spacetime."""
+        if not attrs.keys() >= _ALWAYS:
+            return ()
+        derived = {name for name in attrs if str(name).startswith(_DERIVED)}
+        no_seed = {"seed"} if str(attrs.get("seed")) == "0" else set()
+        return _ALWAYS | (_OF_CAUSAL_SETS & attrs.keys()) | derived | no_seed
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file; the keywords are those of `to_pycauset`."""

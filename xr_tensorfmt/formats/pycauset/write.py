@@ -32,7 +32,12 @@ from xr_tensorfmt.formats.pycauset.packed import PartlyStored
 from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import (
+    CheckedInput,
+    Encoding,
+    Part,
+    without_attrs_of_file,
+)
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
@@ -356,6 +361,6 @@ def _check_dropped(checked: CheckedInput, matrix: Matrix) -> None:
         checked.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
     for coordinate in checked.coordinates:
         checked.dropping("coords", f"the coordinate {coordinate!r}", newer)
-    for attribute, value in {**checked.attrs, **variable.attrs}.items():
+    for attribute, value in {**checked.attrs, **without_attrs_of_file(variable.attrs)}.items():
         if attribute not in known or not np.array_equal(known[attribute], value):
             checked.dropping("attrs", f"the attribute {attribute!r}", newer)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 
 MAGIC = b"TENS"
+
+# One symmetry or several as the attribute has them, each an operation and an index map.
+_SYMMETRIES = re.compile(r"[^ ,]* [^ ,]+(, [^ ,]* [^ ,]+)*")
 
 
 class TensFormat(Format):
@@ -37,6 +41,13 @@ class TensFormat(Format):
         from xr_tensorfmt.formats.tens.read import read  # noqa: PLC0415
 
         return read(reader, options)
+
+    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+        """The symmetries of the file, the chunks that were skipped, and its sparse dimensions."""
+        found = {"skipped_chunks", "sparse_dims"} & set(attrs)
+        stated = attrs.get("symmetries")
+        is_ours = isinstance(stated, str) and _SYMMETRIES.fullmatch(stated)
+        return found | {"symmetries"} if is_ours else found
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
         """Plan a file; the keywords are those of `to_tens`."""

@@ -61,7 +61,12 @@ from xr_tensorfmt.formats.tens.write_symmetries import (
     inherited,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import (
+    CheckedInput,
+    Encoding,
+    Part,
+    without_attrs_of_file,
+)
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
@@ -242,7 +247,8 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
     if variable.dims != header.names:
         way_out = f"rename them to {header.names}, {_NEWER}"
         checked.dropping("dims", f"the dims {variable.dims}", way_out)
-    for owner, attrs in ((repr(name), variable.attrs), ("the Dataset", checked.attrs)):
+    own = without_attrs_of_file(variable.attrs)
+    for owner, attrs in ((repr(name), own), ("the Dataset", checked.attrs)):
         if attrs:
             what = f"the attributes {', '.join(map(repr, attrs))} of {owner}"
             checked.dropping("attrs", what, _NEWER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
@@ -33,6 +33,10 @@ class VespaFormat(Format):
         from xr_tensorfmt.formats.vespa.read import read  # noqa: PLC0415
 
         return read(reader, options)
+
+    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+        """The type, which a reader of the new file sets again."""
+        return {"vespa_type"} & set(attrs)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file; the keywords are those of `to_vespa`."""

@@ -15,7 +15,6 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.formats.vespa.blocks import EncodedLabels, LabelledBlocks
@@ -29,7 +28,12 @@ from xr_tensorfmt.formats.vespa.spec import (
     Header,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import (
+    CheckedInput,
+    Encoding,
+    Part,
+    without_attrs_of_file,
+)
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
@@ -104,9 +108,6 @@ def to_vespa(
 def plan(checked: CheckedInput) -> FilePlan:
     """Arrange a Dataset as a typed binary tensor."""
     name, variable = checked.only
-    if name != OpenOptions.name:
-        way_out = f"rename it to {OpenOptions.name!r}"
-        checked.dropping("name", f"the name {name!r} of the variable", way_out)
     for other in checked.encoding:
         if other != name:
             raise ValueError(
@@ -117,7 +118,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     _check_lengths(checked, variable, dimensions)
     conversion = _conversion(checked, name, variable)
     header = _header(_CELL_TYPES[conversion.element.name], variable, dimensions)
-    _check_attrs(checked, name, variable, dimensions, header)
+    _check_attrs(checked, name, variable, dimensions)
     along = () if dimensions.along is None else (dimensions.along,)
     variable = variable.transpose(*along, *dimensions.indexed)
     piece = Piece(0, header.pack())
@@ -275,14 +276,10 @@ def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Convers
 
 
 def _check_attrs(
-    checked: CheckedInput, name: str, variable: Variable, dimensions: _Dimensions, header: Header
+    checked: CheckedInput, name: str, variable: Variable, dimensions: _Dimensions
 ) -> None:
-    type_ = variable.attrs.get(TYPE)
-    if type_ is not None and str(type_) != header.type:
-        what = f"the attribute {TYPE!r} {shorten(repr(type_))} of a tensor that is {header.type}"
-        checked.dropping("attrs", what, f"delete it, as by ds[{name!r}].attrs.pop({TYPE!r})")
-    owners: dict[str, Iterable[str]] = {"ds": checked.attrs}
-    owners[f"ds[{name!r}]"] = [each for each in variable.attrs if each != TYPE]
+    owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
+    owners[f"ds[{name!r}]"] = without_attrs_of_file(variable.attrs)
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:

@@ -1,0 +1,164 @@
+"""What was opened, changed and written again has attributes that are right for what it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import pycausetfiles as pf
+from tests import tensfiles as tf
+from xr_tensorfmt import to_pycauset, to_tens, to_vespa
+from xr_tensorfmt.writing.to_file import to_file
+
+CHANGES: dict[str, Any] = {
+    "nothing": lambda ds: ds,
+    "isel": lambda ds: ds.isel({ds.tensor.dims[-1]: slice(2)}),
+    "transpose": lambda ds: ds.transpose(*ds.tensor.dims[::-1]),
+    "rename a dimension": lambda ds: ds.rename({ds.tensor.dims[-1]: "other"}),
+    "rename the variable": lambda ds: ds.rename(tensor="embedding"),
+    "astype": lambda ds: ds.astype("f8", keep_attrs=True),
+    "mean": lambda ds: ds.mean(ds.tensor.dims[0], keep_attrs=True),
+    "arithmetic": lambda ds: ds.map(lambda each: each * 2, keep_attrs=True),
+    "chunk": lambda ds: ds.chunk(),
+}
+
+
+def opened(path: Path, **options: Any) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", **options)
+
+
+def the_only(ds: xr.Dataset) -> xr.DataArray:
+    (only,) = ds.data_vars.values()
+    return only
+
+
+def vespa_file(path: Path) -> Path:
+    users = xr.DataArray(
+        np.arange(6, dtype="f4").reshape(2, 3), {"user": ["ada", "bob"]}, dims=("user", "x")
+    )
+    to_vespa(users, path)
+    return path
+
+
+def tens_file(path: Path) -> Path:
+    symmetric = np.add.outer(np.arange(3.0), np.arange(3.0))
+    chunks = (tf.symmetry("x", "ba"), tf.chunk(b"OTHERONE", b""))
+    path.write_bytes(tf.version_1_0(symmetric, *chunks))
+    return path
+
+
+def pycauset_file(path: Path, **more: Any) -> Path:
+    causal = np.triu(np.ones((3, 3), bool), 1)
+    path.write_bytes(pf.r1(pf.metadata("CAUSAL", "BIT", 3, 3, **more), pf.triangle(causal)))
+    return path
+
+
+FILES = {"vespa": vespa_file, "tens": tens_file, "pycauset": pycauset_file}
+NAMELESS = {"drop": ["name", "dims", "coords"]}
+TARGETS: dict[str, Any] = {
+    "t.tbf": ("float32", {}),
+    "t.tens": (None, {}),
+    "t.bin": ("float64", {"version": "0.9", **NAMELESS}),
+    "t.mag": ("float32", {}),
+    "v1.mag": ("float32", {"version": 1, **NAMELESS}),
+    "t.yaml": ("float64", {}),
+    "t.pycauset": ("float64", {}),
+    "v2.pycauset": ("float64", {"version": "v2", **NAMELESS}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", FILES)
+def test_attributes_that_a_reader_has_set_are_not_refused(
+    kind: str, target: str, change: str, tmp_path: Path
+) -> None:
+    ds = opened(FILES[kind](tmp_path / "old"), format=kind, chunks={}, sparse="dense")
+    ds = CHANGES[change](ds if target != "v2.pycauset" else ds.isel({ds.tensor.dims[-1]: [0, 1]}))
+    array = the_only(ds)
+    if target == "t.tens" and array.dtype == bool:
+        ds = ds.map(lambda each: each.astype("f4", keep_attrs=True))
+    if target == "v2.pycauset" and array.ndim == 2:
+        ds = ds.isel(dict.fromkeys(array.dims, [0, 1]))  # the only matrices it has are square
+    dtype, options = TARGETS[target]
+    encoding = {array.name: {"dtype": dtype}} if dtype else {}
+    path = tmp_path / target
+    to_file(ds, path, encoding=encoding, **options)
+    assert sorted(the_only(opened(path)).shape) == sorted(the_only(ds).shape)
+
+
+def test_the_type_of_vespa_is_that_of_what_is_written_now(tmp_path: Path) -> None:
+    ds, path = opened(vespa_file(tmp_path / "old.tbf")).load(), tmp_path / "new.tbf"
+    for changed, encoding, expected in (
+        (ds, {}, "tensor<float>(user{},x[3])"),
+        (ds.isel(x=slice(2)), {}, "tensor<float>(user{},x[2])"),
+        (ds.isel(user=0, drop=True), {}, "tensor<float>(x[3])"),
+        (ds.rename(x="y"), {}, "tensor<float>(user{},y[3])"),
+        (ds.rename(user="doc"), {}, "tensor<float>(doc{},x[3])"),
+        (ds.astype("f8", keep_attrs=True), {}, "tensor(user{},x[3])"),
+        (ds.mean("user", keep_attrs=True), {}, "tensor<float>(x[3])"),
+        (ds, {"tensor": {"dtype": "bfloat16"}}, "tensor<bfloat16>(user{},x[3])"),
+    ):
+        to_vespa(changed, path, encoding=encoding)
+        back = opened(path)
+        assert back.tensor.attrs == {"vespa_type": expected}
+        np.testing.assert_array_equal(back.tensor, changed.tensor)
+
+
+def test_symmetries_that_still_hold_stay_and_others_go(tmp_path: Path) -> None:
+    ds, path = opened(tens_file(tmp_path / "old.tens")), tmp_path / "new.tens"
+    attrs = {"symmetries": "x ba", "skipped_chunks": "OTHERONE"}
+    assert ds.tensor.attrs == attrs
+    to_tens(ds, path)
+    assert opened(path).tensor.attrs == attrs
+    for name in ("isel", "transpose", "rename a dimension", "astype", "mean", "arithmetic"):
+        to_tens(CHANGES[name](ds), path)
+        assert opened(path).tensor.attrs == {}, name
+    to_tens(ds, path, encoding={"tensor": {"dtype": "float32"}})
+    assert opened(path).tensor.attrs == {}
+
+
+@pytest.mark.parametrize("symmetries", ["C4v", "", 7, ["x ba"], None])
+def test_what_the_user_calls_symmetries_is_kept(symmetries: Any, tmp_path: Path) -> None:
+    array = xr.DataArray(np.eye(3), dims=("a", "b"), attrs={"symmetries": symmetries})
+    to_tens(array, tmp_path / "t.tens")
+    assert the_only(opened(tmp_path / "t.tens")).attrs == {"symmetries": symmetries}
+    with pytest.raises(ValueError, match="no place for the attribute 'symmetries'"):
+        to_vespa(array, tmp_path / "t.tbf")
+
+
+def test_the_seed_of_a_matrix_is_not_lost_in_silence(tmp_path: Path) -> None:
+    ds = opened(pycauset_file(tmp_path / "old.pycauset", seed=5)).isel(row=slice(2), col=slice(2))
+    to_pycauset(ds, tmp_path / "new.pycauset")
+    assert opened(tmp_path / "new.pycauset").tensor.attrs == {"seed": 5}
+    with pytest.raises(ValueError, match="no place for the attribute 'seed'"):
+        to_vespa(ds.astype("f4", keep_attrs=True), tmp_path / "t.tbf")
+    alone = xr.DataArray(np.eye(2), dims=("row", "col"), attrs={"n": 2})
+    with pytest.raises(ValueError, match="no place for the attribute 'n'"):
+        to_vespa(alone, tmp_path / "t.tbf")
+
+
+def test_the_unit_of_cc4s_is_the_users(tmp_path: Path) -> None:
+    array = xr.DataArray(np.eye(2), dims=("a", "b"), attrs={"unit": 0.5})
+    to_file(array, tmp_path / "t.yaml")
+    with pytest.raises(ValueError, match="no place for the attribute 'unit'"):
+        to_vespa(opened(tmp_path / "t.yaml"), tmp_path / "t.tbf")
+
+
+def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path: Path) -> None:
+    array = xr.DataArray(np.full(2, 1 + 2j), dims="x", name="z")
+    real = {"z": {"dtype": "float32"}}
+    message = (
+        r"'z' is complex128, and as float32, which encoding= asks for, it would lose its "
+        r"imaginary part; write ds\['z'\]\.real to leave that out, or "
+    )
+    with pytest.raises(ValueError, match=message + "encode it as complex64 or complex128 to keep"):
+        to_tens(array, tmp_path / "t.tens", encoding=real)
+    with pytest.raises(ValueError, match=message + r"ds\['z'\]\.imag as well to keep it"):
+        to_vespa(array, tmp_path / "t.tbf", encoding=real)
+    to_tens(array.real, tmp_path / "t.tens", encoding=real)
+    assert opened(tmp_path / "t.tens").z.values.tolist() == [1, 1]
