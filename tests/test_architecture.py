@@ -42,7 +42,7 @@ DIAGRAM = re.findall(
     flags=re.MULTILINE,
 )
 
-USES_XARRAY = ("write", "popcount", "hex")
+USES_XARRAY = ("write", "popcount", "hex", "json")
 """What the names of those modules of a format begin with that may know xarray and dask."""
 
 ARRAYS = {"xarray", "dask", "distributed", "pandas"}

@@ -83,7 +83,7 @@ def test_attributes_that_a_reader_has_set_are_not_refused(
     if target == "t.tens" and array.dtype == bool:
         ds = ds.map(lambda each: each.astype("f4", keep_attrs=True))
     if target == "v2.pycauset" and array.ndim == 2:
-        ds = ds.isel(dict.fromkeys(array.dims, [0, 1]))  # the only matrices it has are square
+        ds = ds.isel({dim: [0, 1] for dim in array.dims})  # the only matrices it has are square
     dtype, options = TARGETS[target]
     encoding = {array.name: {"dtype": dtype}} if dtype else {}
     path = tmp_path / target
@@ -156,7 +156,7 @@ def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_p
         r"'z' is complex128, and as float32, which encoding= asks for, it would lose its "
         r"imaginary part; write ds\['z'\]\.real to leave that out, or "
     )
-    with pytest.raises(ValueError, match=message + "encode it as complex64 or complex128 to keep"):
+    with pytest.raises(ValueError, match=message + "encode it as .*complex.* to keep it"):
         to_tens(array, tmp_path / "t.tens", encoding=real)
     with pytest.raises(ValueError, match=message + r"ds\['z'\]\.imag as well to keep it"):
         to_vespa(array, tmp_path / "t.tbf", encoding=real)

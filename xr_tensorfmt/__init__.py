@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.formats.safetensors.write import to_safetensors
     from xr_tensorfmt.formats.tens.write import to_tens
     from xr_tensorfmt.formats.vespa.hex import from_hex
+    from xr_tensorfmt.formats.vespa.json import vespa_from_json, vespa_to_json
     from xr_tensorfmt.formats.vespa.write import to_vespa
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writing.to_file import to_file
@@ -42,6 +43,8 @@ __all__ = [
     "to_tens",
     "to_vespa",
     "validate",
+    "vespa_from_json",
+    "vespa_to_json",
 ]
 
 __version__ = "0.1.0"
@@ -61,6 +64,8 @@ _LAZY = {
     "to_tens": "formats.tens.write",
     "to_vespa": "formats.vespa.write",
     "validate": "validation",
+    "vespa_from_json": "formats.vespa.json",
+    "vespa_to_json": "formats.vespa.json",
 }
 
 

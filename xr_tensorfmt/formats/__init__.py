@@ -24,7 +24,7 @@ from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.unknown import Kind, binary_kind, other_kind
-from xr_tensorfmt.formats.vespa import VespaFormat
+from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
 from xr_tensorfmt.sources.store_errors import redacted
 
 GROUP = "xr_tensorfmt.formats"
@@ -39,6 +39,7 @@ BUILT_IN: tuple[Format, ...] = (
     SafetensorsFormat(),
     NpyFormat(),
     NpzFormat(),
+    VespaJsonFormat(),
 )
 
 

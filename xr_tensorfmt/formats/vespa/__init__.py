@@ -1,15 +1,20 @@
-"""Typed binary tensors of Vespa: ``.tbf`` files, and the same bytes under any name."""
+"""Tensors of Vespa: ``.tbf`` files, the same bytes under any name, and JSON."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
+    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+
+# How Vespa begins a tensor that states its type.
+_JSON = re.compile(rb'\s*\{\s*"type"\s*:\s*"tensor[(<]')
 
 
 class VespaFormat(Format):
@@ -49,3 +54,30 @@ class VespaFormat(Format):
         from xr_tensorfmt.formats.vespa.check import check  # noqa: PLC0415
 
         return check(reader, container)
+
+
+class VespaJsonFormat(Format):
+    """Vespa JSON: one tensor as documents and query results have it."""
+
+    name = "vespa-json"
+    title = "Vespa JSON"
+    suffixes = (".json",)
+    magics = ()
+    open_options = frozenset({"fill_value"})
+    write_options = MappingProxyType({"form": ("short", "long", "hex")})
+
+    def recognises(self, reader: HeaderReader) -> bool:
+        """Whether the file begins with the type of a tensor."""
+        return _JSON.match(reader.head) is not None
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read all of a file; its values are then in memory."""
+        from xr_tensorfmt.formats.vespa.forms import read_json  # noqa: PLC0415
+
+        return read_json(reader, options)
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FirstPass:
+        """Plan a file, whose size is known when its values are."""
+        from xr_tensorfmt.formats.vespa.write_json import plan  # noqa: PLC0415
+
+        return plan(checked, **options)

@@ -107,6 +107,20 @@ def to_vespa(
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Arrange a Dataset as a typed binary tensor."""
+    header, dimensions, variable, conversion = arranged(checked)
+    piece = Piece(0, header.pack())
+    if not dimensions.labels:
+        layout = Dense(header.lengths, header.element, header.stop)
+        size = header.stop + header.block_bytes
+        return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
+    labels = [_encoded(checked, dim, column) for dim, column in dimensions.labels.items()]
+    blocks = LabelledBlocks.of(header.stop, header.lengths, header.element, labels)
+    placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
+    return FilePlan(blocks.table.stop, (piece,), (placed,))
+
+
+def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
+    """What the header of a Dataset is, and its variable with the dims in the order of the file."""
     name, variable = checked.only
     for other in checked.encoding:
         if other != name:
@@ -120,21 +134,13 @@ def plan(checked: CheckedInput) -> FilePlan:
     header = _header(_CELL_TYPES[conversion.element.name], variable, dimensions)
     _check_attrs(checked, name, variable, dimensions)
     along = () if dimensions.along is None else (dimensions.along,)
-    variable = variable.transpose(*along, *dimensions.indexed)
-    piece = Piece(0, header.pack())
-    if not dimensions.labels:
-        layout = Dense(header.lengths, header.element, header.stop)
-        size = header.stop + header.block_bytes
-        return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
-    _check_repeated(checked, list(dimensions.labels.values()))
-    labels = [_encoded(checked, dim, column) for dim, column in dimensions.labels.items()]
-    blocks = LabelledBlocks.of(header.stop, header.lengths, header.element, labels)
-    placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
-    return FilePlan(blocks.table.stop, (piece,), (placed,))
+    if dimensions.labels:
+        _check_repeated(checked, list(dimensions.labels.values()))
+    return header, dimensions, variable.transpose(*along, *dimensions.indexed), conversion
 
 
 @dataclass(frozen=True, eq=False)
-class _Dimensions:
+class Dimensions:
     """The dimension along the blocks, if any, labels by mapped dimension, and indexed dimensions.
 
     Dimensions are in the order of their names in the file.
@@ -146,7 +152,7 @@ class _Dimensions:
     name_in_file: Mapping[str, str]
 
 
-def _dimensions(checked: CheckedInput, variable: Variable) -> _Dimensions:
+def _dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
     """Find the mapped dimensions by their labels, which are coordinates of strings."""
     dims = tuple(map(str, variable.dims))
     own = _labels_along(checked, {dim: dim for dim in dims})
@@ -169,7 +175,7 @@ def _dimensions(checked: CheckedInput, variable: Variable) -> _Dimensions:
     names = _names_in_file(checked, (*labels, *indexed), variable.attrs.get(TYPE))
     order = sorted(names, key=lambda dim: names[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
-    return _Dimensions(along, labels, tuple(dim for dim in order if dim in indexed), names)
+    return Dimensions(along, labels, tuple(dim for dim in order if dim in indexed), names)
 
 
 def _labels_along(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
@@ -211,7 +217,7 @@ def _type_names(coordinate: Variable) -> str:
     return shorten(" and ".join(names))
 
 
-def _header(cell_type: str, variable: Variable, dimensions: _Dimensions) -> Header:
+def _header(cell_type: str, variable: Variable, dimensions: Dimensions) -> Header:
     mapped = tuple(dimensions.name_in_file[dim] for dim in dimensions.labels)
     indexed = tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed)
     lengths = tuple(variable.sizes[dim] for dim in dimensions.indexed)
@@ -250,7 +256,7 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             )
 
 
-def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: _Dimensions) -> None:
+def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         what = "blocks" if dim == dimensions.along else "elements"
         if length > LARGEST:
@@ -276,7 +282,7 @@ def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Convers
 
 
 def _check_attrs(
-    checked: CheckedInput, name: str, variable: Variable, dimensions: _Dimensions
+    checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
 ) -> None:
     owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
     owners[f"ds[{name!r}]"] = without_attrs_of_file(variable.attrs)

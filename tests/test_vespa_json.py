@@ -1,0 +1,254 @@
+"""Tensors in all forms that Vespa documents for JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.commands import done
+from xr_tensorfmt import TensorFormatError, to_file, to_vespa, vespa_from_json, vespa_to_json
+from xr_tensorfmt.formats.vespa import forms
+
+MIXED = "tensor<float>(tag{},x[3])"
+SPECIAL = "tensor<float>(z[11])"
+
+# Of the reference of the document JSON format, by the types that are meant.
+DOCUMENTED: dict[str, tuple[Any, str, Any]] = {
+    "indexed": ([2.0, 3.0, 5.0, 7.0], "tensor(x[4])", [2, 3, 5, 7]),
+    "indexed, in values": ({"values": [2.0, 3.0]}, "tensor(x[2])", [2, 3]),
+    "indexed, flat": ([1, 2, 3, 4], "tensor(x[2],y[2])", [[1, 2], [3, 4]]),
+    "indexed, nested": ([[1, 2], [3, 4]], "tensor(x[2],y[2])", [[1, 2], [3, 4]]),
+    "mapped": ({"a": 2.0, "b": 3.0}, "tensor(x{})", {"a": 2, "b": 3}),
+    "mapped, in cells": ({"cells": {"a": 2.0, "b": 3.0}}, "tensor(x{})", {"a": 2, "b": 3}),
+    "mixed": ({"x1": [2.0, 3.0], "x2": [4.0, 5.0]}, "tensor(x{},y[2])",
+              {"x1": [2, 3], "x2": [4, 5]}),
+    "mixed, in blocks": ({"blocks": {"x1": [2.0, 3.0]}}, "tensor(x{},y[2])", {"x1": [2, 3]}),
+    "mixed, two mapped": (
+        {"blocks": [{"address": {"x": "x1", "y": "y2"}, "values": [2.0, 3.0]},
+                    {"address": {"y": "y2", "x": "x2"}, "values": [4.0, 5.0]}]},
+        "tensor(x{},y{},z[2])", {"x1,y2": [2, 3], "x2,y2": [4, 5]}),
+    "int8 digits": ({"values": "FF00118022FE"}, "tensor<int8>(x[6])", [-1, 0, 17, -128, 34, -2]),
+    "float digits": (
+        {"foo": "3DE38E393E638E393EAAAAAB", "bar": "3EE38E393F0E38E43F2AAAAB"}, MIXED,
+        {"foo": [0.1111111119389534, 0.2222222238779068, 0.3333333432674408],
+         "bar": [0.4444444477558136, 0.5555555820465088, 0.6666666865348816]}),
+    "verbose": (
+        [{"address": {"x": "a", "y": "0"}, "value": 2.0},
+         {"address": {"x": "a", "y": "1"}, "value": 3.0},
+         {"address": {"y": "1", "x": "b"}, "value": 5.0}], "tensor(x{},y[2])",
+        {"a": [2, 3], "b": [0, 5]}),
+    "verbose, in cells": (
+        {"cells": [{"address": {"x": "a", "y": "b"}, "value": 2.0}]}, "tensor(x{},y{})",
+        {"a,b": 2}),
+    "scalar": ({"values": [5.0]}, "tensor()", 5),
+    "scalar in cells": ({"cells": [{"address": {}, "value": 5.0}]}, "double", 5),
+    "digits of bfloat16 for float": ({"values": "3F804000"}, "tensor<float>(x[2])", [1, 2]),
+    "digits of double for bfloat16": ("3FF0000000000000", "tensor<bfloat16>(x[1])", [1]),
+    "a map that has the names of forms": (
+        {"foo": 1, "cells": 2.0, "values": 0.5, "blocks": 1.5}, "tensor(mydim{})",
+        {"foo": 1, "cells": 2, "values": 0.5, "blocks": 1.5}),
+    "a map with the label values": ({"values": [1, 2]}, "tensor(x{},y[2])", {"values": [1, 2]}),
+    "nothing mapped": ({"cells": []}, "tensor(x{})", {}),
+}  # fmt: skip
+
+
+def found(ds: xr.Dataset) -> Any:
+    """Lists of values; by their labels, where there are some."""
+    mapped = ds.tensor.encoding["tensorfmt"]["mapped"]
+    values = ds.tensor.values.tolist()
+    if not mapped:
+        return values
+    rows = zip(*(ds[name].values.tolist() for name in mapped), strict=True)
+    return dict(zip(map(",".join, rows), values, strict=True))
+
+
+@pytest.mark.parametrize("case", DOCUMENTED)
+@pytest.mark.parametrize("text", [False, True])
+def test_each_documented_form_is_read(case: str, text: bool) -> None:
+    data, type_, expected = DOCUMENTED[case]
+    ds = vespa_from_json(json.dumps(data) if text and not isinstance(data, str) else data, type_)
+    assert found(ds) == expected
+    assert ds.tensor.attrs["vespa_type"] == type_.replace("tensor()", "double")
+
+
+@pytest.mark.parametrize("case", DOCUMENTED)
+@pytest.mark.parametrize("form", ["short", "long", "hex"])
+def test_each_form_comes_back_with_its_type(case: str, form: Any) -> None:
+    data, type_, _ = DOCUMENTED[case]
+    ds = vespa_from_json(data, type_).load()
+    made = json.loads(json.dumps(vespa_to_json(ds, form), allow_nan=False))
+    xr.testing.assert_identical(vespa_from_json(made).load(), ds)
+    xr.testing.assert_identical(vespa_from_json(made, type_).load(), ds)
+
+
+def test_a_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
+    square = [[1, 2], [3, 4]]
+    sparse = {"foo,bar": 1, "17,42": 1742, "bar,foo": 2}
+    short = {"foo": 1, "cells": 2, "values": 0.5, "blocks": 1.5}
+    cases: dict[str, tuple[str, Any]] = {
+        "dense": ("tensor(x[2],y[2])", square),
+        "sparse": ("tensor(x{},y{})", sparse),
+        "mixed": ("tensor(x{},y[2])", {"foo": [1, 2]}),
+        "mixed-blocks-11": ("tensor(x{},y[2])", {"foo": [1, 2]}),
+        "sparse-short1": ("tensor(mydim{})", short),
+        "sparse-short2": ("tensor(mydim{})", short),
+        "dense-short1": ("tensor(z[3])", [1, 2, 3.5]),
+        "dense-short2": ("tensor(z[3])", [1, 2, 3.5]),
+        "constant_tensor_2": ("tensor(x[6])", [0, 0, 0, 0, 0, 42]),
+        "constant_tensor_4": ("tensor(x{},y{})", {"3,-99": 23}),
+    }
+    root = conformance / "vespa" / "constants_json"
+    for name, (type_, expected) in cases.items():
+        assert found(vespa_from_json((root / f"{name}.json").read_text(), type_)) == expected
+    blocks = (root / "mixed-blocks-21.json").read_bytes()
+    ds = vespa_from_json(blocks, "tensor<float>(brand{},category{},v[3])", sparse="dense")
+    np.testing.assert_array_equal(
+        ds.tensor.sel(brand="stylish", category="foo"), [1.75, 2.75, 3.75]
+    )
+    special = vespa_from_json((root / "dense-special.json").read_bytes(), SPECIAL).tensor.values
+    np.testing.assert_array_equal(special, [np.inf] * 4 + [-np.inf] * 2 + [np.nan] * 5)
+    with pytest.raises(ValueError, match="is not JSON"):
+        vespa_from_json((root / "invalid.json").read_text(), "tensor(x[1])")
+
+
+def test_what_is_made_is_what_vespa_returns() -> None:
+    digits = {"foo": "3DE38E393E638E393EAAAAAB"}
+    ds = vespa_from_json(digits, MIXED)
+    values = [0.1111111119389534, 0.2222222238779068, 0.3333333432674408]
+    assert vespa_to_json(ds) == {"type": MIXED, "blocks": {"foo": values}}
+    assert vespa_to_json(ds, "hex") == {"type": MIXED, "blocks": digits}
+    cells = [{"address": {"tag": "foo", "x": str(i)}, "value": values[i]} for i in range(3)]
+    assert vespa_to_json(ds, "long") == {"type": MIXED, "cells": cells}
+    assert vespa_to_json(xr.DataArray(2.0)) == {"type": "tensor()", "values": [2.0]}
+    limits = xr.DataArray([np.nan, np.inf, -np.inf], dims="x")
+    assert vespa_to_json(limits)["values"] == [None, "Infinity", "-Infinity"]
+    named = xr.DataArray(np.float32([1.999]), dims="x", name="embedding")
+    asked = {"embedding": {"dtype": "bfloat16"}}
+    rounded = {"type": "tensor<bfloat16>(x[1])", "values": [1.9921875]}
+    assert vespa_to_json(named, encoding=asked) == rounded
+
+
+@given(
+    st.lists(st.floats(width=32) | st.integers(-(2**20), 2**20), min_size=6, max_size=6),
+    st.sampled_from(["double", "float", "bfloat16"]),
+    st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True, max_size=3),
+    st.sampled_from(["short", "long", "hex"]),
+)
+def test_any_values_and_labels_come_back(
+    values: list[float], cells: str, labels: list[str], form: Any
+) -> None:
+    type_ = f"tensor<{cells}>(b{{}},x[3],y[2])"
+    ds = vespa_from_json({"blocks": dict.fromkeys(labels, values)}, type_).load()
+    made = json.dumps(vespa_to_json(ds, form), allow_nan=False)
+    xr.testing.assert_identical(vespa_from_json(made).load(), ds)
+    expected = np.float32(values)
+    if cells == "float" and labels:
+        np.testing.assert_array_equal(ds.tensor.values[0].ravel(), expected)
+
+
+WRONG: dict[str, tuple[Any, str | None, str]] = {
+    "no type": ([1.0], None, "states no type of the tensor; pass that of the field"),
+    "another type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(y[1])", "was asked for"),
+    "no size": ([1.0], "tensor(x[])", "is not the type of a tensor such as"),
+    "no such cells": ([1.0], "tensor<float16>(x[1])", "is not the type of a tensor"),
+    "twice the name": ([1.0], "tensor(x[1],x{})", "is not the type of a tensor"),
+    "of no size": ([], "tensor(x[0])", "has a size of 0"),
+    "huge": ([], "tensor(x[99999999999],y[99999999999])", "more cells than can be addressed"),
+    "too few": ([1, 2], "tensor(x[3])", r"has 2 values, and a block of tensor\(x\[3\]\) has 3"),
+    "uneven": ([[1, 2], 3], "tensor(x[3])", "is not evenly nested"),
+    "a str": (["1"], "tensor(x[1])", "'1' is not the value of a cell"),
+    "a bool": ([True], "tensor(x[1])", "True is not the value of a cell"),
+    "too large": ([10**400], "tensor(x[1])", "is not the value of a cell"),
+    "no int8": ([1, 300], "tensor<int8>(x[2])", "300.0 is not an integer from -128 to 127"),
+    "half": ([0.5], "tensor<int8>(x[1])", "0.5 is not an integer from -128"),
+    "odd digits": ({"values": "3F8"}, "tensor<float>(x[1])", "are not 8 hexadecimal digits"),
+    "int8 of floats": ({"values": "3F80"}, "tensor<int8>(x[1])", "are not 2 hexadecimal digits"),
+    "float of int8": ({"values": "3F80"}, "tensor<float>(x[2])", "are not 8 hexadecimal digits"),
+    "no digits": ({"values": "wxyz"}, "tensor<bfloat16>(x[1])", "are not 4 hexadecimal digits"),
+    "no index": ([{"address": {"x": "a"}, "value": 1}], "tensor(x[2])", "no index from 0 to 1"),
+    "index 2": ([{"address": {"x": 2}, "value": 1}], "tensor(x[2])", "no index from 0 to 1"),
+    "no label": ([{"address": {}, "value": 1}], "tensor(x{})", r"\{\} does not fit tensor\(x\{\}"),
+    "more": ([{"address": {"x": "a", "y": "b"}, "value": 1}], "tensor(x{})", "does not fit"),
+    "no address": ([{"value": 1}], "tensor(x{})", "has no 'address' and 'value'"),
+    "twice": ([{"address": {"x": 0}, "value": 1}] * 2, "tensor(x[2])", "occurs twice"),
+    "block twice": ({"blocks": [{"address": {"x": "a"}, "values": [1]}] * 2}, "tensor(x{},y[1])",
+                    "occur twice; leave one out"),
+    "two mapped": ({"a": 1}, "tensor(x{},y{})", "a map of labels does not fit"),
+    "a map for dense": ({"cells": {"a": 1}}, "tensor(x[1])", "as 'cells' is not a form of tensor"),
+    "blocks for dense": ({"blocks": {"a": [1]}}, "tensor(x[1])", "as 'blocks' is not a form of"),
+    "a number": (7, "tensor(x[1])", "7 as 'values' is not a form of"),
+    "nothing": ({"type": "tensor(x[1])"}, None, "is not a form of"),
+    "not JSON": ("{", "tensor(x[1])", "is not JSON"),
+    "deep": ("[" * 100_000, "tensor(x[1])", "is not JSON"),
+    "two": ("[1] [2]", "tensor(x[1])", r"ends before '\[2\]'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_not_a_tensor_of_the_type_is_refused(case: str) -> None:
+    data, type_, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        vespa_from_json(data, type_)
+
+
+def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "MOST_FILLED_CELLS", 4)
+    cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
+    assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
+    with pytest.raises(ValueError, match="more than 4 cells, most of which are not listed"):
+        vespa_from_json(cells, "tensor(x{},y[2])")
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="form='verbose' is not one of 'short', 'long', 'hex'"):
+        vespa_to_json(xr.DataArray([1.0], dims="x"), "verbose")  # type: ignore[arg-type]
+
+
+# Files.
+
+
+@pytest.fixture
+def users() -> xr.Dataset:
+    values = np.arange(6, dtype="f4").reshape(2, 3)
+    return xr.Dataset({"tensor": (("user", "x"), values)}, {"user": ["ada", "bob"]})
+
+
+@pytest.mark.parametrize("form", [None, "long", "hex"])
+def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    to_file(users.chunk(user=1), path, **({"form": form} if form else {}))
+    assert json.loads(path.read_text()) == vespa_to_json(users, form or "short")
+    back = xr.open_dataset(path, engine="tensorfmt", chunks={})
+    xr.testing.assert_equal(back.load(), users)
+    assert back.tensor.encoding["tensorfmt"]["format"] == "vespa-json"
+    if form != "long":
+        # Without engine=, as the file begins with the type of a tensor.
+        xr.testing.assert_identical(xr.open_dataset(path).load(), back)
+    with pytest.raises(ValueError, match="values in JSON, which region= would leave wrong"):
+        to_file(users.drop_vars("user"), path, region={"user": slice(0, 2)})
+    path.write_text(json.dumps([1, 2]))
+    with pytest.raises(TensorFormatError, match="states no type .*xr_tensorfmt.vespa_from_json"):
+        xr.open_dataset(path, engine="tensorfmt")
+
+
+def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "users.json"
+    to_file(users, path)
+    monkeypatch.setattr(forms, "MOST_JSON_BYTES", 50)
+    with pytest.raises(TensorFormatError, match="expected at most 50"):
+        xr.open_dataset(path, engine="tensorfmt")
+
+
+def test_the_command_converts_in_both_directions(users: xr.Dataset, tmp_path: Path) -> None:
+    to_vespa(users, tmp_path / "a.tbf")
+    for source, target in (("a.tbf", "b.json"), ("b.json", "c.tbf"), ("b.json", "d.tens")):
+        assert not done("convert", str(tmp_path / source), str(tmp_path / target))
+    assert (tmp_path / "c.tbf").read_bytes() == (tmp_path / "a.tbf").read_bytes()
+    assert json.loads((tmp_path / "b.json").read_text()) == vespa_to_json(users)

@@ -1,0 +1,361 @@
+"""The forms in which Vespa writes tensors as JSON, and their typed binary form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.formats.vespa.read import read
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack
+from xr_tensorfmt.sources.memory import Memory
+
+_TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
+_DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
+_SCALARS = {"double": "tensor()"}
+
+_CONTENT = ("cells", "values", "blocks")
+_WRAPPER = {*_CONTENT, "type", "dimensions"}
+
+_NAMED = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
+
+# What is true of the JSON too.
+_FACTS = ("cell_type", "mapped", "indexed", "lengths", "blocks")
+
+# Floats of so many hexadecimal digits.
+_HEX = {4: CELL_TYPES["bfloat16"], 8: CELL_TYPES["float"], 16: CELL_TYPES["double"]}
+_DIGITS = {name: 2 * element.stored.itemsize for name, element in CELL_TYPES.items()}
+
+Address = Mapping[str, Any]
+
+MOST_JSON_BYTES = 1 << 30
+"""Limit on the bytes of a file of JSON, all of which is read when it is opened."""
+
+MOST_FILLED_CELLS = 1 << 27
+"""Limit on the cells of blocks of which JSON lists only some."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A type of Vespa: its cells, and its dimensions sorted by name."""
+
+    cells: str
+    mapped: tuple[str, ...]
+    indexed: Mapping[str, int]
+
+    @classmethod
+    def parse(cls, string: str) -> TensorType:
+        """The inverse of `str`; ValueError where it is not a type whose sizes are known."""
+        bare = re.sub(r"\s", "", string)
+        found = _TYPE.fullmatch(_SCALARS.get(bare, bare))
+        parts = found[2].split(",") if found and found[2] else []
+        dims = [_DIMENSION.fullmatch(part) for part in parts]
+        names = [dim[1] for dim in dims if dim]
+        cells = (found and found[1]) or "double"
+        if not found or len(set(names)) < len(parts) or cells not in CELL_TYPES:
+            raise ValueError(
+                f"{shortened(repr(string))} is not the type of a tensor such as "
+                "'tensor<float>(user{},x[3])', with a size for each indexed dimension"
+            )
+        sizes = {dim[1]: dim[2] for dim in dims if dim}
+        indexed = {name: int(size) for name in sorted(names) if (size := sizes[name]) is not None}
+        mapped = tuple(name for name in sorted(names) if name not in indexed)
+        possible = 0 not in indexed.values() and is_addressable(tuple(indexed.values()), 8)
+        if len(names) > MOST_DIMENSIONS or not possible:
+            raise ValueError(
+                f"{shortened(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
+                "dimensions, or more cells than can be addressed"
+            )
+        return cls(cells, mapped, indexed)
+
+    def __str__(self) -> str:
+        """As Vespa writes it."""
+        return json_type(self.header(0 if self.mapped else 1))
+
+    def header(self, blocks: int) -> Header:
+        """The header of the typed binary form."""
+        sizes = tuple(self.indexed.values())
+        return Header.of(self.cells, self.mapped, tuple(self.indexed), sizes, blocks)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the indexed dimensions."""
+        return tuple(self.indexed.values())
+
+
+def json_type(header: Header) -> str:
+    """The type as JSON has it, in which a scalar is a tensor too."""
+    return _SCALARS.get(header.type, header.type)
+
+
+def loaded(content: Any) -> Any:
+    """JSON text as Python's objects; others as they are."""
+    if not isinstance(content, str | bytes | bytearray):
+        return content
+    string = content if isinstance(content, str) else content.decode()
+    try:
+        data, stop = json.JSONDecoder().raw_decode(string.strip())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{shortened(repr(string))} is not JSON: {error}") from None
+    rest = string.strip()[stop:].strip()
+    if rest not in ("", ","):  # Vespa ignores a comma at the end
+        raise ValueError(f"the JSON of a tensor ends before {shortened(repr(rest))}")
+    return data
+
+
+def packed_tensor(data: Any, type_: str | None) -> bytes:
+    """The typed binary form of a tensor in any of its forms in JSON."""
+    stated = data.get("type") if _is_wrapper(data) else None
+    if type_ is None and not isinstance(stated, str):
+        raise ValueError(
+            "the JSON states no type of the tensor; pass that of the field or constant, such as "
+            "vespa_from_json(..., 'tensor<float>(x[3])')"
+        )
+    known = TensorType.parse(str(stated) if type_ is None else type_)
+    if type_ is not None and isinstance(stated, str) and TensorType.parse(stated) != known:
+        raise ValueError(f"the JSON states the type {stated!r}, and {type_!r} was asked for")
+    return _Blocks(known).filled(data).packed()
+
+
+def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
+    """Read a file with the JSON of one tensor, which states its type."""
+    source = reader.source
+    if source.size > MOST_JSON_BYTES:
+        found, limit = f"{source.size} bytes", f"at most {MOST_JSON_BYTES}"
+        raise reader.error("the JSON of a tensor", found, limit, "write it as .tbf", 0)
+    content = source.read(Extents.single(0, source.size)).tobytes()
+    try:
+        packed = Memory(packed_tensor(loaded(content), None))
+    except ValueError as error:
+        hint = "give JSON whose type it does not state to xr_tensorfmt.vespa_from_json"
+        expected = "a tensor of Vespa with its type"
+        raise reader.error("the JSON of a tensor", str(error), expected, hint, 0) from error
+    container = read(HeaderReader(packed), options)
+    (tensor,) = container.tensors
+    facts = {key: tensor.encoding["tensorfmt"][key] for key in _FACTS} | {"format": "vespa-json"}
+    encoding = {**tensor.encoding, "tensorfmt": facts}
+    return replace(
+        container,
+        tensors=(replace(tensor, source=packed, encoding=encoding),),
+        coordinates=tuple(replace(each, source=packed) for each in container.coordinates),
+        derived=("values in JSON",),
+    )
+
+
+def _is_wrapper(data: Any) -> bool:
+    """Whether an object has a tensor under a key, and is not a map of labels itself."""
+    if not isinstance(data, dict) or not data.keys() <= _WRAPPER:
+        return False
+    content = [data[key] for key in _CONTENT if key in data]
+    is_tensor = len(content) == 1 and isinstance(content[0], list | dict | str)
+    return is_tensor or (not content and isinstance(data.get("type"), str))
+
+
+@dataclass
+class _Blocks:
+    """The blocks of a tensor by their labels, while its JSON is read."""
+
+    type: TensorType
+    cells: dict[tuple[str, ...], Array] = field(default_factory=dict)
+
+    def filled(self, data: Any) -> _Blocks:
+        """Read a tensor in any form."""
+        key, content = self._content(data)
+        adders: dict[tuple[str, type], Callable[[Any], None]] = {("cells", list): self._add_cells}
+        if self.type.mapped:
+            adders["blocks", list] = self._add_blocks
+            adders["blocks" if self.type.indexed else "cells", dict] = self._add_map
+        else:
+            adders["values", list] = adders["values", str] = self._add_dense
+        add = adders.get((key, type(content)))
+        if add is not None:
+            add(content)
+        elif content is not None or not self.type.mapped:
+            raise ValueError(
+                f"{shortened(repr(content))} as {key!r} is not a form of {self.type}, which are "
+                f"{', '.join(self._forms)}"
+            )
+        return self
+
+    @property
+    def _forms(self) -> Iterator[str]:
+        yield "a list of cells"
+        if not self.type.mapped:
+            yield "a list of values"
+        if self.type.indexed:
+            yield "hexadecimal digits"
+        if len(self.type.mapped) == 1:
+            yield "a map of blocks by labels" if self.type.indexed else "a map of cells by labels"
+        if self.type.mapped and self.type.indexed:
+            yield "a list of blocks"
+
+    def _content(self, data: Any) -> tuple[str, Any]:
+        """Which content a tensor has, with or without the object around it."""
+        if _is_wrapper(data) and not (self.type.mapped and "values" in data):
+            return next(((key, data[key]) for key in _CONTENT if key in data), ("cells", None))
+        if isinstance(data, dict):
+            return "blocks" if self.type.indexed else "cells", data
+        has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
+        if self.type.mapped or has_cells:
+            return "cells", data
+        return "values", data if self.type.indexed or isinstance(data, list) else [data]
+
+    def _labels(self, address: Address) -> tuple[str, ...]:
+        missing = [name for name in self.type.mapped if name not in address]
+        unknown = [name for name in address if name not in {*self.type.mapped, *self.type.indexed}]
+        if missing or unknown:
+            raise ValueError(f"the address {shortened(repr(address))} does not fit {self.type}")
+        labels = tuple(address[name] for name in self.type.mapped)
+        if not all(isinstance(label, str | int) for label in labels):
+            raise ValueError(f"the address {shortened(repr(address))} has labels that are not str")
+        return tuple(map(str, labels))
+
+    def _add(self, labels: tuple[str, ...], values: Array) -> None:
+        if self.cells.setdefault(labels, values) is not values:
+            raise ValueError(f"the labels {shortened(repr(labels))} occur twice; leave one out")
+
+    def _add_empty(self, labels: tuple[str, ...]) -> None:
+        """Add a block of zeros, which are what cells are that are not listed."""
+        count = prod(self.type.shape)
+        if count * (len(self.cells) + 1) > MOST_FILLED_CELLS:
+            raise ValueError(
+                f"{self.type} has more than {MOST_FILLED_CELLS} cells, most of which are not "
+                "listed; give blocks or values"
+            )
+        self.cells[labels] = np.zeros(count)
+
+    def _add_dense(self, content: Any) -> None:
+        self._add((), self._values(content))
+
+    def _add_map(self, content: Mapping[str, Any]) -> None:
+        if len(self.type.mapped) != 1:
+            raise ValueError(f"a map of labels does not fit {self.type}; give a list of cells")
+        for label, value in content.items():
+            values = self._values(value) if self.type.indexed else np.array([_number(value)])
+            self._add((label,), values)
+
+    def _add_blocks(self, content: Iterable[Any]) -> None:
+        for block in content:
+            address, values = _members(block, "address", "values")
+            self._add(self._labels(address), self._values(values))
+
+    def _add_cells(self, content: Iterable[Any]) -> None:
+        seen = set()
+        for cell in content:
+            address, value = _members(cell, "address", "value")
+            labels = self._labels(address)
+            place = (labels, self._place(address))
+            if place in seen:
+                raise ValueError(f"the cell {shortened(repr(address))} occurs twice; leave one out")
+            seen.add(place)
+            if labels not in self.cells:
+                self._add_empty(labels)
+            self.cells[labels][place[1]] = _number(value)
+
+    def _place(self, address: Address) -> int:
+        """The number of a cell in its block."""
+        place = 0
+        for name, length in self.type.indexed.items():
+            index = str(address.get(name))
+            if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
+                raise ValueError(
+                    f"the address {shortened(repr(address))} has no index from 0 to {length - 1} "
+                    f"for {name!r} of {self.type}"
+                )
+            place = place * length + int(index)
+        return place
+
+    def _values(self, values: Any) -> Array:
+        """The cells of a block: numbers, nested or not, or hexadecimal digits."""
+        count = prod(self.type.shape)
+        if isinstance(values, str) and self.type.indexed:
+            return self._from_hex(values, count)
+        flat = list(_flattened(values))
+        if len(flat) != count:
+            raise ValueError(
+                f"{shortened(repr(values))} has {len(flat)} values, and a block of {self.type} "
+                f"has {count}"
+            )
+        if {float}.issuperset(map(type, flat)):  # which is faster
+            return np.array(flat)
+        return np.array([_number(value) for value in flat])
+
+    def _from_hex(self, digits: str, count: int) -> Array:
+        of_one = len(digits) // count
+        allowed = {2} if self.type.cells == "int8" else {_DIGITS[self.type.cells], *_HEX}
+        try:
+            content = bytes.fromhex(digits)
+        except ValueError:
+            content = b""
+        if len(digits) != of_one * count or of_one not in allowed or 2 * len(content) < len(digits):
+            raise ValueError(
+                f"{shortened(repr(digits))} are not {_DIGITS[self.type.cells]} hexadecimal digits "
+                f"for each of the {count} cells of a block of {self.type}"
+            )
+        element = CELL_TYPES["int8"] if of_one == 2 else _HEX[of_one]
+        raw = np.frombuffer(content, dtype=element.stored)
+        return element.decode(raw).astype(np.float64)
+
+    def packed(self) -> bytes:
+        """The typed binary form, with the blocks in the order of the JSON."""
+        element = CELL_TYPES[self.type.cells]
+        packed = [self.type.header(len(self.cells)).pack()]
+        for labels, values in self.cells.items():
+            with np.errstate(all="ignore"):
+                converted = values.astype(element.dtype)
+            if self.type.cells == "int8" and (values != converted).any():
+                wrong = values[values != converted][0]
+                raise ValueError(f"{wrong} is not an integer from -128 to 127, as {self.type} has")
+            packed += map(_pack_label, labels)
+            packed.append(element.encode(converted).tobytes())
+        return b"".join(packed)
+
+
+def _pack_label(label: str) -> bytes:
+    content = label.encode("utf-8", "surrogateescape")
+    return pack(len(content)) + content
+
+
+def _members(item: Any, *keys: str) -> Iterator[Any]:
+    """The members of an object that has to have them, of which one is an address."""
+    is_complete = isinstance(item, dict) and item.keys() >= set(keys)
+    if not is_complete or not isinstance(item["address"], dict):
+        raise ValueError(f"{shortened(repr(item))} has no {' and '.join(map(repr, keys))}")
+    return (item[key] for key in keys)
+
+
+def _flattened(values: Any) -> list[Any]:
+    """The numbers in nested lists, all of which are equally deep."""
+    flat = [values]
+    while any(is_list := [isinstance(each, list) for each in flat]):
+        if not all(is_list):
+            raise ValueError(f"{shortened(repr(values))} is not evenly nested")
+        flat = list(chain.from_iterable(flat))
+    return flat
+
+
+def _number(value: Any) -> float:
+    """A number, which may be null, or a str where JSON has none for it."""
+    if value is None:
+        return float("nan")
+    is_named = isinstance(value, str) and re.fullmatch(
+        r"[-+]?(inf(inity)?|nan)", value, re.IGNORECASE
+    )
+    try:
+        if is_named or (isinstance(value, int | float) and not isinstance(value, bool)):
+            return float(value)
+    except OverflowError:
+        pass
+    raise ValueError(f"{shortened(repr(value))} is not the value of a cell")

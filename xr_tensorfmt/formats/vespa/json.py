@@ -1,0 +1,120 @@
+"""Tensors that are given as JSON, and as Python's objects that JSON has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, get_args
+
+from xr_tensorfmt.formats.vespa.forms import loaded, packed_tensor
+
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
+    from xr_tensorfmt.formats.vespa.write_json import Form
+    from xr_tensorfmt.writing.checked_input import Encoding, Part
+
+# The value of a dense field with format.tensors=hex-value; a JSON number is no field of a tensor.
+_DIGITS = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+
+
+def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Dataset:
+    """Open a tensor given as JSON, in any form that Vespa returns or accepts.
+
+    Parameters
+    ----------
+    data : dict, list, str or bytes
+        The value of a tensor field as pyvespa and `json.loads` give it, or JSON text: cells,
+        values or blocks, also as hexadecimal digits, with or without an object around them.
+    type : str, optional
+        The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``; needed where
+        `data` does not state it.
+    **keywords
+        Keywords of `xarray.open_dataset` and of this engine.
+
+    Returns
+    -------
+    Dataset
+        As a file with the same tensor opens.
+
+    Raises
+    ------
+    ValueError
+        `data` is not such a tensor, or not of the type.
+
+    See Also
+    --------
+    vespa_to_json : The inverse.
+
+    Examples
+    --------
+    >>> field = {"type": "tensor<float>(user{},x[2])", "blocks": {"ada": [1, 2], "bob": [3, 4]}}
+    >>> vespa_from_json(field).tensor.sel(user="bob").values
+    array([3., 4.], dtype=float32)
+    >>> vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
+    array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
+    """
+    from xarray import open_dataset  # noqa: PLC0415
+
+    is_digits = isinstance(data, str) and _DIGITS.fullmatch(data)
+    content = {"values": data} if is_digits else loaded(data)
+    # xarray can name chunks of a memoryview, but not of bytes.
+    return open_dataset(
+        memoryview(packed_tensor(content, type)),
+        engine="tensorfmt",
+        **{"format": "vespa", **keywords},
+    )
+
+
+def vespa_to_json(
+    data: Dataset | DataArray,
+    form: Form = "short",
+    *,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+) -> dict[str, Any]:
+    """Make the JSON of a tensor, as Vespa returns it and as fields of documents are fed.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        One variable, as `to_vespa` takes it.
+    form : {"short", "long", "hex"}
+        Nested lists of values (the default), a list of cells with their addresses, or the short
+        form with hexadecimal digits for dense values, which are exact and quick to parse.
+    encoding : mapping, optional
+        ``{name: {"dtype": ...}}``, as `to_vespa` takes it.
+    drop : list of {"coords", "attrs"}
+        What may be left out, which is an error otherwise.
+
+    Returns
+    -------
+    dict
+        With the ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or
+        pyvespa. NaN is None, and infinities are strings, as JSON has no numbers for them.
+
+    Raises
+    ------
+    ValueError
+        Vespa cannot hold something; the message says what, and what would work.
+
+    See Also
+    --------
+    vespa_from_json : The inverse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
+    >>> vespa_to_json(vector)
+    {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
+    >>> vespa_to_json(vector, "hex")
+    {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
+    """
+    from xr_tensorfmt.formats.vespa.write_json import Form, json_of  # noqa: PLC0415
+    from xr_tensorfmt.writing.checked_input import check_input  # noqa: PLC0415
+
+    if form not in get_args(Form):
+        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
+    return json_of(check_input(data, "the JSON", "Vespa", encoding, drop), form)
