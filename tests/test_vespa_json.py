@@ -55,6 +55,9 @@ DOCUMENTED: dict[str, tuple[Any, str, Any]] = {
         {"foo": 1, "cells": 2.0, "values": 0.5, "blocks": 1.5}, "tensor(mydim{})",
         {"foo": 1, "cells": 2, "values": 0.5, "blocks": 1.5}),
     "a map with the label values": ({"values": [1, 2]}, "tensor(x{},y[2])", {"values": [1, 2]}),
+    "a map with the label blocks": ({"blocks": [1, 2]}, "tensor(x{},y[2])", {"blocks": [1, 2]}),
+    "a map with the label cells": ({"cells": [1], "type": [2]}, "tensor(x{},y[1])",
+                                   {"cells": [1], "type": [2]}),
     "nothing mapped": ({"cells": []}, "tensor(x{})", {}),
 }  # fmt: skip
 
@@ -183,6 +186,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "two mapped": ({"a": 1}, "tensor(x{},y{})", "a map of labels does not fit"),
     "a map for dense": ({"cells": {"a": 1}}, "tensor(x[1])", "as 'cells' is not a form of tensor"),
     "blocks for dense": ({"blocks": {"a": [1]}}, "tensor(x[1])", "as 'blocks' is not a form of"),
+    "values for blocks": ({"type": "tensor(x{},y[1])", "values": [1]}, None, "as 'values' is not"),
     "a number": (7, "tensor(x[1])", "7 as 'values' is not a form of"),
     "nothing": ({"type": "tensor(x[1])"}, None, "is not a form of"),
     "not JSON": ("{", "tensor(x[1])", "is not JSON"),
@@ -234,7 +238,7 @@ def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Pa
     with pytest.raises(ValueError, match="values in JSON, which region= would leave wrong"):
         to_file(users.drop_vars("user"), path, region={"user": slice(0, 2)})
     path.write_text(json.dumps([1, 2]))
-    with pytest.raises(TensorFormatError, match="states no type .*xr_tensorfmt.vespa_from_json"):
+    with pytest.raises(TensorFormatError, match=r"states no type .*xr_tensorfmt.vespa_from_json"):
         xr.open_dataset(path, engine="tensorfmt")
 
 

@@ -158,9 +158,18 @@ def _is_wrapper(data: Any) -> bool:
     """Whether an object has a tensor under a key, and is not a map of labels itself."""
     if not isinstance(data, dict) or not data.keys() <= _WRAPPER:
         return False
-    content = [data[key] for key in _CONTENT if key in data]
-    is_tensor = len(content) == 1 and isinstance(content[0], list | dict | str)
-    return is_tensor or (not content and isinstance(data.get("type"), str))
+    content = [key for key in _CONTENT if key in data]
+    if not isinstance(data.get("type", ""), str) or len(content) > 1:
+        return False
+    return _may_be(content[0], data[content[0]]) if content else "type" in data
+
+
+def _may_be(key: str, content: Any) -> bool:
+    """Whether the content of a key is of a type that it has if the key is not a label."""
+    if key == "values":
+        return isinstance(content, list | str)
+    is_list = isinstance(content, list)
+    return isinstance(content, dict) or (is_list and all(isinstance(c, dict) for c in content[:1]))
 
 
 @dataclass
@@ -203,7 +212,9 @@ class _Blocks:
 
     def _content(self, data: Any) -> tuple[str, Any]:
         """Which content a tensor has, with or without the object around it."""
-        if _is_wrapper(data) and not (self.type.mapped and "values" in data):
+        # Values are no form of tensors with labels, so that there it is one of these.
+        is_map = self.type.mapped and isinstance(data, dict) and set(data) == {"values"}
+        if _is_wrapper(data) and not is_map:
             return next(((key, data[key]) for key in _CONTENT if key in data), ("cells", None))
         if isinstance(data, dict):
             return "blocks" if self.type.indexed else "cells", data
