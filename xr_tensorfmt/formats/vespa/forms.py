@@ -17,7 +17,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.errors import shortened
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack
 from xr_tensorfmt.sources.memory import Memory
@@ -66,7 +66,7 @@ class TensorType:
         cells = (found and found[1]) or "double"
         if not found or len(set(names)) < len(parts) or cells not in CELL_TYPES:
             raise ValueError(
-                f"{shortened(repr(string))} is not the type of a tensor such as "
+                f"{shorten(repr(string))} is not the type of a tensor such as "
                 "'tensor<float>(user{},x[3])', with a size for each indexed dimension"
             )
         sizes = {dim[1]: dim[2] for dim in dims if dim}
@@ -75,7 +75,7 @@ class TensorType:
         possible = 0 not in indexed.values() and is_addressable(tuple(indexed.values()), 8)
         if len(names) > MOST_DIMENSIONS or not possible:
             raise ValueError(
-                f"{shortened(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
+                f"{shorten(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
                 "dimensions, or more cells than can be addressed"
             )
         return cls(cells, mapped, indexed)
@@ -108,10 +108,10 @@ def loaded(content: Any) -> Any:
     try:
         data, stop = json.JSONDecoder().raw_decode(string.strip())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{shortened(repr(string))} is not JSON: {error}") from None
+        raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
     rest = string.strip()[stop:].strip()
     if rest not in ("", ","):  # Vespa ignores a comma at the end
-        raise ValueError(f"the JSON of a tensor ends before {shortened(repr(rest))}")
+        raise ValueError(f"the JSON of a tensor ends before {shorten(repr(rest))}")
     return data
 
 
@@ -193,7 +193,7 @@ class _Blocks:
             add(content)
         elif content is not None or not self.type.mapped:
             raise ValueError(
-                f"{shortened(repr(content))} as {key!r} is not a form of {self.type}, which are "
+                f"{shorten(repr(content))} as {key!r} is not a form of {self.type}, which are "
                 f"{', '.join(self._forms)}"
             )
         return self
@@ -227,15 +227,15 @@ class _Blocks:
         missing = [name for name in self.type.mapped if name not in address]
         unknown = [name for name in address if name not in {*self.type.mapped, *self.type.indexed}]
         if missing or unknown:
-            raise ValueError(f"the address {shortened(repr(address))} does not fit {self.type}")
+            raise ValueError(f"the address {shorten(repr(address))} does not fit {self.type}")
         labels = tuple(address[name] for name in self.type.mapped)
         if not all(isinstance(label, str | int) for label in labels):
-            raise ValueError(f"the address {shortened(repr(address))} has labels that are not str")
+            raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
         return tuple(map(str, labels))
 
     def _add(self, labels: tuple[str, ...], values: Array) -> None:
         if self.cells.setdefault(labels, values) is not values:
-            raise ValueError(f"the labels {shortened(repr(labels))} occur twice; leave one out")
+            raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
 
     def _add_empty(self, labels: tuple[str, ...]) -> None:
         """Add a block of zeros, which are what cells are that are not listed."""
@@ -269,7 +269,7 @@ class _Blocks:
             labels = self._labels(address)
             place = (labels, self._place(address))
             if place in seen:
-                raise ValueError(f"the cell {shortened(repr(address))} occurs twice; leave one out")
+                raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
             seen.add(place)
             if labels not in self.cells:
                 self._add_empty(labels)
@@ -282,7 +282,7 @@ class _Blocks:
             index = str(address.get(name))
             if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
                 raise ValueError(
-                    f"the address {shortened(repr(address))} has no index from 0 to {length - 1} "
+                    f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
                     f"for {name!r} of {self.type}"
                 )
             place = place * length + int(index)
@@ -296,7 +296,7 @@ class _Blocks:
         flat = list(_flattened(values))
         if len(flat) != count:
             raise ValueError(
-                f"{shortened(repr(values))} has {len(flat)} values, and a block of {self.type} "
+                f"{shorten(repr(values))} has {len(flat)} values, and a block of {self.type} "
                 f"has {count}"
             )
         if {float}.issuperset(map(type, flat)):  # which is faster
@@ -312,7 +312,7 @@ class _Blocks:
             content = b""
         if len(digits) != of_one * count or of_one not in allowed or 2 * len(content) < len(digits):
             raise ValueError(
-                f"{shortened(repr(digits))} are not {_DIGITS[self.type.cells]} hexadecimal digits "
+                f"{shorten(repr(digits))} are not {_DIGITS[self.type.cells]} hexadecimal digits "
                 f"for each of the {count} cells of a block of {self.type}"
             )
         element = CELL_TYPES["int8"] if of_one == 2 else _HEX[of_one]
@@ -343,7 +343,7 @@ def _members(item: Any, *keys: str) -> Iterator[Any]:
     """The members of an object that has to have them, of which one is an address."""
     is_complete = isinstance(item, dict) and item.keys() >= set(keys)
     if not is_complete or not isinstance(item["address"], dict):
-        raise ValueError(f"{shortened(repr(item))} has no {' and '.join(map(repr, keys))}")
+        raise ValueError(f"{shorten(repr(item))} has no {' and '.join(map(repr, keys))}")
     return (item[key] for key in keys)
 
 
@@ -352,7 +352,7 @@ def _flattened(values: Any) -> list[Any]:
     flat = [values]
     while any(is_list := [isinstance(each, list) for each in flat]):
         if not all(is_list):
-            raise ValueError(f"{shortened(repr(values))} is not evenly nested")
+            raise ValueError(f"{shorten(repr(values))} is not evenly nested")
         flat = list(chain.from_iterable(flat))
     return flat
 
@@ -369,4 +369,4 @@ def _number(value: Any) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise ValueError(f"{shortened(repr(value))} is not the value of a cell")
+    raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
