@@ -153,8 +153,8 @@ def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_p
     array = xr.DataArray(np.full(2, 1 + 2j), dims="x", name="z")
     real = {"z": {"dtype": "float32"}}
     message = (
-        r"'z' is complex128, and as float32, which encoding= asks for, it would lose its "
-        r"imaginary part; write ds\['z'\]\.real to leave that out, or "
+        r"'z' is complex128, and as float32 it would lose its imaginary part; "
+        r"write ds\['z'\]\.real to leave that out, or "
     )
     with pytest.raises(ValueError, match=message + "encode it as .*complex.* to keep it"):
         to_tens(array, tmp_path / "t.tens", encoding=real)

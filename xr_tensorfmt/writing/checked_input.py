@@ -251,9 +251,8 @@ class CheckedInput:
         if keeping:
             way_out = f"or encode it as {' or '.join(keeping)} to keep it"
         return ValueError(
-            f"{self.path}: {name!r} is {variable.dtype}, and as {wanted}, which encoding= asks "
-            f"for, it would lose its imaginary part; write ds[{name!r}].real to leave that out, "
-            f"{way_out}"
+            f"{self.path}: {name!r} is {variable.dtype}, and as {wanted} it would lose its "
+            f"imaginary part; write ds[{name!r}].real to leave that out, {way_out}"
         )
 
     def _dtype_error(
