@@ -67,6 +67,8 @@ TARGETS: dict[str, Any] = {
     "v1.mag": ("float32", {"version": 1, **NAMELESS}),
     "t.yaml": ("float64", {}),
     "t.pycauset": ("float64", {}),
+    "t.safetensors": ("float32", {}),
+    "t.npy": ("float32", NAMELESS),
     "v2.pycauset": ("float64", {"version": "v2", **NAMELESS}),
 }
 
