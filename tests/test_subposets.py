@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -25,8 +26,8 @@ def causal_file(values: np.ndarray) -> bytes:
     return pf.r1(pf.metadata("CAUSAL", "BIT", *values.shape), pf.triangle(values))
 
 
-def opened(content: bytes | Path, **keywords: object) -> xr.DataArray:
-    return xr.open_dataset(content, engine="tensorfmt", **keywords).tensor
+def opened(content: bytes | Path) -> xr.DataArray:
+    return xr.open_dataset(content, engine="tensorfmt").tensor
 
 
 @pytest.mark.parametrize("unpacked", [1, 1 << 10, 2 << 20])
@@ -84,3 +85,114 @@ def test_all_axes_of_more_than_two_are_brought_into_order(
         {"x": [2, 0, 1], "y": [], "z": [1, 0]},
     ):
         xr.testing.assert_equal(lazy.isel(key), cube.isel(key))
+
+
+# Written as what they are.
+
+
+def counted(data: xr.DataArray) -> tuple[xr.DataArray, list[int]]:
+    """The same in chunks of rows, and the number of elements that were computed of it."""
+    sizes: list[int] = []
+
+    def count(values: np.ndarray) -> np.ndarray:
+        sizes.append(values.size)
+        return values
+
+    array = data.data.map_blocks(count, dtype=data.dtype, meta=np.zeros((0, 0), data.dtype))
+    return data.copy(data=array), sizes
+
+
+def type_and_bits(path: Path) -> tuple[str, str]:
+    found = opened(path).encoding["tensorfmt"]
+    return found["matrix_type"], found["data_type"]
+
+
+@pytest.mark.parametrize("rows", [None, 7, 900])
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_subposet_is_causal_and_half_as_large_as_all_bits(
+    tmp_path: Path, rows: int | None, compute: bool
+) -> None:
+    values, path = causal_values(900), tmp_path / "part.pycauset"
+    some = np.sort(np.random.default_rng(2).permutation(900)[:800])
+    data = opened(causal_file(values))
+    part = (data.chunk(row=rows) if rows else data).isel(row=some, col=some)
+    task = part.tensorfmt.to_file(path, compute=compute)
+    if not compute:
+        assert not path.exists()
+        task.compute(scheduler="threads")
+    assert type_and_bits(path) == ("CAUSAL", "BIT")
+    xr.testing.assert_identical(opened(path).load(), part.load())
+    part.tensorfmt.to_file(tmp_path / "whole", "pycauset", matrix_type="DENSE_FLOAT")
+    assert path.stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
+
+
+def test_each_value_of_a_subposet_is_computed_once(tmp_path: Path) -> None:
+    data, sizes = counted(opened(causal_file(causal_values(100))).chunk(row=9))
+    data.tensorfmt.to_file(tmp_path / "causal.pycauset")
+    assert sum(sizes) == 100 * 100
+    assert type_and_bits(tmp_path / "causal.pycauset") == ("CAUSAL", "BIT")
+
+
+@pytest.mark.parametrize("change", ["reversed", "transposed", "diagonal", "last"])
+@pytest.mark.parametrize("compute", [True, False])
+def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, compute: bool) -> None:
+    values, path = causal_values(100), tmp_path / "part.pycauset"
+    data = opened(causal_file(values)).chunk(row=9)
+    if change == "reversed":
+        data = data[::-1, ::-1]
+    elif change == "transposed":
+        data = data.transpose("col", "row")
+    else:
+        places = np.zeros((100, 100), bool)
+        places[(np.arange(100),) * 2 if change == "diagonal" else (99, 0)] = True
+        data = data | xr.DataArray(places, dims=data.dims)
+    task = data.tensorfmt.to_file(path, compute=compute)
+    if not compute:
+        task.compute()
+    assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
+    np.testing.assert_array_equal(opened(path), data, strict=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["part.pycauset"]
+
+
+def test_what_was_there_stays_until_the_second_try_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "part.pycauset"
+    path.write_bytes(b"what was there")
+
+    def fail(values: np.ndarray, block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
+        if block_id == (9, 0):
+            raise ArithmeticError("the last chunk")
+        return values
+
+    data = xr.DataArray(np.ones((100, 100), bool), dims=("row", "col")).chunk(row=10)
+    wrong = data.copy(data=data.data.map_blocks(fail, dtype=bool, meta=np.zeros((0, 0), bool)))
+    with pytest.raises(ArithmeticError, match="the last chunk"):
+        wrong.tensorfmt.to_file(path)
+    assert path.read_bytes() == b"what was there"
+    with pytest.raises(FileExistsError):
+        data.tensorfmt.to_file(path, mode="x")
+    data.tensorfmt.to_file(path)
+    assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
+    assert [each.name for each in tmp_path.iterdir()] == ["part.pycauset"]
+
+
+def test_the_type_of_an_object_in_a_store_is_found_in_the_same_way() -> None:
+    fs = fsspec.filesystem("memory")
+    values = causal_values(200)
+    for matrix, kind in ((values, "CAUSAL"), (values.T, "DENSE_FLOAT")):
+        data = xr.DataArray(matrix, dims=("row", "col")).chunk(row=30)
+        data.tensorfmt.to_file("memory://subposets/part.pycauset")
+        found = opened(fs.cat_file("subposets/part.pycauset"))
+        assert found.encoding["tensorfmt"]["matrix_type"] == kind
+        np.testing.assert_array_equal(found, matrix)
+    fs.rm("subposets", recursive=True)
+
+
+def test_version_2_holds_parts_of_causal_matrices_and_of_dense_bits(tmp_path: Path) -> None:
+    path, values = tmp_path / "part.pycauset", causal_values(30)
+    for matrix, kind in ((values, "CAUSAL"), (values | np.eye(30, dtype=bool), "DENSE_FLOAT")):
+        whole = xr.DataArray(matrix, dims=("row", "col"), name="tensor")
+        whole.tensorfmt.to_file(tmp_path / "whole.pycauset", version="v2")
+        part = opened(tmp_path / "whole.pycauset").chunk(row=4)[:20, :20]
+        part.tensorfmt.to_file(path, version="v2")
+        assert type_and_bits(path) == (kind, "BIT")
+        np.testing.assert_array_equal(opened(path), matrix[:20, :20])

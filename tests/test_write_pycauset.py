@@ -259,13 +259,13 @@ def causal_file(directory: Path, order: int = 70) -> Path:
     return path
 
 
-def test_bools_in_memory_are_looked_at(tmp_path: Path) -> None:
+def test_bools_are_looked_at(tmp_path: Path) -> None:
     upper = SPECIAL["CAUSAL"](20)
     for values, kind in ((upper, "CAUSAL"), (upper.T, "DENSE_FLOAT"), (upper[:9], "DENSE_FLOAT")):
         to_pycauset(array(values), tmp_path / "t")
         assert facts(tmp_path / "t")["matrix_type"] == kind
         to_pycauset(array(values).chunk(), tmp_path / "t")
-        assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+        assert facts(tmp_path / "t")["matrix_type"] == kind
     to_pycauset(array(upper), tmp_path / "t", matrix_type="DENSE_FLOAT")
     assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
 
@@ -292,12 +292,13 @@ def test_a_part_of_a_matrix_and_another_dtype_are_stored_whole(tmp_path: Path) -
     assert facts(tmp_path / "t")["matrix_type"] == "INTEGER"
 
 
-def test_what_is_no_longer_of_its_type_says_how_to_write_it(tmp_path: Path) -> None:
+def test_what_is_no_longer_of_its_type_is_stored_whole(tmp_path: Path) -> None:
     data = opened(causal_file(tmp_path), chunks={}).transpose("col", "row")
     with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to keep it"):
-        to_pycauset(data, tmp_path / "t")
+        to_pycauset(data, tmp_path / "t", matrix_type="CAUSAL")
     assert not (tmp_path / "t").exists()
-    to_pycauset(data, tmp_path / "t", matrix_type="DENSE_FLOAT")
+    to_pycauset(data, tmp_path / "t")
+    assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
     xr.testing.assert_identical(opened(tmp_path / "t").load(), data.load())
 
 

@@ -13,6 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.layout import NotHeldError
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.remote import Place, locate
@@ -86,11 +87,21 @@ def _save(
     """Write a planned file or object, and those beside it."""
     # Errors of the place come before any value is computed.
     check_place(place, replace=replace)
+    is_open = isinstance(plan, FirstPass) or plan.otherwise is not None
+    if is_open and not compute:
+        later = delayed(_save, pure=False)
+        return later(plan, place, replace=replace, compute=True)  # type: ignore[no-any-return]
     if isinstance(plan, FirstPass):
-        if compute:
-            return _save(plan.look(), place, replace=replace, compute=True)
-        look_and_save = delayed(_save, pure=False)
-        return look_and_save(plan, place, replace=replace, compute=True)  # type: ignore[no-any-return]
+        return _save(plan.look(), place, replace=replace, compute=True)
+    try:
+        return _save_planned(plan, place, replace=replace, compute=compute)
+    except NotHeldError:
+        if plan.otherwise is None:
+            raise
+    return _save(plan.otherwise(), place, replace=replace, compute=True)
+
+
+def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool) -> Delayed | None:
     files = [*_changed(plan, place, replace=replace), (plan, place)]
     if not place.is_local:
         return send(files, replace=replace, compute=compute)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, row_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
-from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
+from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, NotHeldError, raw_bytes
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
@@ -196,7 +196,7 @@ class PartlyStored(Layout):
                 name = "INTEGER"
             elif len(place) == 1:
                 name = "VECTOR"
-            raise ValueError(
+            raise NotHeldError(
                 f"the element at {place[0] if len(place) == 1 else place} is "
                 f"{values.flat[position]}, where {implied}; write the whole of it with "
                 f"matrix_type={name!r} to keep it"
