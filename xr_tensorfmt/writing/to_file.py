@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Literal, get_args
 
 from dask.delayed import Delayed, delayed
@@ -14,6 +15,7 @@ from xarray import DataArray, Dataset
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.layout import NotHeldError
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.remote import Place, locate
@@ -124,16 +126,18 @@ def _allowed(format: Format, name: str, value: Any) -> Any:
     """The value of a keyword of a format; numbers and their str stand for each other."""
     if name not in format.write_options:
         own = " and ".join(sorted(format.write_options)) or "none"
+        hint = did_you_mean(name, (*format.write_options, *signature(to_file).parameters))
         raise TypeError(
-            f"{name!r} is not a keyword for {format.title} files; they take those of to_file and, "
-            f"of their own, {own}"
+            f"{name!r}{hint} is not a keyword for {format.title} files; they take those of "
+            f"to_file and, of their own, {own}"
         )
     allowed = format.write_options[name]
     for choice in allowed:
         if _comparable(value) == _comparable(choice):
             return choice
     if allowed:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+        hint = did_you_mean(value, allowed)
+        raise ValueError(f"{name}={value!r}{hint} is not one of {', '.join(map(repr, allowed))}")
     return value
 
 

@@ -19,6 +19,7 @@ from xr_tensorfmt.core.layout import NotHeldError, within
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import wrapped_data
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -248,8 +249,8 @@ def _by_shape(
     written = WRITTEN[version]
     if requested is not None and requested not in written:
         raise ValueError(
-            f"matrix_type={requested!r} is not one of those that {_PROGRAMS[version]} loads as "
-            f"they are: {', '.join(written)}"
+            f"matrix_type={requested!r}{did_you_mean(requested, written)} is not one of those that "
+            f"{_PROGRAMS[version]} loads as they are: {', '.join(written)}"
         )
     candidates = list(written) if requested is None else [requested]
     faults = {each: _misfit(each, variable.shape, version) for each in candidates}
