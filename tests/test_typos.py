@@ -33,7 +33,7 @@ def opened(path: str, **keywords: Any) -> xr.Dataset:
 SQUARE = xr.Dataset({"weight": (("row", "col"), np.eye(3, dtype=bool))})
 
 MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
-    "format": (lambda path: opened(path, format="pycausat"), "'pycausat' (did you mean 'pycauset'?)"),
+    "format": (lambda path: opened(path, format="pycausat"), "(did you mean 'pycauset'?) is not"),
     "engine": (lambda path: opened(path, dim={}), "'dim' (did you mean 'dims'?)"),
     "tree": (
         lambda path: xr.open_datatree(path, engine="tensorfmt", seperator="/"),
@@ -111,5 +111,6 @@ def test_a_group_is_a_prefix_or_a_path(model: str, group: str) -> None:
 def test_slashes_of_names_are_quoted_in_paths(tmp_path: Path) -> None:
     path = tmp_path / "model.mag"
     path.write_bytes(document({"a/b.c": put(np.arange(2, dtype=np.int32))}, {}))
-    assert list(opened(str(path), group="a%2Fb/")) == ["c"]
+    for group in ("a%2Fb/", "/a%2Fb", "a/b"):
+        assert list(opened(str(path), group=group)) == ["c"]
     assert list(opened(str(path), group="a", separator="/")) == ["b.c"]
