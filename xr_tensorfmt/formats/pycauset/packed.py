@@ -246,7 +246,8 @@ class Packed(PartlyStored):
         filled = self.gathered(source, rows, first, stop)
         if indices.size == stop - first:
             return self.finish(filled, stop - first)
-        return self.finish_some(filled, indices - first)
+        leads = np.maximum(self.rows.firsts(rows) - first, 0)
+        return self.finish_some(filled, indices - first, leads)
 
     def _read_each(self, source: Source, rows: Integers, columns: Integers) -> Array:
         values = np.empty((rows.size, columns.size), dtype=self.dtype)
@@ -286,8 +287,8 @@ class Packed(PartlyStored):
         """The values of what `fill` has filled."""
         return filled
 
-    def finish_some(self, filled: Array, columns: Integers) -> Array:
-        """The values of some columns of what `fill` has filled."""
+    def finish_some(self, filled: Array, columns: Integers, leads: Integers) -> Array:
+        """The values of some columns of what `fill` has filled, behind so many of each row."""
         return np.take(filled, columns, axis=1)
 
     def pick(self, raw: Array, bits: Integers) -> Array:
@@ -389,17 +390,21 @@ class Bits(Packed):
         packed = filled.view(np.uint8)
         return np.unpackbits(packed, axis=1, count=columns, bitorder="little").view(np.bool_)
 
-    def finish_some(self, filled: Words, columns: Integers) -> Array:
+    def finish_some(self, filled: Words, columns: Integers, leads: Integers) -> Array:
         """Take columns of eight rows at once, as bits of one byte, since numpy takes singly."""
+        values = np.zeros((len(filled), columns.size), dtype=np.bool_)
         count, packed = len(filled) - len(filled) % 8, filled.view(np.uint8)
-        values = np.empty((len(filled), columns.size), dtype=np.bool_)
         step = max(8, _UNPACKED // (8 * packed.shape[1]) // 8 * 8)
         for begin in range(0, count, step):
             part = slice(begin, min(begin + step, count))
-            eights = _eight_in_one(packed[part]).take(columns, axis=1)
+            word, skipped = leads[begin] // 64, np.searchsorted(columns, leads[begin])
+            if skipped == columns.size:
+                return values
+            stored = _eight_in_one(packed[part, 8 * word :])
+            eights = stored.take(columns[skipped:] - 64 * word, axis=1)
             for row in range(8):
                 bit = eights & np.uint8(1 << row)
-                np.not_equal(bit, 0, out=values[part][row::8])
+                np.not_equal(bit, 0, out=values[part, skipped:][row::8])
         rest = np.unpackbits(packed[count:], axis=1, bitorder="little")
         values[count:] = np.take(rest, columns, axis=1)
         return values
