@@ -558,7 +558,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros(()), {}, r"has no dimension, .* call expand_dims\('index'\) first, or write MAG"),
         (np.zeros((2, 3, 4)), {}, r"has 3 dimensions, .* call stack\(row=\('dim_0', 'dim_1'\), cr"),
         (np.zeros(3, "M8[s]"), {}, r"is datetime64\[s\], and PyCauset holds only bool, int8"),
-        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, "'CAUSE' is not one of those that PyCauset"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, r"'CAUSE' \(did you mean 'CAUSAL'\?\) is "),
         (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
         (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and a CAUSAL matrix has as many"),

@@ -74,7 +74,7 @@ _MOST_COMPARED = 10_000
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """``" (did you mean 'x'?)"`` with the most similar of some names, or nothing."""
     names = {str(each).casefold(): str(each) for each in islice(known, _MOST_COMPARED)}
-    close = get_close_matches(str(name).casefold(), names, n=1)
+    close = get_close_matches(name.casefold(), names, n=1) if isinstance(name, str) else ()
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
 
