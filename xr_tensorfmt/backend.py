@@ -63,6 +63,7 @@ class TensorFormatBackend(BackendEntrypoint):
         fs: AbstractFileSystem | None = None,
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
+        **unknown: Any,
     ) -> Dataset:
         """Open a file as a Dataset; only its header is read.
 
@@ -106,7 +107,8 @@ class TensorFormatBackend(BackendEntrypoint):
         group : str, optional
             Open only the variables whose names begin with this prefix, and remove it from their
             names: ``"layers.0"`` selects ``"layers.0.weight"`` and opens it as ``"weight"``. The
-            path of a group as in `xarray.open_datatree`, ``"/layers/0"``, means the same.
+            path of a group as in `xarray.open_datatree`, ``"/layers/0"`` or ``"layers/0"``, means
+            the same; a slash within a name is ``%2F`` there.
         separator : str
             Separator of the parts of a name, for `group` and for trees.
         storage_options : mapping, optional
@@ -118,7 +120,10 @@ class TensorFormatBackend(BackendEntrypoint):
             read; ``"read"`` reads into new memory, which suits network file systems.
         chunk_bytes : int or str
             Upper limit on the bytes of a chunk for ``chunks={}``, such as ``"64MiB"``; 31 MiB by
-            default. dask's setting ``array.chunk-size`` is a limit as well.
+            default. dask's setting ``array.chunk-size`` is a limit as well. Without ``chunks=``
+            nothing is cut into chunks, and this has no effect: xarray does not tell an engine.
+        **unknown
+            Refused, with the most similar keyword.
 
         Returns
         -------
@@ -140,9 +145,9 @@ class TensorFormatBackend(BackendEntrypoint):
         ... )  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_file  # noqa: PLC0415
-        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
 
-        request = Request(
+        request = request_of(
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -164,10 +169,13 @@ class TensorFormatBackend(BackendEntrypoint):
             fs=fs,
             io=io,
             chunk_bytes=chunk_bytes,
+            **unknown,
         )
         return open_file(filename_or_obj, request)
 
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = (*signature(open_dataset).parameters,)[1:]
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (*signature(open_dataset).parameters,)[
+        1:-1
+    ]
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
         """Open a file as a tree, with a group for each part of a variable's name but the last.
@@ -196,9 +204,9 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> xr.open_datatree("model.bin", engine="tensorfmt")  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_tree  # noqa: PLC0415
-        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
 
-        return open_tree(filename_or_obj, Request(**keywords))
+        return open_tree(filename_or_obj, request_of(**keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
         """Open a file as one Dataset for each group.
@@ -226,9 +234,9 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> xr.open_groups("model.bin", engine="tensorfmt")  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_groups  # noqa: PLC0415
-        from xr_tensorfmt.datasets.options import Request  # noqa: PLC0415
+        from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
 
-        return open_groups(filename_or_obj, Request(**keywords))
+        return open_groups(filename_or_obj, request_of(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether a local file, a file object or bytes can only be of one of the formats.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 
@@ -63,6 +66,16 @@ def shorten(thing: object, length: int = 200) -> str:
     text = str(thing)
     half = length // 2
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
+
+
+_MOST_COMPARED = 10_000
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """``" (did you mean 'x'?)"`` with the most similar of some names, or nothing."""
+    names = {str(each).casefold(): str(each) for each in islice(known, _MOST_COMPARED)}
+    close = get_close_matches(name.casefold(), names, n=1) if isinstance(name, str) else ()
+    return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
 
 class SourceChangedError(TensorFormatError):

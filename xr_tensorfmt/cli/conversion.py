@@ -20,7 +20,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
 from xr_tensorfmt.core.container import named_dims
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.writing.checked_input import Part
 from xr_tensorfmt.writing.to_file import to_file
@@ -163,7 +163,10 @@ class Conversion:
         unknown = next((key for key in options if key not in chosen.write_options), None)
         if unknown is not None:
             known = ", ".join(chosen.write_options) or "none"
-            raise ValueError(f"--option {unknown}: the keywords of {chosen.title} are {known}")
+            hint = did_you_mean(unknown, chosen.write_options)
+            raise ValueError(
+                f"--option {unknown}{hint}: the keywords of {chosen.title} are {known}"
+            )
         facts = [variable.encoding.get("tensorfmt", {}) for variable in ds.data_vars.values()]
         pairs = all(fact.get("storage") == "pairs" for fact in facts)
         return options or ({"sparse": True} if pairs and "sparse" in chosen.write_options else {})
@@ -194,7 +197,8 @@ def part_of(
     listed = shorten(", ".join(map(repr, ds.data_vars))) or "none"
     if variable is not None:
         if variable not in ds:
-            raise ValueError(f"there is no variable {variable!r}; it has {listed}")
+            hint = did_you_mean(variable, ds.variables)
+            raise ValueError(f"there is no variable {variable!r}{hint}; it has {listed}")
         ds = ds[[variable]]
     if dims is None and name is None:
         return ds

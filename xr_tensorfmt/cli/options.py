@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from xr_tensorfmt import formats
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,7 +32,8 @@ def format_name(name: str) -> str:
     """The name of a registered format, or of one that xarray itself reads and writes."""
     names = (*(choice.name for choice in formats.all_formats()), ZARR, NETCDF)
     if name not in names:
-        raise click.BadParameter(f"{name!r} is not one of {', '.join(names)}")
+        hint = did_you_mean(name, names)
+        raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")
     return name
 
 

@@ -24,6 +24,9 @@ _KEEP = slice(None)
 _REVERSE = slice(None, None, -1)
 _EMPTY = slice(0, 0, 1)
 
+# Elements that are brought into another order along several axes at a time, within a cache.
+_MOST_REORDERED = 1 << 20
+
 Spread = tuple[tuple[int, ...], ...]
 """For each axis the axes of a broadcast result that it becomes."""
 
@@ -111,15 +114,33 @@ class OuterPlan:
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
-        values = layout.read(source, self.selection)
-        # From the last axis to the first, as dropping an axis renumbers those behind it.
-        for axis in reversed(range(len(self.picks))):
-            then = self.picks[axis].then
-            if isinstance(then, np.ndarray):
-                values = np.take(values, then, axis=axis)
-            elif then != _KEEP:
-                values = values[(slice(None),) * axis + (then, ...)]
+        values = _in_order(layout.read(source, self.selection), [axis.then for axis in self.picks])
         return values if self.spread is None else arrange(values, self.spread, self.shape)
+
+
+def _in_order(values: Array, keys: Sequence[int | slice | Integers]) -> Array:
+    """Apply a key to each axis, to some rows at a time where several are arrays."""
+    first, more = keys[0] if keys else _KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
+    if isinstance(first, np.ndarray) and more and values.size > _MOST_REORDERED:
+        shape = _apply_keys(values[:0], [_KEEP, *keys[1:]]).shape[1:]
+        ordered = np.empty((first.size, *shape), dtype=values.dtype)
+        step = max(1, _MOST_REORDERED * len(values) // values.size)
+        for begin in range(0, first.size, step):
+            rows = values[first[begin : begin + step]]
+            ordered[begin : begin + step] = _apply_keys(rows, [_KEEP, *keys[1:]])
+        return ordered
+    return _apply_keys(values, keys)
+
+
+def _apply_keys(values: Array, keys: Sequence[int | slice | Integers]) -> Array:
+    # From the last axis to the first, as dropping an axis renumbers those behind it.
+    for axis in reversed(range(len(keys))):
+        key = keys[axis]
+        if isinstance(key, np.ndarray):
+            values = np.take(values, key, axis=axis)
+        elif key != _KEEP:
+            values = values[(slice(None),) * axis + (key, ...)]
+    return values
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:

@@ -28,6 +28,10 @@ WHOLE = 0
 """The write unit of an axis that can only be written as a whole."""
 
 
+class NotHeldError(ValueError):
+    """A value for which a layout has no place, where another layout would have one."""
+
+
 class Layout(ABC):
     """How the values of a tensor lie in the bytes of a Source.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.errors import did_you_mean, shorten
 
 EMPTY = "%"
 """Replaces an empty part of a name, which cannot be the name of a group."""
@@ -23,15 +23,23 @@ def branch(container: Container, group: str | None, separator: str) -> Container
     start = prefix(group, separator)
     if not start:
         return container
+    if not any(tensor.name.startswith(start) for tensor in container.tensors):
+        start = f"{group}{separator}"  # the slash may be one of the names
     tensors = tuple(
         _renamed(tensor, tensor.name[len(start) :])
         for tensor in container.tensors
         if tensor.name.startswith(start)
     )
     if not tensors:
-        first = dict.fromkeys(tensor.name.partition(separator)[0] for tensor in container.tensors)
+        start = prefix(group, separator)
+        names = [tensor.name.split(separator) for tensor in container.tensors]
+        first = dict.fromkeys(parts[0] for parts in names)
+        known = dict.fromkeys(
+            separator.join(parts[:length]) for parts in names for length in range(1, len(parts))
+        )
+        hint = did_you_mean(start.removesuffix(separator), known)
         raise ValueError(
-            f"group={shorten(repr(group))} is not in the file: no name begins with "
+            f"group={shorten(repr(group))}{hint} is not in the file: no name begins with "
             f"{shorten(repr(start))}; names begin with "
             f"{shorten(', '.join(map(repr, first))) or 'nothing'}"
         )
@@ -39,10 +47,10 @@ def branch(container: Container, group: str | None, separator: str) -> Container
 
 
 def prefix(group: str | None, separator: str) -> str:
-    """The prefix of the names in a group; empty for the root."""
+    """The prefix of the names in a group, which may be a path; empty for the root."""
     if group is None or not group.strip("/"):
         return ""
-    if group.startswith("/"):
+    if "/" in group:
         parts = [unquoted(part) for part in group.strip("/").split("/")]
         return separator.join(parts) + separator
     return group + separator

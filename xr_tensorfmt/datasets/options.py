@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.datasets.groups import prefix
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import InputOutput
 
 
@@ -63,3 +64,15 @@ class Request(OpenOptions):
         """Names of the variables to leave out."""
         names = self.drop_variables
         return frozenset([names] if isinstance(names, str) else names or ())
+
+
+def request_of(**keywords: Any) -> Request:
+    """The keywords of the engine; TypeError where there is no such keyword."""
+    known = [field.name for field in fields(Request)]
+    for name in keywords:
+        if name not in known:
+            raise TypeError(
+                f"{name!r}{did_you_mean(name, known)} is not a keyword of the engine 'tensorfmt', "
+                f"which are {', '.join(known)}"
+            )
+    return Request(**keywords)

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, shorten
+from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, did_you_mean, shorten
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.npy import NpyFormat, NpzFormat
@@ -70,8 +70,9 @@ def by_name(name: str) -> Format:
     for choice in all_formats():
         if choice.name == name:
             return choice
-    known = ", ".join(repr(choice.name) for choice in all_formats())
-    raise ValueError(f"format={name!r} is not one of {known}")
+    known = [choice.name for choice in all_formats()]
+    hint = did_you_mean(name, known)
+    raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, known))}")
 
 
 def by_suffix(path: str) -> Format:
@@ -79,12 +80,14 @@ def by_suffix(path: str) -> Format:
     found = _of_suffix(path, all_formats())
     if found is not None and found.can_write:
         return found
-    problem = f"{found.title} can only be read" if found else "the suffix names no format"
     writers = [each for each in all_formats() if each.can_write]
+    suffixes = [suffix for each in writers for suffix in each.suffixes]
+    hint = did_you_mean(os.path.splitext(path)[1], suffixes)
+    problem = f"{found.title} can only be read" if found else f"the suffix names no format{hint}"
     raise ValueError(
         f"{redacted(path)}: {problem}; pass format=, one of "
         f"{', '.join(repr(each.name) for each in writers)}, or use one of the suffixes "
-        f"{', '.join(suffix for each in writers for suffix in each.suffixes)}"
+        f"{', '.join(suffixes)}"
     )
 
 
@@ -137,8 +140,9 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         unknown = next((name for name in options.dims if name not in names), None)
         if unknown is not None:
             raise ValueError(
-                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(unknown))}, "
-                f"but the variables are {shorten(', '.join(map(repr, names)))}; "
+                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(unknown))}"
+                f"{did_you_mean(unknown, names)}, but the variables are "
+                f"{shorten(', '.join(map(repr, names)))}; "
                 "to rename single dimensions use ds.rename"
             )
 

@@ -11,7 +11,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import WIDEST, is_addressable
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import all_formats
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertible, is_numeric
 
@@ -61,8 +61,8 @@ def check_encoding(variables: Mapping[Any, Variable], encoding: Any) -> None:
     for name, wanted in encoding.items():
         if name not in variables:
             raise ValueError(
-                f"encoding= names {name!r}, which is not one of the variables "
-                f"{shorten(', '.join(map(repr, variables)))}"
+                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
+                f"variables {shorten(', '.join(map(repr, variables)))}"
             )
         unknown = set(wanted) - {"dtype"}
         if unknown:

@@ -79,12 +79,16 @@ class FilePlan:
         The variables.
     beside : tuple of FileBeside
         Files in the same directory that are complete before this one appears.
+    otherwise : callable, optional
+        Plans another file, which is written in place of this one if a layout of this one turns out
+        to have no place for a value.
     """
 
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
     beside: tuple[FileBeside, ...] = ()
+    otherwise: Callable[[], FilePlan] | None = None
 
     @property
     def compared(self) -> tuple[Placed, ...]:

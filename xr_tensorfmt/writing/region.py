@@ -22,7 +22,7 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
-from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
@@ -144,15 +144,16 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
     for name in checked.variables:
         if name not in tensors:
             raise ValueError(
-                f"{checked.path} has no variable {name!r} but {', '.join(map(repr, tensors))}; "
+                f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)} but "
+                f"{', '.join(map(repr, tensors))}; "
                 "write the whole file to add one"
             )
     dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
         if name not in dims:
             raise ValueError(
-                f"region={region!r} names {name!r}, which is not one of the dimensions "
-                f"{', '.join(map(repr, sorted(dims)))} of what is written"
+                f"region={region!r} names {name!r}{did_you_mean(name, dims)}, which is not one of "
+                f"the dimensions {', '.join(map(repr, sorted(dims)))} of what is written"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Literal, get_args
 
 from dask.delayed import Delayed, delayed
@@ -13,6 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.layout import NotHeldError
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.remote import Place, locate
@@ -86,11 +89,21 @@ def _save(
     """Write a planned file or object, and those beside it."""
     # Errors of the place come before any value is computed.
     check_place(place, replace=replace)
+    is_open = isinstance(plan, FirstPass) or plan.otherwise is not None
+    if is_open and not compute:
+        later = delayed(_save, pure=False)
+        return later(plan, place, replace=replace, compute=True)  # type: ignore[no-any-return]
     if isinstance(plan, FirstPass):
-        if compute:
-            return _save(plan.look(), place, replace=replace, compute=True)
-        look_and_save = delayed(_save, pure=False)
-        return look_and_save(plan, place, replace=replace, compute=True)  # type: ignore[no-any-return]
+        return _save(plan.look(), place, replace=replace, compute=True)
+    try:
+        return _save_planned(plan, place, replace=replace, compute=compute)
+    except NotHeldError:
+        if plan.otherwise is None:
+            raise
+    return _save(plan.otherwise(), place, replace=replace, compute=True)
+
+
+def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool) -> Delayed | None:
     files = [*_changed(plan, place, replace=replace), (plan, place)]
     if not place.is_local:
         return send(files, replace=replace, compute=compute)
@@ -113,16 +126,18 @@ def _allowed(format: Format, name: str, value: Any) -> Any:
     """The value of a keyword of a format; numbers and their str stand for each other."""
     if name not in format.write_options:
         own = " and ".join(sorted(format.write_options)) or "none"
+        hint = did_you_mean(name, (*format.write_options, *signature(to_file).parameters))
         raise TypeError(
-            f"{name!r} is not a keyword for {format.title} files; they take those of to_file and, "
-            f"of their own, {own}"
+            f"{name!r}{hint} is not a keyword for {format.title} files; they take those of "
+            f"to_file and, of their own, {own}"
         )
     allowed = format.write_options[name]
     for choice in allowed:
         if _comparable(value) == _comparable(choice):
             return choice
     if allowed:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+        hint = did_you_mean(value, allowed)
+        raise ValueError(f"{name}={value!r}{hint} is not one of {', '.join(map(repr, allowed))}")
     return value
 
 

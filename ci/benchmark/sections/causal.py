@@ -85,6 +85,10 @@ def _values(key: dict[str, Any], array: xr.DataArray) -> None:
     assert array.isel(key).values.size
 
 
+def _cut(part: NDArray[np.int64], array: xr.DataArray) -> None:
+    assert array[:].values[np.ix_(part, part)].size
+
+
 def _row_by_row(path: Path, order: int, rows: range, _: None) -> None:
     """What one would write by hand with numpy."""
     packed = _mapped(path, "u1")
@@ -141,6 +145,8 @@ def _copied(path: Path, elements: int, _: None) -> None:
 def _unpacking(folder: Path) -> Sequence[Table]:
     path, order = _small(folder), 20_000
     rows, middle, later = range(4096, 6144), slice(4096, 6144), slice(9000, 11048)
+    some = np.random.default_rng(0).permutation(order)[: order - order // 10]
+    part = np.sort(some)
 
     def limit(name: str, elements: int, role: Role = "limit") -> Case:
         run = partial(_unpacked, _large(folder), elements)
@@ -177,6 +183,18 @@ def _unpacking(folder: Path) -> Sequence[Table]:
                 ours("block above", row=middle, col=later),
                 ours("block on the diagonal", row=middle, col=middle),
                 ours("block below", row=later, col=middle),
+            ),
+            memory=False,
+        ),
+        Table(
+            "Nine of ten elements",
+            "A part of the set, by the same list for rows and columns: in order, and in any order.",
+            (
+                limit("nine of ten rows", part.size * order),
+                ours("nine of ten rows", row=part),
+                ours("part", row=part, col=part),
+                ours("part in any order", row=some, col=some),
+                Case("numpy.ix_ of the whole", partial(_cut, part), "peer", partial(_opened, path)),
             ),
             memory=False,
         ),
@@ -299,6 +317,7 @@ def _aims(results: Results) -> Sequence[Aim]:
     return (
         Aim("unpack the whole", ratio("tensorfmt, whole", "numpy.unpackbits, 400 MB"), 1.5),
         Aim("unpack rows", ratio("tensorfmt, rows", "numpy.unpackbits, rows"), 1.5),
+        Aim("nine of ten", ratio("tensorfmt, part", "tensorfmt, nine of ten rows"), 1.5),
         Aim("row sums", ratio("tensorfmt, row sums by dask, the larger", large), 1.5),
         Aim("column sums", ratio("tensorfmt, column sums by dask, the larger", large), 1.5),
         Aim("peak memory of a reduction", memory, 500 * 1e6 / (1 << 20), "MiB"),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, row_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
-from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
+from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, NotHeldError, raw_bytes
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
@@ -29,6 +29,8 @@ _BLOCK = 128 << 10
 _FEW = 64
 # From so many bytes on, one copy a row is as fast as a gather by numpy.
 _LONG_ROW = 8 << 10
+# Bytes of bits that are unpacked at a time to take columns of them.
+_UNPACKED = 2 << 20
 # Bits that are packed at a time: each value is read once, so that no cache would help.
 _BITS_BATCH = 32 << 20
 
@@ -194,7 +196,7 @@ class PartlyStored(Layout):
                 name = "INTEGER"
             elif len(place) == 1:
                 name = "VECTOR"
-            raise ValueError(
+            raise NotHeldError(
                 f"the element at {place[0] if len(place) == 1 else place} is "
                 f"{values.flat[position]}, where {implied}; write the whole of it with "
                 f"matrix_type={name!r} to keep it"
@@ -241,10 +243,11 @@ class Packed(PartlyStored):
             return np.zeros(selection.shape, dtype=self.dtype)
         if stop - first > _FEW * indices.size or stop - first == 1:
             return self._read_each(source, rows, indices)
-        values = self.finish(self.gathered(source, rows, first, stop), stop - first)
+        filled = self.gathered(source, rows, first, stop)
         if indices.size == stop - first:
-            return values
-        return np.ascontiguousarray(values[:, indices - first])
+            return self.finish(filled, stop - first)
+        leads = np.maximum(self.rows.firsts(rows) - first, 0)
+        return self.finish_some(filled, indices - first, leads)
 
     def _read_each(self, source: Source, rows: Integers, columns: Integers) -> Array:
         values = np.empty((rows.size, columns.size), dtype=self.dtype)
@@ -283,6 +286,10 @@ class Packed(PartlyStored):
     def finish(self, filled: Array, columns: int) -> Array:
         """The values of what `fill` has filled."""
         return filled
+
+    def finish_some(self, filled: Array, columns: Integers, leads: Integers) -> Array:
+        """The values of some columns of what `fill` has filled, behind so many of each row."""
+        return np.take(filled, columns, axis=1)
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """The values of single stored elements, which begin at these bits of their bytes."""
@@ -383,6 +390,25 @@ class Bits(Packed):
         packed = filled.view(np.uint8)
         return np.unpackbits(packed, axis=1, count=columns, bitorder="little").view(np.bool_)
 
+    def finish_some(self, filled: Words, columns: Integers, leads: Integers) -> Array:
+        """Take columns of eight rows at once, as bits of one byte, since numpy takes singly."""
+        values = np.zeros((len(filled), columns.size), dtype=np.bool_)
+        count, packed = len(filled) - len(filled) % 8, filled.view(np.uint8)
+        step = max(8, _UNPACKED // (8 * packed.shape[1]) // 8 * 8)
+        for begin in range(0, count, step):
+            part = slice(begin, min(begin + step, count))
+            word, skipped = leads[begin] // 64, np.searchsorted(columns, leads[begin])
+            if skipped == columns.size:
+                return values
+            stored = _eight_in_one(packed[part, 8 * word :])
+            eights = stored.take(columns[skipped:] - 64 * word, axis=1)
+            for row in range(8):
+                bit = eights & np.uint8(1 << row)
+                np.not_equal(bit, 0, out=values[part, skipped:][row::8])
+        rest = np.unpackbits(packed[count:], axis=1, bitorder="little")
+        values[count:] = np.take(rest, columns, axis=1)
+        return values
+
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Shift each byte."""
         picked: Array = (raw >> bits.astype(np.uint8)) & 1
@@ -401,6 +427,16 @@ class Bits(Packed):
     def write_units(self) -> tuple[int, ...]:
         """Eight columns, where every row begins with the same column."""
         return (1, 8) if self.rows.stride else (1, WHOLE)
+
+
+def _eight_in_one(packed: Bytes) -> Bytes:
+    """A byte for each column of eight rows, of which row k gives bit k."""
+    unpacked = np.unpackbits(packed, axis=1, bitorder="little").view(np.uint64)
+    words = unpacked.reshape(-1, 8, unpacked.shape[1])
+    # Shifted as words, which is faster: no bit leaves its byte, as only the lowest ones are set.
+    for half in (4, 2, 1):
+        words = words[:, :half] | (words[:, half:] << np.uint64(half))
+    return words[:, 0].view(np.uint8)
 
 
 def _windows(window: Bytes, begins: Integers, length: int) -> Bytes:

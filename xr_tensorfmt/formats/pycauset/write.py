@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,10 +15,11 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
-from xr_tensorfmt.core.layout import within
+from xr_tensorfmt.core.layout import NotHeldError, within
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.datasets.lazy_array import wrapped_data
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -128,8 +130,9 @@ def to_pycauset(
         How to store it: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
         ``"DENSE_FLOAT"``, ``"INTEGER"``, ``"SYMMETRIC"``, ``"ANTISYMMETRIC"``, ``"DIAGONAL"``,
         ``"IDENTITY"``, ``"VECTOR"`` or ``"UNIT_VECTOR"``. The values must be those of such a
-        matrix. By default the type in the file that the variable was opened from; ``"CAUSAL"``
-        for a strict upper triangle of bools in memory; else every element is stored.
+        matrix. By default the type in the file that the variable was opened from, and
+        ``"CAUSAL"`` for bools, if the values are those of such a matrix; else every element is
+        stored.
     seed : int, optional
         Of the random numbers that the values come from; by default the attribute ``seed``.
     mode, compute, region, encoding, drop, storage_options, fs
@@ -151,7 +154,8 @@ def to_pycauset(
     Notes
     -----
     Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
-    mirror image, every chunk is computed a second time.
+    mirror image, every chunk is computed a second time. Where lazy values turn out not to be those
+    of the type that was chosen by default, the file is begun again, and they are computed anew.
 
     Examples
     --------
@@ -189,17 +193,26 @@ def plan(
     types, conversion = _matrix_types(checked, version, matrix_type)
     data_type = DATA_TYPE_OF[conversion.element.name]
     matrices = [_matrix(variable, version, each, data_type, seed) for each in types]
-    matrix = next((each for each in matrices if _may_hold(checked, each)), matrices[-1])
-    layout, payload_bytes = sized_layout(matrix, checked.path)
+    if len(matrices) > 1 and isinstance(wrapped_data(variable), np.ndarray):
+        matrices = matrices[:1] if _holds(checked, matrices[0]) else matrices[1:]
     if version == "v2":
-        _check_dropped(checked, matrix)
+        _check_dropped(checked, matrices)
+    return _planned(checked, conversion, matrices)
+
+
+def _planned(checked: CheckedInput, conversion: Conversion, matrices: Sequence[Matrix]) -> FilePlan:
+    """The plan of a matrix, and of another one for values that it does not hold."""
+    (_, variable), (matrix, *others) = checked.only, matrices
+    layout, payload_bytes = sized_layout(matrix, checked.path)
+    if matrix.version == "v2":
         size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
         pieces: tuple[Piece, ...] = (Piece(0, pack_header(matrix)),)
     else:
         embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
         size, pieces = _container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
-    return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
+    otherwise = partial(_planned, checked, conversion, others) if others else None
+    return FilePlan(size, pieces, (Placed(variable, layout, conversion),), otherwise=otherwise)
 
 
 def _matrix_types(
@@ -221,7 +234,7 @@ def _matrix_types(
     plain = "VECTOR" if variable.ndim == 1 else plain
     special = _special(variable)
     if special in fitting and dtype in written[special] and dtype == variable.dtype.name:
-        return (special, plain), conversion
+        return tuple(dict.fromkeys((special, plain))), conversion
     return (plain,), conversion
 
 
@@ -241,8 +254,8 @@ def _by_shape(
     written = WRITTEN[version]
     if requested is not None and requested not in written:
         raise ValueError(
-            f"matrix_type={requested!r} is not one of those that {_PROGRAMS[version]} loads as "
-            f"they are: {', '.join(written)}"
+            f"matrix_type={requested!r}{did_you_mean(requested, written)} is not one of those that "
+            f"{_PROGRAMS[version]} loads as they are: {', '.join(written)}"
         )
     candidates = list(written) if requested is None else [requested]
     faults = {each: _misfit(each, variable.shape, version) for each in candidates}
@@ -277,15 +290,14 @@ def _special(variable: Variable) -> str:
         # PyCauset loads all triangles of numbers as if they had no diagonal.
         if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
             return str(facts["matrix_type"])
-    return "CAUSAL" if isinstance(wrapped_data(variable), np.ndarray) else ""
+    return "CAUSAL"
 
 
-def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
-    """Whether values in memory are those of a matrix; others are looked at when written."""
+def _holds(checked: CheckedInput, matrix: Matrix) -> bool:
+    """Whether values in memory are those of a matrix; others are looked at as they are written."""
     values: Any = wrapped_data(checked.only[1])
     layout, _ = sized_layout(matrix, checked.path)
-    if not isinstance(values, np.ndarray) or not isinstance(layout, PartlyStored):
-        return True
+    assert isinstance(layout, PartlyStored), f"{matrix.matrix_type} stores all elements"
     whole, sign = (
         Selection.everything(layout.shape),
         layout.sign if isinstance(layout, Mirrored) else 0,
@@ -296,7 +308,7 @@ def _may_hold(checked: CheckedInput, matrix: Matrix) -> bool:
             layout.check_implied(part, values[place])
             if sign and not np.array_equal(values[place], sign * values.T[place], equal_nan=True):
                 return False
-    except ValueError:
+    except NotHeldError:
         return False
     return True
 
@@ -349,11 +361,11 @@ def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tu
     return start + len(block), (Piece(0, pack_slots(slots)), Piece(start, block))
 
 
-def _check_dropped(checked: CheckedInput, matrix: Matrix) -> None:
+def _check_dropped(checked: CheckedInput, matrices: Sequence[Matrix]) -> None:
     """Refuse to lose what version 2 has no place for, unless `drop` allows it."""
     checked = replace(checked, format=_PROGRAMS["v2"])
     name, variable = checked.only
-    known, dims = shown_attrs(matrix), default_dims(variable.ndim)
+    known, dims = list(map(shown_attrs, matrices)), default_dims(variable.ndim)
     newer = "leave out version="
     if name != OpenOptions.name:
         checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
@@ -362,5 +374,5 @@ def _check_dropped(checked: CheckedInput, matrix: Matrix) -> None:
     for coordinate in checked.coordinates:
         checked.dropping("coords", f"the coordinate {coordinate!r}", newer)
     for attribute, value in {**checked.attrs, **without_attrs_of_file(variable.attrs)}.items():
-        if attribute not in known or not np.array_equal(known[attribute], value):
+        if not any(attribute in k and np.array_equal(k[attribute], value) for k in known):
             checked.dropping("attrs", f"the attribute {attribute!r}", newer)

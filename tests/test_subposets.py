@@ -1,0 +1,198 @@
+"""Parts of causal matrices, by lists of elements: read quickly, and written as what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import pycausetfiles as pf
+from tests.recording import RecordingSource
+from xr_tensorfmt.core import indexing
+from xr_tensorfmt.core.indexing import plan_outer
+from xr_tensorfmt.formats.pycauset import packed
+from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
+from xr_tensorfmt.sources.memory import Memory
+
+
+def causal_values(order: int) -> np.ndarray:
+    return np.triu(np.random.default_rng(order).random((order, order)) < 0.5, 1)
+
+
+def causal_file(values: np.ndarray) -> bytes:
+    return pf.r1(pf.metadata("CAUSAL", "BIT", *values.shape), pf.triangle(values))
+
+
+def opened(content: bytes | Path) -> xr.DataArray:
+    return xr.open_dataset(content, engine="tensorfmt").tensor
+
+
+@pytest.mark.parametrize("unpacked", [1, 1 << 10, 2 << 20])
+@pytest.mark.parametrize("order", [1, 7, 8, 65, 150])
+@pytest.mark.parametrize("diagonal", [None, 1])
+def test_columns_of_bits_are_taken_eight_rows_at_a_time(
+    order: int, unpacked: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "_UNPACKED", unpacked)
+    values = np.random.default_rng(1).random((order, order)) < 0.5
+    values = values if diagonal is None else np.triu(values, 1)
+    content = pf.dense_bits(values, 8) if diagonal is None else pf.triangle(values)
+    layout = Bits(Rows(order, order, 1, 8, 0, diagonal))
+    rng = np.random.default_rng(order)
+    for count in {1, order // 2 or 1, order - order // 10}:
+        rows, columns = (np.sort(rng.permutation(order)[:count]) for _ in range(2))
+        plan = plan_outer((rows, columns), layout.shape)
+        found = plan.read(layout, Memory(content))
+        np.testing.assert_array_equal(found, values[np.ix_(rows, columns)], strict=True)
+
+
+@pytest.mark.parametrize("most", [1, 1000, 1 << 20])
+def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing, "_MOST_REORDERED", most)
+    values = causal_values(100)
+    content = causal_file(values)
+    data = opened(content)
+    rng = np.random.default_rng(3)
+    for some in (rng.permutation(100), rng.permutation(100)[:90], rng.integers(0, 100, 130)):
+        expected = values[np.ix_(some, some)]
+        np.testing.assert_array_equal(data.isel(row=some, col=some), expected, strict=True)
+        np.testing.assert_array_equal(
+            data.isel(row=some, col=slice(9, 2, -1)), values[some, 9:2:-1]
+        )
+        np.testing.assert_array_equal(data.isel(row=some, col=5), values[some, 5])
+        source = RecordingSource(pf.triangle(values))
+        layout = Bits(Rows(100, 100, 1, 8, 0, 1))
+        found = plan_outer((some, some), layout.shape).read(layout, source)
+        np.testing.assert_array_equal(found, expected, strict=True)
+        assert source.fetched <= len(pf.triangle(values))
+
+
+@pytest.mark.parametrize("most", [1, 1 << 20])
+def test_all_axes_of_more_than_two_are_brought_into_order(
+    most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(indexing, "_MOST_REORDERED", most)
+    cube = xr.DataArray(np.arange(4 * 5 * 6).reshape(4, 5, 6), dims=("x", "y", "z"))
+    cube.to_dataset(name="cube").tensorfmt.to_file(tmp_path / "cube.mag")
+    lazy = xr.open_dataset(tmp_path / "cube.mag", engine="tensorfmt").cube
+    for key in (
+        {"x": [3, 1, 1], "y": [4, 0], "z": [2, 2, 5, 0]},
+        {"x": [2, 0, 1], "y": 3, "z": [1, 0]},
+        {"x": [2, 0, 1], "y": slice(None, None, -2), "z": [1, 0]},
+        {"x": [2, 0, 1], "y": [], "z": [1, 0]},
+    ):
+        xr.testing.assert_equal(lazy.isel(key), cube.isel(key))
+
+
+# Written as what they are.
+
+
+def counted(data: xr.DataArray) -> tuple[xr.DataArray, list[int]]:
+    """The same in chunks of rows, and the number of elements that were computed of it."""
+    sizes: list[int] = []
+
+    def count(values: np.ndarray) -> np.ndarray:
+        sizes.append(values.size)
+        return values
+
+    array = data.data.map_blocks(count, dtype=data.dtype, meta=np.zeros((0, 0), data.dtype))
+    return data.copy(data=array), sizes
+
+
+def type_and_bits(path: Path) -> tuple[str, str]:
+    found = opened(path).encoding["tensorfmt"]
+    return found["matrix_type"], found["data_type"]
+
+
+@pytest.mark.parametrize("rows", [None, 7, 900])
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_subposet_is_causal_and_half_as_large_as_all_bits(
+    tmp_path: Path, rows: int | None, compute: bool
+) -> None:
+    values, path = causal_values(900), tmp_path / "part.pycauset"
+    some = np.sort(np.random.default_rng(2).permutation(900)[:800])
+    data = opened(causal_file(values))
+    part = (data.chunk(row=rows) if rows else data).isel(row=some, col=some)
+    task = part.tensorfmt.to_file(path, compute=compute)
+    if not compute:
+        assert not path.exists()
+        task.compute(scheduler="threads")
+    assert type_and_bits(path) == ("CAUSAL", "BIT")
+    xr.testing.assert_identical(opened(path).load(), part.load())
+    part.tensorfmt.to_file(tmp_path / "whole", "pycauset", matrix_type="DENSE_FLOAT")
+    assert path.stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
+
+
+def test_each_value_of_a_subposet_is_computed_once(tmp_path: Path) -> None:
+    data, sizes = counted(opened(causal_file(causal_values(100))).chunk(row=9))
+    data.tensorfmt.to_file(tmp_path / "causal.pycauset")
+    assert sum(sizes) == 100 * 100
+    assert type_and_bits(tmp_path / "causal.pycauset") == ("CAUSAL", "BIT")
+
+
+@pytest.mark.parametrize("change", ["reversed", "transposed", "diagonal", "last"])
+@pytest.mark.parametrize("compute", [True, False])
+def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, compute: bool) -> None:
+    values, path = causal_values(100), tmp_path / "part.pycauset"
+    data = opened(causal_file(values)).chunk(row=9)
+    if change == "reversed":
+        data = data[::-1, ::-1]
+    elif change == "transposed":
+        data = data.transpose("col", "row")
+    else:
+        places = np.zeros((100, 100), bool)
+        places[(np.arange(100),) * 2 if change == "diagonal" else (99, 0)] = True
+        data = data | xr.DataArray(places, dims=data.dims)
+    task = data.tensorfmt.to_file(path, compute=compute)
+    if not compute:
+        task.compute()
+    assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
+    np.testing.assert_array_equal(opened(path), data, strict=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["part.pycauset"]
+
+
+def test_what_was_there_stays_until_the_second_try_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "part.pycauset"
+    path.write_bytes(b"what was there")
+
+    def fail(values: np.ndarray, block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
+        if block_id == (9, 0):
+            raise ArithmeticError("the last chunk")
+        return values
+
+    data = xr.DataArray(np.ones((100, 100), bool), dims=("row", "col")).chunk(row=10)
+    wrong = data.copy(data=data.data.map_blocks(fail, dtype=bool, meta=np.zeros((0, 0), bool)))
+    with pytest.raises(ArithmeticError, match="the last chunk"):
+        wrong.tensorfmt.to_file(path)
+    assert path.read_bytes() == b"what was there"
+    with pytest.raises(FileExistsError):
+        data.tensorfmt.to_file(path, mode="x")
+    data.tensorfmt.to_file(path)
+    assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
+    assert [each.name for each in tmp_path.iterdir()] == ["part.pycauset"]
+
+
+def test_the_type_of_an_object_in_a_store_is_found_in_the_same_way() -> None:
+    fs = fsspec.filesystem("memory")
+    values = causal_values(200)
+    for matrix, kind in ((values, "CAUSAL"), (values.T, "DENSE_FLOAT")):
+        data = xr.DataArray(matrix, dims=("row", "col")).chunk(row=30)
+        data.tensorfmt.to_file("memory://subposets/part.pycauset")
+        found = opened(fs.cat_file("subposets/part.pycauset"))
+        assert found.encoding["tensorfmt"]["matrix_type"] == kind
+        np.testing.assert_array_equal(found, matrix)
+    fs.rm("subposets", recursive=True)
+
+
+def test_version_2_holds_parts_of_causal_matrices_and_of_dense_bits(tmp_path: Path) -> None:
+    path, values = tmp_path / "part.pycauset", causal_values(30)
+    for matrix, kind in ((values, "CAUSAL"), (values | np.eye(30, dtype=bool), "DENSE_FLOAT")):
+        whole = xr.DataArray(matrix, dims=("row", "col"), name="tensor")
+        whole.tensorfmt.to_file(tmp_path / "whole.pycauset", version="v2")
+        part = opened(tmp_path / "whole.pycauset").chunk(row=4)[:20, :20]
+        part.tensorfmt.to_file(path, version="v2")
+        assert type_and_bits(path) == (kind, "BIT")
+        np.testing.assert_array_equal(opened(path), matrix[:20, :20])

@@ -1,0 +1,116 @@
+"""Errors about names that do not exist give the one that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.commands import failed
+from tests.magfiles import document, put
+from xr_tensorfmt import to_file, to_mag, to_pycauset
+from xr_tensorfmt.errors import did_you_mean
+
+KEYS = ("embed.weight", "layers.0.norm", "layers.0.query", "layers.10.norm", "scale")
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    tensors = {key: put(np.arange(4, dtype=np.int32)) for key in KEYS}
+    Path("model.mag").write_bytes(document(tensors, {}))
+    return "model.mag"
+
+
+def opened(path: str, **keywords: Any) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", **keywords)
+
+
+SQUARE = xr.Dataset({"weight": (("row", "col"), np.eye(3, dtype=bool))})
+
+MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
+    "format": (lambda path: opened(path, format="pycausat"), "(did you mean 'pycauset'?) is not"),
+    "engine": (lambda path: opened(path, dim={}), "'dim' (did you mean 'dims'?)"),
+    "tree": (
+        lambda path: xr.open_datatree(path, engine="tensorfmt", seperator="/"),
+        "'seperator' (did you mean 'separator'?) is not a keyword of the engine",
+    ),
+    "dims": (lambda path: opened(path, dims={"scal": ["x"]}), "'scal' (did you mean 'scale'?)"),
+    "group": (lambda path: opened(path, group="layer.0"), "'layer.0' (did you mean 'layers.0'?)"),
+    "path": (lambda path: opened(path, group="Layers/0"), "'Layers/0' (did you mean 'layers.0'?)"),
+    "suffix": (lambda path: to_file(SQUARE, "x.pycasuet"), "format (did you mean '.pycauset'?)"),
+    "encoding": (
+        lambda path: to_mag(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),
+        "names 'wieght' (did you mean 'weight'?)",
+    ),
+    "keyword": (
+        lambda path: to_file(SQUARE, "x.pycauset", matrix_typ="CAUSAL"),
+        "'matrix_typ' (did you mean 'matrix_type'?)",
+    ),
+    "keyword of to_file": (
+        lambda path: to_file(SQUARE, "x.pycauset", encodings={}),
+        "'encodings' (did you mean 'encoding'?)",
+    ),
+    "value": (
+        lambda path: to_pycauset(SQUARE, "x.pycauset", matrix_type="causal"),
+        "'causal' (did you mean 'CAUSAL'?)",
+    ),
+    "region": (
+        lambda path: to_mag(SQUARE, "square.mag", region={"rwo": slice(0, 3)}),
+        "'rwo' (did you mean 'row'?)",
+    ),
+    "variable of region": (
+        lambda path: to_mag(SQUARE.rename(weight="weigth"), "square.mag", region={}),
+        "'weigth' (did you mean 'weight'?)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_gives_the_name_that_was_meant(model: str, mistake: str) -> None:
+    to_mag(SQUARE, "square.mag")
+    call, hint = MISTAKES[mistake]
+    with pytest.raises((ValueError, TypeError)) as error:
+        call(model)
+    assert hint in str(error.value)
+
+
+def test_the_command_gives_the_name_that_was_meant(model: str) -> None:
+    hint = "'scle' (did you mean 'scale'?)"
+    assert hint in failed("convert", model, "x.tens", "--variable", "scle")
+    assert hint in failed("explain", model, "--variable", "scle")
+    assert "did you mean 'mag'?" in failed("info", model, "--from", "mga", code=2)
+    arguments = ("convert", model, "x.tens", "-v", "scale", "-o")
+    assert "--option versoin (did you mean 'version'?)" in failed(*arguments, "versoin=1")
+
+
+def test_nothing_is_guessed_where_nothing_is_similar(model: str) -> None:
+    assert did_you_mean("tensor", ["row", "col"]) == ""
+    assert did_you_mean(3, [1, 2]) == ""
+    with pytest.raises(ValueError, match=r"format='zarr' is not one of"):
+        opened(model, format="zarr")
+
+
+def test_capitals_do_not_matter_and_long_names_are_cut() -> None:
+    assert did_you_mean("weight", ["WEIGHT"]) == " (did you mean 'WEIGHT'?)"
+    assert len(did_you_mean("x" * 1000, ["x" * 1001])) < 300
+
+
+@pytest.mark.parametrize("group", ["layers.0", "layers/0", "/layers/0", "layers/0/", "/layers.0"])
+def test_a_group_is_a_prefix_or_a_path(model: str, group: str) -> None:
+    assert list(opened(model, group=group)) == ["norm", "query"]
+    found = opened(model, group=group, dims={"norm": ["x"]})
+    assert found.norm.dims == ("x",)
+    assert list(xr.open_datatree(model, engine="tensorfmt", group=group)) == ["norm", "query"]
+
+
+def test_slashes_of_names_are_quoted_in_paths(tmp_path: Path) -> None:
+    path = tmp_path / "model.mag"
+    path.write_bytes(document({"a/b.c": put(np.arange(2, dtype=np.int32))}, {}))
+    for group in ("a%2Fb/", "/a%2Fb", "a/b"):
+        assert list(opened(str(path), group=group)) == ["c"]
+    assert list(opened(str(path), group="a", separator="/")) == ["b.c"]
