@@ -32,18 +32,18 @@ def open_file(file: Any, request: Request) -> Dataset:
         return _dataset(part, source, request)
 
 
-def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
+def open_groups(file: Any, request: Request, *, is_tree: bool = False) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
     with _paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        nodes = groups.split(part, request.separator)
+        nodes = groups.split(part, request.separator, is_tree=is_tree)
         return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
     """Open a file as a tree of groups."""
-    return DataTree.from_dict(open_groups(file, request))
+    return DataTree.from_dict(open_groups(file, request, is_tree=True))
 
 
 def recognised(file: Any) -> bool:
