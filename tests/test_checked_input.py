@@ -117,7 +117,7 @@ WRONG = {
         "has 'zlib'; only 'dtype' can be given",
     ),
     "no mapping": (
-        {"encoding": "f2"}, TypeError, r"must have the form {name: \{'dtype': ...\}\}, not 'f2'"
+        {"encoding": "f2"}, TypeError, r"must have the form {name: \{'dtype': ...\}\}, .* not 'f2'"
     ),
     "no mapping of mappings": ({"encoding": {"a": "f4"}}, TypeError, "must have the form {name"),
     "None for one": ({"encoding": {"a": None}}, TypeError, "must have the form {name"),

@@ -150,25 +150,30 @@ def test_a_tree_of_one_tensor_is_written_to_formats_that_hold_one(tmp_path: Path
 ONES = xr.Dataset({"w": ("n", np.ones(3, "f4"))})
 NOT_WRITTEN = {
     "a dot in a group": (
-        xr.DataTree.from_dict({"/v1.0": ONES}),
+        {"/v1.0": ONES},
         r"a.mag: '/v1.0/w' with dims \('n',\) would open as '/v1/0/w' .* 'v1.0.w'; rename it, or",
     ),
-    "a percent sign": (xr.DataTree.from_dict({"/100%": ONES}), "would open as '/100%25/w'"),
+    "a percent sign": ({"/100%": ONES}, "would open as '/100%25/w'"),
     "the same key": (
-        xr.DataTree.from_dict({"/": ONES.rename(w="a.w"), "/a": ONES}), "'/a.w' and '/a/w' would both have the key"
+        {"/": ONES.rename(w="a.w"), "/a": ONES},
+        "'/a.w' and '/a/w' would both have the key 'a.w'; rename one",
     ),
-    "an empty group": (xr.DataTree.from_dict({"/": ONES, "/b": xr.Dataset()}), "the group '/b' has no variables"),
+    "an empty group": (
+        {"/": ONES, "/b": xr.Dataset()},
+        "the group '/b' has no variables, in it or below, and no file has a place for it",
+    ),
     "attributes of a group": (
-        xr.DataTree.from_dict({"/a": ONES.assign_attrs(k=1)}), r"the group '/a' has attributes, .* drop=\['attrs'\]"
+        {"/a": ONES.assign_attrs(k=1)},
+        r"the group '/a' has attributes, .* or pass drop=\['attrs'\] to leave them out",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", NOT_WRITTEN)
 def test_what_would_open_as_another_tree_is_refused(tmp_path: Path, case: str) -> None:
-    tree, words = NOT_WRITTEN[case]
+    groups, words = NOT_WRITTEN[case]
     with pytest.raises(ValueError, match=words):
-        to_file(tree, tmp_path / "a.mag")
+        to_file(xr.DataTree.from_dict(groups), tmp_path / "a.mag")
     assert not list(tmp_path.iterdir())
 
 

@@ -98,7 +98,7 @@ class TensorFormatAccessor:
         mode: Literal["w", "x"] = "w",
         compute: bool = True,
         region: Mapping[Any, slice] | None = None,
-        encoding: Mapping[Any, Mapping[str, Any]] | None = None,
+        encoding: Mapping[Any, Any] | None = None,
         drop: Collection[Literal["name", "dims", "coords", "attrs"]] = (),
         storage_options: Mapping[str, Any] | None = None,
         fs: AbstractFileSystem | None = None,
@@ -119,7 +119,8 @@ class TensorFormatAccessor:
         region : mapping of str to slice, optional
             Write into this part of an existing local file that has the same variables.
         encoding : mapping, optional
-            ``{name: {"dtype": ...}}``: the dtype in which a variable is stored.
+            ``{name: {"dtype": ...}}``: the dtype in which a variable is stored. A name can be a
+            pattern such as ``"layers.*"``; ``{"dtype": ...}`` is for all variables.
         drop : collection of {"name", "dims", "coords", "attrs"}
             What may be left out if the format cannot store it; otherwise that is an error.
         storage_options : mapping, optional

@@ -22,7 +22,7 @@ from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_for
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.writing.checked_input import Part
+from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
@@ -116,18 +116,13 @@ class Conversion:
             verify=self.verify,
         )
 
-    def _encoding(self, ds: xr.Dataset) -> dict[str, dict[str, str]]:
-        """What ``--dtype NAME=DTYPE`` asks for; names may contain equals signs."""
-        encoding = {}
+    def _encoding(self, ds: xr.Dataset) -> dict[Any, Any]:
+        """What ``--dtype [NAME=]DTYPE`` asks for, by name; names may contain equals signs."""
+        encoding: dict[Any, Any] = {}
         for value in self.dtypes:
             name, equals, dtype = value.rpartition("=")
-            if not equals and len(ds.data_vars) != 1:
-                raise ValueError(
-                    f"--dtype {dtype} is for a sole variable, and there are {len(ds.data_vars)}; "
-                    f"pass --dtype NAME={dtype}"
-                )
-            encoding[name if equals else str(next(iter(ds.data_vars)))] = {"dtype": dtype}
-        return encoding
+            encoding |= {name: {"dtype": dtype}} if equals else {"dtype": dtype}
+        return encoding_by_name(ds.variables, ds.coords, encoding)
 
     def _write(self, ds: xr.Dataset, to: str, encoding: Any) -> None:
         fs, path = self._located(self.target)

@@ -33,7 +33,9 @@ from xr_tensorfmt.writing.checked_input import Part
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
-    help="What a variable is stored as, rounded if need be (encoding= in messages). Repeatable.",
+    help="What variables are stored as, rounded if need be (encoding= in messages). NAME can be a "
+    "pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of DTYPE "
+    "alone: float16 those of floating-point numbers. Repeatable.",
 )
 @click.option(
     "--drop",

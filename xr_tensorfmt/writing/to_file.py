@@ -195,6 +195,8 @@ def to_file(
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype that a variable is stored with. Numbers are rounded
         to it; an integer that would become another one is an error. Without it nothing is rounded.
+        A name such as ``"layers.*"`` is a pattern, and ``{"dtype": ...}`` is for all variables;
+        both change only those of the same kind, as floating-point ones for ``"bfloat16"``.
     drop : list of {"name", "dims", "coords", "attrs"}
         What may be left out where the format has no place for it, which is an error otherwise.
     separator : str
