@@ -11,6 +11,7 @@ from xr_tensorfmt.cli.options import (
     ZARR,
     dims_option,
     format_option,
+    group_options,
     key_json,
     sparse_option,
     storage_option,
@@ -26,6 +27,7 @@ from xr_tensorfmt.writing.checked_input import Part
 @format_option("--to", more=(ZARR, NETCDF), help="Format of OUT; by default its suffix decides")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists (mode='w' in messages).")
 @click.option("--variable", "-v", help="Only this variable; most formats hold one.")
+@group_options
 @click.option("--name", help="A name for the sole variable.")
 @dims_option
 @click.option(

@@ -61,6 +61,12 @@ def prefix(group: str | None, separator: str) -> str:
     return group + separator
 
 
+def group_path(group: str | None, separator: str) -> str | None:
+    """The path of a group in a store that has groups of its own; None for the root."""
+    parts = prefix(group, separator).removesuffix(separator).split(separator)
+    return "/".join(parts) or None
+
+
 @dataclass(frozen=True)
 class _Scope:
     """What dimensions and coordinates are called in a group: their names without its prefix."""
