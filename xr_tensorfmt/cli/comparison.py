@@ -53,11 +53,8 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can represent."""
-        members: dict[str, Any] = {
-            "dtypes": self.dtypes,
-            "shapes": self.shapes,
-            "different_values": self.count,
-        }
+        members: dict[str, Any] = {"dtypes": self.dtypes, "shapes": self.shapes}
+        members |= {"different_values": self.count}
         if self.count:
             members |= {"largest": self.largest, "index": self.index, "values": self.values}
         return {name: plain(value) for name, value in members.items()}
