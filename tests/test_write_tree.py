@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,9 @@ def test_attributes_of_groups_can_be_dropped(tmp_path: Path) -> None:
 def test_an_empty_separator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="separator='' must be a non-empty str"):
         to_file(model(), tmp_path / "a.mag", separator="")
+
+
+def test_a_dataset_takes_no_separator(tmp_path: Path) -> None:
+    for write in (ONES.tensorfmt.to_file, partial(to_file, ONES)):
+        with pytest.raises(ValueError, match="separator='/' is for a DataTree; leave it out"):
+            write(tmp_path / "a.mag", separator="/")

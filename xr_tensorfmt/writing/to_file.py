@@ -72,6 +72,8 @@ def write(
     place = destination(path, storage_options, fs)
     if isinstance(data, DataTree):
         data = flattened(place.url, data, separator, drop)
+    elif separator != ".":
+        raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
     checked = check_input(data, place.url, format.title, encoding, drop)
     if region is None:
         plan = format.plan(checked, **given)
