@@ -490,7 +490,8 @@ def test_trees_keep_dims_and_coordinates(tmp_path) -> None:
         assert tree["l/0/w"].dims == ("out", "in")
         np.testing.assert_array_equal(tree["l/1/w"].coords["out"], list("pqr"))
     groups = xr.open_groups(path, engine="tensorfmt")
-    assert set(groups["/"].coords) == {"out", "step"}
+    assert set(groups["/"].coords) == {"in", "out", "step"}
+    assert set(groups["/l/0"].coords) == {"in", "out", "step"}
 
 
 @pytest.mark.parametrize("name", ["in", "out", "l.0.w"])

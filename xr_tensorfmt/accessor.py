@@ -98,7 +98,7 @@ class TensorFormatAccessor:
         mode: Literal["w", "x"] = "w",
         compute: bool = True,
         region: Mapping[Any, slice] | None = None,
-        encoding: Mapping[Any, Mapping[str, Any]] | None = None,
+        encoding: Mapping[Any, Any] | None = None,
         drop: Collection[Literal["name", "dims", "coords", "attrs"]] = (),
         storage_options: Mapping[str, Any] | None = None,
         fs: AbstractFileSystem | None = None,
@@ -119,7 +119,8 @@ class TensorFormatAccessor:
         region : mapping of str to slice, optional
             Write into this part of an existing local file that has the same variables.
         encoding : mapping, optional
-            ``{name: {"dtype": ...}}``: the dtype in which a variable is stored.
+            ``{name: {"dtype": ...}}``: the dtype in which a variable is stored. A name can be a
+            pattern such as ``"layers.*"``; ``{"dtype": ...}`` is for all variables.
         drop : collection of {"name", "dims", "coords", "attrs"}
             What may be left out if the format cannot store it; otherwise that is an error.
         storage_options : mapping, optional
@@ -164,3 +165,56 @@ class TensorFormatAccessor:
             fs=fs,
             **format_options,
         )
+
+
+@xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+class TensorFormatTreeAccessor:
+    """The method of ``tree.tensorfmt``.
+
+    Parameters
+    ----------
+    tree : DataTree
+        The tree that the accessor belongs to.
+    """
+
+    def __init__(self, tree: xr.DataTree) -> None:
+        self._tree = tree
+
+    def to_file(
+        self, path: Any, format: str | None = None, *, separator: str = ".", **options: Any
+    ) -> Delayed | None:
+        """Write to a tensor file that `xarray.open_datatree` opens as the same tree.
+
+        Parameters
+        ----------
+        path : str, PathLike or OpenFile
+            The file, or a URL that fsspec knows.
+        format : str, optional
+            Name of the format; by default the suffix of `path` decides.
+        separator : str
+            What separates the parts of a path in the name of a variable: ``/layers/0/weight`` is
+            written as ``layers.0.weight``.
+        **options
+            The other keywords of `xr_tensorfmt.to_file`.
+
+        Returns
+        -------
+        Delayed or None
+            A `Delayed` if ``compute=False``.
+
+        Raises
+        ------
+        ValueError
+            The file would open as another tree, or the format cannot store the data.
+        OSError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> tree = xr.open_datatree("model.bin", engine="tensorfmt")  # doctest: +SKIP
+        >>> tree.tensorfmt.to_file("copy.bin", encoding={"dtype": "float16"})  # doctest: +SKIP
+        """
+        from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415
+
+        return to_file(self._tree, path, format, separator=separator, **options)

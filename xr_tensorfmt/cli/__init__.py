@@ -6,6 +6,7 @@ import click
 
 from xr_tensorfmt import __version__
 from xr_tensorfmt.cli.convert import convert
+from xr_tensorfmt.cli.diff import diff
 from xr_tensorfmt.cli.explain import explain
 from xr_tensorfmt.cli.info import info
 from xr_tensorfmt.cli.validate import validate
@@ -19,5 +20,5 @@ def main() -> None:
     """Describe binary tensor files, check them, and convert them."""
 
 
-for _command in (info, validate, convert, explain):
+for _command in (info, validate, convert, explain, diff):
     main.add_command(_command)

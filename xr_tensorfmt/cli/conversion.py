@@ -20,9 +20,10 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
 from xr_tensorfmt.core.container import named_dims
+from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.writing.checked_input import Part
+from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
@@ -38,6 +39,8 @@ class Conversion:
     to: str | None
     overwrite: bool
     variable: str | None
+    group: str | None
+    separator: str
     name: str | None
     dims: list[str] | None
     dtypes: tuple[str, ...]
@@ -99,35 +102,30 @@ class Conversion:
     def _open(self) -> xr.Dataset:
         from_ = self.from_ or store_format(self.source)
         storage_options = options_for(self.source, self.storage_options)
+        group = group_path(self.group, self.separator)
         if from_ == ZARR:
             return xr.open_dataset(
-                self.source, engine=ZARR, chunks={}, storage_options=storage_options
+                self.source, engine=ZARR, chunks={}, group=group, storage_options=storage_options
             )
         if from_ == NETCDF:
-            # h5netcdf is preferred, as it alone reads complex numbers by default.
-            h5netcdf = xr.backends.list_engines().get("h5netcdf")
-            is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(self.source)
-            return xr.open_dataset(self.source, engine="h5netcdf" if is_hdf5 else None)
+            return xr.open_dataset(self.source, engine=netcdf_engine(self.source), group=group)
         return open_tensors(
             self.source,
             format=from_,
             storage_options=storage_options,
             sparse=self.sparse,
             verify=self.verify,
+            group=self.group,
+            separator=self.separator,
         )
 
-    def _encoding(self, ds: xr.Dataset) -> dict[str, dict[str, str]]:
-        """What ``--dtype NAME=DTYPE`` asks for; names may contain equals signs."""
-        encoding = {}
+    def _encoding(self, ds: xr.Dataset) -> dict[Any, Any]:
+        """What ``--dtype [NAME=]DTYPE`` asks for, by name; names may contain equals signs."""
+        encoding: dict[Any, Any] = {}
         for value in self.dtypes:
             name, equals, dtype = value.rpartition("=")
-            if not equals and len(ds.data_vars) != 1:
-                raise ValueError(
-                    f"--dtype {dtype} is for a sole variable, and there are {len(ds.data_vars)}; "
-                    f"pass --dtype NAME={dtype}"
-                )
-            encoding[name if equals else str(next(iter(ds.data_vars)))] = {"dtype": dtype}
-        return encoding
+            encoding |= {name: {"dtype": dtype}} if equals else {"dtype": dtype}
+        return encoding_by_name(ds.variables, ds.coords, encoding)
 
     def _write(self, ds: xr.Dataset, to: str, encoding: Any) -> None:
         fs, path = self._located(self.target)
@@ -174,12 +172,21 @@ class Conversion:
 
 def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
     """Write a netCDF file, which takes its name when it is complete."""
+    for attrs in (ds.attrs, *(variable.attrs for variable in ds.variables.values())):
+        # h5netcdf takes no subclass of str.
+        attrs |= {name: value[:] for name, value in attrs.items() if isinstance(value, str)}
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
     with TemporaryDirectory(dir=os.path.dirname(path)) as directory:
         part = os.path.join(directory, os.path.basename(path))
         ds.to_netcdf(part, engine=engine, encoding=encoding)
         os.replace(part, path)
+
+
+def netcdf_engine(file: str) -> Literal["h5netcdf"] | None:
+    """The engine for a netCDF file; h5netcdf is preferred, as it reads complex numbers."""
+    h5netcdf = xr.backends.list_engines().get("h5netcdf")
+    return "h5netcdf" if h5netcdf is not None and h5netcdf.guess_can_open(file) else None
 
 
 def open_tensors(file: str, **options: Any) -> xr.Dataset:

@@ -11,6 +11,7 @@ from xr_tensorfmt.cli.options import (
     ZARR,
     dims_option,
     format_option,
+    group_options,
     key_json,
     sparse_option,
     storage_option,
@@ -26,6 +27,7 @@ from xr_tensorfmt.writing.checked_input import Part
 @format_option("--to", more=(ZARR, NETCDF), help="Format of OUT; by default its suffix decides")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists (mode='w' in messages).")
 @click.option("--variable", "-v", help="Only this variable; most formats hold one.")
+@group_options
 @click.option("--name", help="A name for the sole variable.")
 @dims_option
 @click.option(
@@ -33,7 +35,9 @@ from xr_tensorfmt.writing.checked_input import Part
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
-    help="What a variable is stored as, rounded if need be (encoding= in messages). Repeatable.",
+    help="What variables are stored as, rounded if need be (encoding= in messages). NAME can be a "
+    "pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of DTYPE "
+    "alone: float16 those of floating-point numbers. Repeatable.",
 )
 @click.option(
     "--drop",

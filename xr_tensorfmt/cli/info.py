@@ -13,13 +13,21 @@ import numpy as np
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import one_line, printable, sentence
-from xr_tensorfmt.cli.options import Pairs, options_for, source_options, store_format, verify_option
+from xr_tensorfmt.cli.options import (
+    Pairs,
+    group_options,
+    options_for,
+    source_options,
+    store_format,
+    verify_option,
+)
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.views import InMemory
+from xr_tensorfmt.datasets.groups import branch
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import find_source
 
@@ -29,11 +37,14 @@ _MOST_CHARACTERS = 72
 @click.command(short_help="Say what files are and hold.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
+@group_options
 @source_options
 @verify_option
 def info(
     files: tuple[str, ...],
     as_json: bool,
+    group: str | None,
+    separator: str,
     format: str | None,
     storage_options: Pairs,
     verify: bool,
@@ -42,7 +53,9 @@ def info(
     documents: list[dict[str, Any]] = []
     for file in files:
         try:
-            document = describe(file, format, options_for(file, storage_options), verify=verify)
+            options = options_for(file, storage_options)
+            part = (group, separator)
+            document = describe(file, format, options, verify=verify, part=part)
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
             document = {"path": one_line(file), "error": sentence(error, file)}
             click.echo(f"Error: {document['error']}", err=True)
@@ -56,9 +69,14 @@ def info(
 
 
 def describe(
-    file: str, format: str | None, storage_options: Mapping[str, Any] | None, *, verify: bool
+    file: str,
+    format: str | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    verify: bool,
+    part: tuple[str | None, str],
 ) -> dict[str, Any]:
-    """Read a header into an object that JSON can represent."""
+    """Read a header into an object that JSON can represent; `part` is a group and a separator."""
     if format is None and store_format(file):
         raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
     source, head = find_source(file, storage_options=storage_options)
@@ -67,6 +85,8 @@ def describe(
     # The options of the check also open tensors that nobody could load as a whole.
     options = replace(chosen.check_options, verify=verify, errors="strict")
     container = formats.read(reader, chosen, options)
+    below = branch(container, *part)
+    container = replace(container, tensors=below.tensors, coordinates=below.coordinates)
     tensors = (*container.tensors, *container.coordinates)
     # Facts about the file are those of its only variable where there is one.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
@@ -76,7 +96,7 @@ def describe(
         "path": source.name,
         "size": source.size,
         "format": container.format,
-        "version": _plain(facts.get("version")),
+        "version": plain(facts.get("version")),
         "container": facts.get("container"),
         "dims": {
             dim: length
@@ -85,8 +105,13 @@ def describe(
         },
         "variables": {t.name: _described(t, in_this_file) for t in container.tensors},
         "coordinates": {t.name: _described(t, in_this_file) for t in container.coordinates},
-        "attrs": _plain(container.attrs),
-        "facts": _plain(container.encoding.get("tensorfmt", {})),
+        "totals": {
+            "tensors": len(container.tensors),
+            "parameters": sum(prod(t.layout.shape) for t in container.tensors),
+            "size": sum(map(_size, container.tensors)),
+        },
+        "attrs": plain(container.attrs),
+        "facts": plain(container.encoding.get("tensorfmt", {})),
         "embedded_metadata": container.embedded is not None,
         "files": [sibling.name for sibling in container.siblings],
         "warnings": [finding.sentence for finding in container.findings],
@@ -104,14 +129,19 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "shape": list(layout.shape),
         "dtype": _dtype_name(layout.dtype),
         "stored": _dtype_name(tensor.encoding.get("dtype", layout.dtype)),
-        "size": prod(layout.shape) * layout.dtype.itemsize,
+        "size": _size(tensor),
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),
         "chunks": prod(counts),
-        "attrs": _plain(tensor.attrs),
-        "facts": _plain(facts),
+        "attrs": plain(tensor.attrs),
+        "facts": plain(facts),
     }
+
+
+def _size(tensor: Tensor) -> int:
+    """Bytes of the values in memory."""
+    return prod(tensor.layout.shape) * tensor.layout.dtype.itemsize
 
 
 def _dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
@@ -123,14 +153,14 @@ def _dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
     return f"{dtype.name}, big-endian" if dtype.str.startswith(">") else dtype.name
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as JSON can represent it, for reading and not for getting it back."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     is_number = isinstance(value, float) and isfinite(value)
     return value if is_number or isinstance(value, bool | int | str | None) else str(value)
 
@@ -145,6 +175,7 @@ def _formatted(document: Mapping[str, Any]) -> str:
     for heading, content in (
         ("Coordinates", _variables(document["coordinates"])),
         ("Variables", _variables(document["variables"])),
+        ("Total", _totals(document["totals"])),
         ("Attributes", _attributes(document["attrs"], "  ")),
         ("Other files", (f"  {file}" for file in document["files"])),
         ("Warnings", (f"  {warning}" for warning in document["warnings"])),
@@ -161,6 +192,15 @@ def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for row, facts in zip(rows, variables.values(), strict=True):
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
         yield from _attributes(facts["attrs"], "      ")
+
+
+def _totals(totals: Mapping[str, int]) -> Iterator[str]:
+    """A line about all variables, where there are several."""
+    if totals["tensors"] > 1:
+        yield (
+            f"  {totals['tensors']} tensors, {totals['parameters']:,} parameters, "
+            f"{format_size(totals['size'])}"
+        )
 
 
 def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:

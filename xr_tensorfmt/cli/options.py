@@ -109,3 +109,12 @@ def source_options(function: Function) -> Function:
 def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
     """The storage options if a file is a URL; a path needs none."""
     return (dict(storage_options) or None) if is_url(file) else None
+
+
+def group_options(function: Function) -> Function:
+    """Add the options that choose a part of a file by its names."""
+    group = click.option("--group", help="Only the variables below it, as layers.0 or /layers/0.")
+    separator = click.option(
+        "--separator", default=".", show_default=True, help="Separator of the parts of names."
+    )
+    return group(separator(function))

@@ -19,6 +19,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapped_data
+from xr_tensorfmt.datasets.long_attributes import displayable
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources import find_source, is_remote, open_source
@@ -32,18 +33,18 @@ def open_file(file: Any, request: Request) -> Dataset:
         return _dataset(part, source, request)
 
 
-def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
+def open_groups(file: Any, request: Request, *, is_tree: bool = False) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
     with _paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        nodes = groups.split(part, request.separator)
+        nodes = groups.split(part, request.separator, is_tree=is_tree)
         return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
     """Open a file as a tree of groups."""
-    return DataTree.from_dict(open_groups(file, request))
+    return DataTree.from_dict(open_groups(file, request, is_tree=True))
 
 
 def recognised(file: Any) -> bool:
@@ -111,7 +112,7 @@ def _dataset(container: Container, source: Source, request: Request) -> Dataset:
     coords = {name: variable for name, variable in variables.items() if name in names}
     data = {name: variable for name, variable in variables.items() if name not in names}
     # No indexes are made, so that the coordinates of a sparse tensor stay lazy.
-    dataset = Dataset(data, Coordinates(coords, indexes={}), dict(container.attrs))
+    dataset = Dataset(data, Coordinates(coords, indexes={}), displayable(container.attrs))
     dataset.encoding = dict(container.encoding)
     dataset.set_close(_nothing_to_close)
     return dataset
@@ -136,7 +137,8 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
     encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
     encoding["original_shape"] = layout.shape  # as the netCDF engines of xarray call it
     data = lazy_array(tensor.source or source, layout)
-    return DistinctVariable(tensor.dims, data, tensor.attrs or None, encoding, fastpath=True)
+    attrs = displayable(tensor.attrs) or None
+    return DistinctVariable(tensor.dims, data, attrs, encoding, fastpath=True)
 
 
 def _chunk_target(chunk_bytes: int | str) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
+import numpy as np
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.elements import Element, StoredDtype
@@ -51,31 +53,120 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         )
 
 
-def check_encoding(variables: Mapping[Any, Variable], encoding: Any) -> None:
-    """Refuse an ``encoding=`` of another form, or for variables that there are not."""
-    is_mapping = isinstance(encoding, Mapping)
-    if not is_mapping or not all(isinstance(value, Mapping) for value in encoding.values()):
-        raise TypeError(
-            f"encoding= must have the form {{name: {{'dtype': ...}}}}, not {encoding!r}"
-        )
+Encoding = Mapping[Any, Any]
+"""``{name: {"dtype": ...}}``, where the name may be a pattern, or ``{"dtype": ...}`` for all."""
+
+
+def encoding_by_name(
+    variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
+) -> dict[Any, Mapping[str, Any]]:
+    """Spell out an ``encoding=`` for each variable that it changes.
+
+    Parameters
+    ----------
+    variables : mapping of name to Variable
+        All variables.
+    coordinates : collection of name
+        Those of them that are coordinates, which only their exact name changes.
+    encoding : mapping
+        ``{name: {"dtype": ...}}`` changes the variable of that name. Where there is none and the
+        name is a pattern of `fnmatch`, it changes the variables that match it; ``{"dtype": ...}``
+        changes all. Both change only variables of the kind of the dtype, as floating-point
+        variables for ``"bfloat16"``, but a sole variable in any case. A name wins over patterns,
+        the first of several patterns over the others, and each of these over what is for all.
+
+    Returns
+    -------
+    dict
+        ``{name: {"dtype": ...}}`` with names alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It has another form, or something in it changes no variable.
+    """
+    if not isinstance(encoding, Mapping):
+        raise TypeError(_form(encoding))
+    names: dict[Any, Mapping[str, Any]] = {}
+    patterns: list[tuple[str, Mapping[str, Any]]] = []
     for name, wanted in encoding.items():
-        if name not in variables:
-            raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
-                f"variables {shorten(', '.join(map(repr, variables)))}"
-            )
+        if name == "dtype" and not isinstance(wanted, Mapping):
+            continue
+        if not isinstance(wanted, Mapping):
+            raise TypeError(_form(encoding))
         unknown = set(wanted) - {"dtype"}
         if unknown:
             raise ValueError(
                 f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
                 "only 'dtype' can be given"
             )
+        if name not in variables and isinstance(name, str) and _WILDCARDS & set(name):
+            patterns.append((name, wanted))
+        else:
+            names[name] = wanted
+    _check_names(names, variables)
+    if not isinstance(encoding.get("dtype", {}), Mapping):
+        patterns.append(("*", {"dtype": encoding["dtype"]}))
+    data = {name: each for name, each in variables.items() if name not in coordinates}
+    spelled_out: dict[Any, Mapping[str, Any]] = {}
+    for pattern, wanted in patterns:
+        matching = _matching(pattern, wanted, data)
+        spelled_out = dict.fromkeys(matching, wanted) | spelled_out
+    return spelled_out | names
+
+
+_WILDCARDS = frozenset("*?[")
+
+
+def _form(encoding: Any) -> str:
+    return (
+        "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, "
+        f"not {encoding!r}"
+    )
+
+
+def _check_names(names: Collection[Any], variables: Mapping[Any, Variable]) -> None:
+    for name in names:
+        if name not in variables:
+            raise ValueError(
+                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
+                f"variables {shorten(', '.join(map(repr, variables)))}"
+            )
+
+
+def _matching(pattern: str, wanted: Mapping[str, Any], data: Mapping[Any, Variable]) -> list[Any]:
+    """The variables that a pattern changes; ValueError where there are none."""
+    named = [name for name in data if fnmatchcase(str(name), pattern)]
+    kind = _kind(wanted.get("dtype"))
+    of_kind = [name for name in named if kind in (None, _kind(data[name].dtype))]
+    matching = of_kind or (named if len(data) == 1 else [])
+    if not matching:
+        what = f"{kind} variable" if named else "variable"
+        found = ", ".join(f"{name!r} ({each.dtype})" for name, each in data.items())
+        raise ValueError(
+            f"encoding={{{pattern!r}: {dict(wanted)!r}}} changes nothing, as there is no {what} of "
+            f"such a name; the variables are {shorten(found) or 'none'}"
+        )
+    return matching
+
+
+_KINDS = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
+
+
+def _kind(dtype: Any) -> str | None:
+    """What the values of a dtype are; None where numpy does not know it."""
+    name = dtype_name(dtype)
+    if name.startswith(("float", "bfloat")):
+        return _KINDS["f"]
+    try:
+        kind = np.dtype(name).kind
+    except TypeError:
+        return None
+    return _KINDS.get(kind, name)
 
 
 Part = Literal["name", "dims", "coords", "attrs"]
 """What ``drop=`` can name: a part of the input that may be left out."""
-
-Encoding = Mapping[Any, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +196,7 @@ class CheckedInput:
     variables: Mapping[str, Variable]
     coordinates: Mapping[str, Variable]
     attrs: Mapping[Any, Any]
-    encoding: Encoding
+    encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
 
     @property
@@ -299,10 +390,10 @@ def check_input(
             )
     for name, variable in dataset.variables.items():
         check_variable(path, str(name), variable, labels=name in dataset.coords)
-    check_encoding(dataset.variables, encoding or {})
+    by_name = encoding_by_name(dataset.variables, dataset.coords, encoding or {})
     plain = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, encoding or {}, _dropped(drop))
+    return CheckedInput(path, format, plain, coords, dataset.attrs, by_name, _dropped(drop))
 
 
 def _dataset(data: Dataset | DataArray) -> Dataset:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from dask.delayed import Delayed, delayed
 from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
-from xarray import DataArray, Dataset
+from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.layout import NotHeldError
@@ -25,6 +25,7 @@ from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.saving import save_planned
 from xr_tensorfmt.writing.sending import send
+from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.upload import check_place, content_of
 
 
@@ -52,7 +53,7 @@ Mode = Literal["w", "x"]
 
 
 def write(
-    data: Dataset | DataArray,
+    data: Dataset | DataArray | DataTree,
     path: Any,
     format: Format,
     options: Mapping[str, Any],
@@ -64,6 +65,7 @@ def write(
     drop: Collection[Part],
     storage_options: Mapping[str, Any] | None,
     fs: Any,
+    separator: str = ".",
 ) -> Delayed | None:
     """Write a file of a format; options of the format that are None count as not given."""
     given = {
@@ -71,6 +73,10 @@ def write(
     }
     _check_keywords(given, mode, region)
     place = destination(path, storage_options, fs)
+    if isinstance(data, DataTree):
+        data = flattened(place.url, data, separator, drop)
+    elif separator != ".":
+        raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
     checked = check_input(data, place.url, format.title, encoding, drop)
     if region is None:
         plan = format.plan(checked, **given)
@@ -168,7 +174,7 @@ def _check_keywords(
 
 
 def to_file(
-    data: Dataset | DataArray,
+    data: Dataset | DataArray | DataTree,
     path: Any,
     format: str | None = None,
     *,
@@ -177,18 +183,19 @@ def to_file(
     region: Mapping[Any, slice] | None = None,
     encoding: Encoding | None = None,
     drop: Collection[Part] = (),
+    separator: str = ".",
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
     **format_options: Any,
 ) -> Delayed | None:
-    """Write a Dataset or DataArray to a tensor file, chunk by chunk and in parallel.
+    """Write a Dataset, DataArray or DataTree to a tensor file, chunk by chunk and in parallel.
 
     The file has another name beside `path` until it is complete and on the disk. If anything
     fails before that, what was there is unchanged.
 
     Parameters
     ----------
-    data : Dataset or DataArray
+    data : Dataset, DataArray or DataTree
         What to write: in memory, lazy, or in chunks of dask. Values are never gathered. It may
         have been opened from the very file that is written.
     path : str, PathLike or OpenFile
@@ -205,8 +212,12 @@ def to_file(
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype that a variable is stored with. Numbers are rounded
         to it; an integer that would become another one is an error. Without it nothing is rounded.
+        A name such as ``"layers.*"`` is a pattern, and ``{"dtype": ...}`` is for all variables;
+        both change only those of the same kind, as floating-point ones for ``"bfloat16"``.
     drop : list of {"name", "dims", "coords", "attrs"}
         What may be left out where the format has no place for it, which is an error otherwise.
+    separator : str
+        Of a DataTree, what separates the parts of a variable's path in its name in the file.
     storage_options : mapping, optional
         Options of the file system of fsspec that the URL names.
     fs : AbstractFileSystem, optional
@@ -256,4 +267,5 @@ def to_file(
         drop=drop,
         storage_options=storage_options,
         fs=fs,
+        separator=separator,
     )

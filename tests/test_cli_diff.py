@@ -1,0 +1,197 @@
+"""The command ``xr-tensorfmt diff``, totals in ``info``, and ``--group``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.commands import dataset, done, failed, load_any, run, save, vertex
+from xr_tensorfmt.cli.comparison import blocks, compare, compare_values
+
+pytestmark = pytest.mark.usefixtures("working_directory")
+
+
+def different(*arguments: str) -> str:
+    """What the command says about files that differ."""
+    result = run("diff", *arguments)
+    assert result.exit_code == 1, result.output
+    assert not result.stderr
+    return result.stdout
+
+
+def test_files_of_the_same_content_are_equal() -> None:
+    save("a.mag")
+    save("b.mag")
+    said = done("diff", "a.mag", "b.mag")
+    assert said == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in one file alone\n"
+
+
+@pytest.mark.parametrize("target", ["b.zarr", "b.nc", "b.mag"])
+def test_formats_may_differ(target: str) -> None:
+    done("convert", save("a.mag"), target)
+    assert "4 equal, 0 different" in done("diff", "a.mag", target)
+    assert "4 equal, 0 different" in done("diff", target, "a.mag")
+
+
+def test_byte_orders_and_complex_netcdf_make_no_difference() -> None:
+    ones = xr.Dataset({"tensor": (("a", "b"), np.ones((2, 3), "c16"))})
+    save("a.tens", ones)
+    done("convert", "a.tens", "b.nc")
+    assert "1 equal" in done("diff", "a.tens", "b.nc")
+    done("convert", vertex(), "v.tens")
+    assert "1 equal" in done("diff", "vertex.bin", "v.tens")
+
+
+def test_names_dtypes_shapes_and_the_largest_difference_are_said() -> None:
+    ds = dataset()
+    save("a.mag", ds)
+    other = ds.drop_vars("flag").assign(more=ds.n, n=("line", np.arange(3)))
+    other["w"] = ds.w.copy(deep=True)
+    other.w[3, 4] += 0.25
+    other.w[7, 29] -= 2
+    save("b.mag", other, encoding={"row": {"dtype": "int32"}})
+    said = different("a.mag", "b.mag").splitlines()
+    assert said[0] == "flag: only in a.mag"
+    assert said[1] == "more: only in b.mag"
+    assert "row: the dtypes are int64 and int32" in said
+    assert "n: the shapes are (20,) and (3,)" in said
+    (values,) = (line for line in said if line.startswith("w: "))
+    assert values.startswith("w: 2 of 600 values differ, by up to 2, ")
+    assert values.endswith(" at [7, 29]")
+    assert said[-1].endswith("variables: 0 equal, 3 different, 2 in one file alone")
+
+
+def test_rounding_is_a_difference_of_dtypes_and_of_values() -> None:
+    done("convert", save("a.mag"), "b.mag", "--dtype", "bfloat16")
+    said = different("a.mag", "b.mag")
+    assert "w: the dtypes are float32 and bfloat16\n" in said
+    assert "of 600 values differ, by up to 0.00" in said
+    assert "3 equal, 1 different" in said
+
+
+def test_json_says_the_same() -> None:
+    ds = dataset()
+    save("a.mag", ds)
+    save("b.mag", ds.assign(w=ds.w.where(ds.w < 0.9)).drop_vars("n"))
+    found = json.loads(different("a.mag", "b.mag", "--json"))
+    count = int((ds.w >= 0.9).sum())
+    assert found["only_first"] == ["n"]
+    assert not found["equal"]
+    assert found["first"] == "a.mag"
+    assert found["equal_variables"] == 2
+    assert list(found["variables"]) == ["w"]
+    facts = found["variables"]["w"]
+    assert facts["different_values"] == count
+    assert facts["largest"] == facts["values"][1] == "nan"
+    assert facts["values"][0] == float(ds.w.values[tuple(facts["index"])])
+    assert json.loads(done("diff", "a.mag", "a.mag", "--json"))["equal"]
+
+
+def test_an_error_has_the_exit_code_2() -> None:
+    assert "missing.mag" in failed("diff", save(), "missing.mag", code=2)
+    assert "group='layers' is not in the file" in failed(
+        "diff", "a.mag", "a.mag", "--group", "layers", code=2
+    )
+
+
+F4 = np.float32
+PAIRS: dict[str, tuple[Any, Any, Any]] = {
+    "equal": ([1.0, np.nan], [1.0, np.nan], None),
+    "the largest": ([1.0, 2.0, 3.0], [1.5, 0.0, 3.0], (2, 2.0, (1,))),
+    "NaN is larger than infinity": ([np.inf, 1.0], [0.0, np.nan], (2, "nan", (1,))),
+    "the same infinity": ([np.inf, 1.0], [np.inf, 1.25], (1, 0.25, (1,))),
+    "signs of infinity": ([np.inf], [-np.inf], (1, np.inf, (0,))),
+    "the ends of int64": ([-(2**63), 0], [2**63 - 1, 0], (1, 2**64 - 1, (0,))),
+    "large integers": ([2**62, 2**62], [2**62, 2**62 + 1], (1, 1, (1,))),
+    "bools": ([True, False], [True, True], (1, 1.0, (1,))),
+    "complex": ([1 + 1j, 0], [1 + 1j, 3 + 4j], (1, 5.0, (1,))),
+    "strings": (["a", "b", "c"], ["a", "x", "y"], (2, None, (1,))),
+    "a scalar": (1.0, 3.0, (1, 2.0, ())),
+    "bool and number": ([True], [3.0], (1, 2.0, (0,))),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_the_largest_difference_of_values(case: str) -> None:
+    first, second, expected = PAIRS[case]
+    found = compare_values(np.array(first), np.array(second))
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    largest = "nan" if found.largest != found.largest else found.largest
+    assert (found.count, largest, found.index) == expected
+    assert found.values[0] == np.array(first)[found.index]
+
+
+def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
+    variable = xr.Variable(("x", "y"), np.zeros((3000, 5000)))
+    seen = np.zeros(variable.shape, int)
+    parts = [tuple(part) for _, part in blocks(variable)]
+    for part in parts:
+        seen[part] += 1
+    assert (seen == 1).all()
+    assert len(parts) == 4
+    values = np.zeros((3000, 5000))
+    values[1, 1], values[2999, 4999] = 1.0, 2.0
+    one, other = (xr.Dataset({"a": (("x", "y"), each)}) for each in (variable.values, values))
+    found = compare(one, other).variables["a"]
+    assert (found.count, found.largest, found.index) == (2, 2.0, (2999, 4999))
+
+
+# --group, and totals
+
+
+def layers() -> xr.Dataset:
+    ones = np.ones((2, 3), "f4")
+    keys = ("embed", "layers.0.w", "layers.0.b", "layers.1.w")
+    return xr.Dataset(dict.fromkeys(keys, (("m", "n"), ones)), attrs={"model": "tiny"})
+
+
+def test_info_says_totals() -> None:
+    save("a.mag", layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
+    assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in done("info", "a.mag")
+    (found,) = json.loads(done("info", "a.mag", "--json"))
+    assert found["totals"] == {"tensors": 4, "parameters": 24, "size": 96}
+    assert "Total" not in done("info", vertex())
+
+
+def test_info_of_a_group() -> None:
+    save("a.mag", layers())
+    for group in ("layers.0", "/layers/0"):
+        (found,) = json.loads(done("info", "a.mag", "--group", group, "--json"))
+        assert list(found["variables"]) == ["w", "b"]
+        assert found["totals"]["parameters"] == 12
+        assert found["attrs"] == {"model": "tiny"}
+    assert "group='head' is not in the file" in run("info", "a.mag", "--group", "head").stderr
+
+
+def test_a_group_is_converted() -> None:
+    save("a.mag", layers())
+    done("convert", "a.mag", "b.mag", "--group", "layers.0")
+    assert list(load_any("b.mag")) == ["w", "b"]
+    ds = layers().rename({key: key.replace(".", "::") for key in layers()})
+    save("d.mag", ds)
+    done("convert", "d.mag", "e.mag", "--group", "layers::0", "--separator", "::")
+    assert list(load_any("e.mag")) == ["w", "b"]
+    assert "2 equal" in done("diff", "b.mag", "e.mag")
+
+
+@pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
+def test_a_group_of_a_store_is_converted_and_compared(store: str) -> None:
+    layers()[["embed"]].to_zarr("b.zarr", group="layers/0", consolidated=False)
+    layers()[["embed"]].to_netcdf("b.nc", group="layers/0")
+    for group in ("layers.0", "/layers/0"):
+        done("convert", store, "c.mag", "--group", group, "--overwrite")
+        assert list(load_any("c.mag")) == ["embed"]
+
+
+def test_a_group_of_two_files_is_compared() -> None:
+    save("a.mag", layers())
+    save("b.mag", layers().assign(embed=layers().embed + 1))
+    assert "1 different" in different("a.mag", "b.mag")
+    assert "2 equal" in done("diff", "a.mag", "b.mag", "--group", "layers.0")

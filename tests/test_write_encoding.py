@@ -1,0 +1,106 @@
+"""Dtypes of many variables at once: for all, and by patterns of their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.commands import done
+from xr_tensorfmt import to_file
+
+KEYS = ("embed", "layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm")
+
+
+def model() -> xr.Dataset:
+    """Weights of floating-point numbers, positions, a mask, and a coordinate of floats."""
+    ds = xr.Dataset({key: ("n", np.linspace(0, 1, 4, dtype="f4")) for key in KEYS})
+    ds = ds.assign_coords(n=np.linspace(0, 1, 4, dtype="f4"))
+    return ds.assign(position=("n", np.arange(4)), mask=("n", np.arange(4) > 1))
+
+
+def stored(path: str | Path) -> dict[str, str]:
+    """What the variables of a file are stored as."""
+    ds = xr.open_dataset(path, engine="tensorfmt")
+    return {str(name): str(each.encoding["dtype"]) for name, each in ds.variables.items()}
+
+
+OWN = {**dict.fromkeys((*KEYS, "n"), "float32"), "position": "int64", "mask": "bool"}
+FLOATS = dict.fromkeys(KEYS, "bfloat16")
+LAYERS = dict.fromkeys(KEYS[1:], "bfloat16")
+
+CASES: dict[str, tuple[list[str], Any, dict[str, str]]] = {
+    "all": (["bfloat16"], {"dtype": "bfloat16"}, FLOATS),
+    "all integers": (["int32"], {"dtype": np.int32}, {"position": "int32"}),
+    "a pattern": (["layers.*=bfloat16"], {"layers.*": {"dtype": "bfloat16"}}, LAYERS),
+    "a set of characters": (
+        ["layers.[1-9].*=bfloat16"],
+        {"layers.[1-9].*": {"dtype": "bfloat16"}},
+        dict.fromkeys(KEYS[3:], "bfloat16"),
+    ),
+    "a name wins over a pattern": (
+        ["layers.0.w=float16", "layers.*=bfloat16"],
+        {"layers.0.w": {"dtype": "float16"}, "layers.*": {"dtype": "bfloat16"}},
+        LAYERS | {"layers.0.w": "float16"},
+    ),
+    "patterns win over all, and the first wins": (
+        ["bfloat16", "*.norm=float16", "layers.1.*=float32"],
+        {"dtype": "bfloat16", "*.norm": {"dtype": "f2"}, "layers.1.*": {"dtype": "f4"}},
+        FLOATS
+        | {"layers.0.norm": "float16", "layers.1.norm": "float16", "layers.1.w": "float32"},
+    ),
+    "the name of a coordinate": (
+        ["float16", "n=bfloat16"],
+        {"dtype": "f2", "n": {"dtype": "bfloat16"}},
+        dict.fromkeys(KEYS, "float16") | {"n": "bfloat16"},
+    ),
+    "a name of another kind": (
+        ["position=float16"], {"position": {"dtype": "f2"}}, {"position": "float16"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_and_patterns_change_what_they_say(tmp_path: Path, case: str) -> None:
+    options, encoding, changed = CASES[case]
+    to_file(model(), tmp_path / "a.mag")
+    to_file(model(), tmp_path / "b.mag", encoding=encoding)
+    dtypes = [word for option in options for word in ("--dtype", option)]
+    done("convert", str(tmp_path / "a.mag"), str(tmp_path / "c.mag"), *dtypes)
+    assert stored(tmp_path / "b.mag") == stored(tmp_path / "c.mag") == OWN | changed
+
+
+def test_a_sole_variable_may_be_of_any_kind(tmp_path: Path) -> None:
+    numbers = xr.Dataset({"a": ("x", np.arange(3))})
+    for wanted in ({"dtype": "f4"}, {"a*": {"dtype": "f4"}}):
+        to_file(numbers, tmp_path / "a.mag", encoding=wanted)
+        assert stored(tmp_path / "a.mag") == {"a": "float32"}
+
+
+def test_names_may_have_the_characters_of_patterns(tmp_path: Path) -> None:
+    ones = np.ones(2, "f4")
+    ds = xr.Dataset({"w[0]": ("x", ones), "w0": ("x", ones), "dtype": ("x", ones)})
+    to_file(ds, tmp_path / "a.mag", encoding={"w[0]": {"dtype": "f2"}, "dtype": {"dtype": "f2"}})
+    assert stored(tmp_path / "a.mag") == {"w[0]": "float16", "w0": "float32", "dtype": "float16"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "words"),
+    [
+        ({"dtype": "complex64"}, "no complex variable of such a name; the variables are 'embed' "),
+        (
+            {"head.*": {"dtype": "f2"}},
+            r"'head\.\*': .* changes nothing, as there is no variable",
+        ),
+        ({"posi*": {"dtype": "f2"}}, "no floating-point variable of such a name"),
+        ({"n?": {"dtype": "f2"}}, "no variable of such a name"),
+        ({"layers.2": {"dtype": "f2"}}, r"names 'layers\.2', which is not one of the variables"),
+        ({"layers.*": {"scale": 2}}, "only 'dtype' can be given"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(tmp_path: Path, encoding: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        to_file(model(), tmp_path / "a.mag", encoding=encoding)

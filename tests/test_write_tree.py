@@ -1,0 +1,201 @@
+"""Trees that are written, and open as they were."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import magfiles as mf
+from tests.magfiles import put
+from xr_tensorfmt import to_file, to_mag
+
+
+def back(tree: xr.DataTree, path: Path, **options) -> xr.DataTree:
+    """What a tree opens as after it has been written."""
+    tree.tensorfmt.to_file(path, **options)
+    return xr.open_datatree(path, engine="tensorfmt", **options).load()
+
+
+def model() -> xr.DataTree:
+    """Layers with dims of the same names and of different lengths, coordinates and attributes."""
+    token = xr.Dataset(
+        {"embed": (("token", "in"), np.ones((5, 4), "f4"), {"units": "1"})},
+        {"token": list("abcde"), "rank": ("token", np.arange(5)), "step": 7},
+        {"model": "tiny", "config": {"layers": 2}},
+    )
+    layers = {
+        f"/layers/{number}": xr.Dataset(
+            {
+                "weight": (("in", "out"), np.full((4, size), number, "f4")),
+                "bias": ("out", np.arange(size, dtype="f4")),
+                "total": ((), np.int32(number)),
+            },
+            {"out": np.arange(size) * 2, "scale": ("out", np.ones(size, "f4"), {"long": "x"})},
+        )
+        for number, size in enumerate((3, 6))
+    }
+    return xr.DataTree.from_dict({"/": token, **layers})
+
+
+def test_a_tree_opens_as_it_was_written(tmp_path: Path) -> None:
+    xr.testing.assert_identical(back(model(), tmp_path / "a.mag"), model())
+
+
+def test_a_tree_in_chunks_can_be_written_over_the_file_that_it_is_from(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_file(model(), path)
+    with xr.open_datatree(path, engine="tensorfmt", chunks={}) as tree:
+        (tree * 2).tensorfmt.to_file(path)
+    np.testing.assert_array_equal(
+        xr.open_dataset(path, engine="tensorfmt")["layers.1.weight"], np.full((4, 6), 2)
+    )
+
+
+def test_a_file_that_has_no_tree_opens_under_the_keys(tmp_path: Path) -> None:
+    model().tensorfmt.to_file(tmp_path / "a.mag")
+    flat = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
+    assert list(flat) == [
+        "embed",
+        *(f"layers.{n}.{key}" for n in (0, 1) for key in ("weight", "bias", "total")),
+    ]
+    assert flat["layers.1.weight"].dims == ("in", "layers.1.out")
+    assert flat["layers.1.bias"].coords["layers.1.out"].values.tolist() == [0, 2, 4, 6, 8, 10]
+    branch = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", group="layers.1").load()
+    expected = model()["layers/1"].to_dataset().drop_vars("token").assign_coords(step=7)
+    xr.testing.assert_identical(branch, expected)
+
+
+@pytest.mark.parametrize("separator", [".", "/", "::"])
+def test_the_separator_can_be_another(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "a.mag"
+    tree = back(model(), path, separator=separator)
+    xr.testing.assert_identical(tree, model())
+    keys = list(xr.open_dataset(path, engine="tensorfmt"))
+    assert f"layers{separator}0{separator}weight" in keys
+
+
+def test_trees_of_other_programs_need_no_metadata_of_this_package(tmp_path: Path) -> None:
+    keys = ["embed.weight", "layers.0.q", "a..b", "x/y.z", "100%.c", "a", "", "layers.0.norm"]
+    tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
+    (tmp_path / "a.mag").write_bytes(mf.document(tensors, {"model": "tiny"}))
+    with xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt") as tree:
+        tree.tensorfmt.to_file(tmp_path / "b.mag")
+    first, second = (
+        xr.open_dataset(tmp_path / name, engine="tensorfmt") for name in ("a.mag", "b.mag")
+    )
+    assert set(first) == set(second)
+    xr.testing.assert_identical(first.load(), second.load()[list(first)])
+    assert "xr_tensorfmt" not in (tmp_path / "b.mag").read_bytes().decode(errors="replace")
+
+
+def test_default_dims_that_a_group_above_has_come_back(tmp_path: Path) -> None:
+    keys = ["w", "a.w", "a.b.w", "a.b"]
+    tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
+    content = memoryview(mf.document(tensors))
+    tree = xr.open_datatree(content, engine="tensorfmt").load()
+    assert tree["a/b/w"].dims == ("w_dim_0__",)
+    xr.testing.assert_identical(back(tree, tmp_path / "b.mag"), tree)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab./%2EF_"), max_size=7), unique=True, max_size=6),
+    st.sampled_from([".", "/", "a"]),
+)
+@settings(deadline=None)
+def test_whatever_the_keys_are_the_tree_comes_back(
+    tmp_path_factory, keys: list[str], separator: str
+) -> None:
+    tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(["z", *keys])}
+    content = memoryview(mf.document(tensors))
+    tree = xr.open_datatree(content, engine="tensorfmt", separator=separator).load()
+    path = tmp_path_factory.mktemp("tree") / "a.mag"
+    xr.testing.assert_identical(back(tree, path, separator=separator), tree)
+    assert set(xr.open_dataset(path, engine="tensorfmt")) == {"z", *keys}
+
+
+def test_encoding_names_the_keys(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_file(model(), path, encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    tree = xr.open_datatree(path, engine="tensorfmt")
+    assert str(tree["layers/0/weight"].encoding["dtype"]) == "bfloat16"
+    assert tree["layers/1/weight"].encoding["dtype"] == np.float32
+
+
+def test_the_functions_of_formats_take_trees(tmp_path: Path) -> None:
+    to_mag(model(), tmp_path / "a.mag")
+    xr.testing.assert_identical(
+        xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").load(), model()
+    )
+
+
+def test_a_branch_of_a_tree_keeps_the_coordinates_that_it_inherits(tmp_path: Path) -> None:
+    branch = model()["layers/0"]
+    tree = back(branch, tmp_path / "a.mag")
+    assert tree["weight"].dims == ("in", "out")
+    np.testing.assert_array_equal(tree["bias"].coords["out"], [0, 2, 4])
+
+
+def test_a_tree_of_one_tensor_is_written_to_formats_that_hold_one(tmp_path: Path) -> None:
+    tree = xr.DataTree(xr.Dataset({"tensor": (("x", "y"), np.eye(3))}))
+    xr.testing.assert_identical(back(tree, tmp_path / "a.tens"), tree)
+    with pytest.raises(ValueError, match="a TENS file holds one variable, the Dataset has 7"):
+        to_file(model(), tmp_path / "b.tens")
+
+
+ONES = xr.Dataset({"w": ("n", np.ones(3, "f4"))})
+NOT_WRITTEN = {
+    "a dot in a group": (
+        {"/v1.0": ONES},
+        r"a.mag: '/v1.0/w' with dims \('n',\) would open as '/v1/0/w' .* 'v1.0.w'; rename it, or",
+    ),
+    "a percent sign": ({"/100%": ONES}, "would open as '/100%25/w'"),
+    "the same key": (
+        {"/": ONES.rename(w="a.w"), "/a": ONES},
+        "'/a.w' and '/a/w' would both have the key 'a.w'; rename one",
+    ),
+    "an empty group": (
+        {"/": ONES, "/b": xr.Dataset()},
+        "the group '/b' has no variables, in it or below, and no file has a place for it",
+    ),
+    "attributes of a group": (
+        {"/a": ONES.assign_attrs(k=1)},
+        r"the group '/a' has attributes, .* or pass drop=\['attrs'\] to leave them out",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WRITTEN)
+def test_what_would_open_as_another_tree_is_refused(tmp_path: Path, case: str) -> None:
+    groups, words = NOT_WRITTEN[case]
+    with pytest.raises(ValueError, match=words):
+        to_file(xr.DataTree.from_dict(groups), tmp_path / "a.mag")
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_separator_makes_room_for_dots(tmp_path: Path) -> None:
+    tree = xr.DataTree.from_dict({"/v1.0": ONES})
+    xr.testing.assert_identical(back(tree, tmp_path / "a.mag", separator="/"), tree)
+
+
+def test_attributes_of_groups_can_be_dropped(tmp_path: Path) -> None:
+    to_file(
+        xr.DataTree.from_dict({"/a": ONES.assign_attrs(k=1)}), tmp_path / "a.mag", drop=["attrs"]
+    )
+    assert not xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt")["a"].attrs
+
+
+def test_an_empty_separator_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="separator='' must be a non-empty str"):
+        to_file(model(), tmp_path / "a.mag", separator="")
+
+
+def test_a_dataset_takes_no_separator(tmp_path: Path) -> None:
+    for write in (ONES.tensorfmt.to_file, partial(to_file, ONES)):
+        with pytest.raises(ValueError, match="separator='/' is for a DataTree; leave it out"):
+            write(tmp_path / "a.mag", separator="/")

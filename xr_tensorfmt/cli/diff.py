@@ -1,0 +1,58 @@
+"""``xr-tensorfmt diff``: what differs between two files."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, printable
+from xr_tensorfmt.cli.options import Pairs, group_options, source_options, verify_option
+
+
+class _Failure(click.ClickException):
+    """An error, which is told from a difference by its exit code."""
+
+    exit_code = 2
+
+
+@click.command(short_help="Compare two files.")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object.")
+@group_options
+@source_options
+@verify_option
+def diff(
+    first: str,
+    second: str,
+    as_json: bool,
+    group: str | None,
+    separator: str,
+    format: str | None,
+    storage_options: Pairs,
+    verify: bool,
+) -> None:
+    """Compare the variables of two files: names, dtypes, shapes and all values.
+
+    The formats may differ, and zarr and netCDF are read as well. Names of dimensions and attributes
+    are not compared. The exit code is 0 if nothing differs, 1 if something does, 2 for an error.
+    """
+    try:
+        with errors_in_one_line(first, second):
+            from xr_tensorfmt.cli.comparison import compare, opened  # noqa: PLC0415
+
+            options = {"format": format, "group": group, "separator": separator, "verify": verify}
+            one, other = (opened(file, storage_options, options) for file in (first, second))
+            with one, other:
+                comparison = compare(one, other)
+    except click.ClickException as error:
+        raise _Failure(error.message) from error
+    first, second = one_line(first), one_line(second)
+    if as_json:
+        document = {"first": first, "second": second, **comparison.to_dict()}
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        for line in comparison.lines(first, second):
+            click.echo(printable(line))
+    raise SystemExit(int(not comparison.is_equal))
