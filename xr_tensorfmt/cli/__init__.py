@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from xr_tensorfmt import __version__
+from xr_tensorfmt.cli.clean import clean
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.explain import explain
 from xr_tensorfmt.cli.info import info
@@ -19,5 +20,5 @@ def main() -> None:
     """Describe binary tensor files, check them, and convert them."""
 
 
-for _command in (info, validate, convert, explain):
+for _command in (info, validate, convert, explain, clean):
     main.add_command(_command)
