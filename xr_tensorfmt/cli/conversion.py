@@ -22,6 +22,7 @@ from xr_tensorfmt.cli.termination import sigterm_raises_exit
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.writing.atomic_file import target_of
 from xr_tensorfmt.writing.checked_input import Part
 from xr_tensorfmt.writing.to_file import to_file
 from xr_tensorfmt.writing.unfinished import beside, remove_abandoned
@@ -175,7 +176,7 @@ def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
     """Write a netCDF file, which takes its name when it is complete."""
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
-    remove_abandoned(path)
+    remove_abandoned(target_of(path, replace=True))
     part = beside(path)
     try:
         ds.to_netcdf(part, engine=engine, encoding=encoding)
