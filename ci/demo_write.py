@@ -13,7 +13,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from dask.diagnostics import ProgressBar
+from demo_output import progress, say
 
 import xr_tensorfmt
 
@@ -46,7 +46,7 @@ def between(causal: xr.DataArray) -> xr.DataArray:
 def command(*arguments: object) -> None:
     """Run the command xr-tensorfmt, and show what it says."""
     words = [str(each) for each in arguments]
-    print(f"\n$ xr-tensorfmt {' '.join(Path(each).name for each in words)}", flush=True)
+    print(f"$ xr-tensorfmt {' '.join(Path(each).name for each in words)}", flush=True)
     subprocess.run([sys.executable, "-m", "xr_tensorfmt", *words], check=True)
 
 
@@ -86,18 +86,16 @@ def main(folder: Path, picture: Path) -> None:
     causal = sprinkled(ELEMENTS)
     matrix, counted = folder / "causal.pycauset", folder / "between.pycauset"
 
-    print(f'\n--- causal.tensorfmt.to_file("{matrix.name}"): bits above the diagonal\n')
+    say(f'causal.tensorfmt.to_file("{matrix.name}"): bits above the diagonal')
     causal.tensorfmt.to_file(matrix)
     print(f"{causal.nbytes:,} bytes in memory, {matrix.stat().st_size:,} in the file")
 
-    print(
-        f'\n--- to_pycauset(between(causal), "{counted.name}"), computed and written in parallel\n'
-    )
-    with ProgressBar():
+    say(f'to_pycauset(between(causal), "{counted.name}"), computed and written in parallel')
+    with progress("between"):
         xr_tensorfmt.to_pycauset(between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
     print(xr.open_dataset(counted, engine="tensorfmt", chunks={}))
 
-    print("\n--- the command converts it for magnetron, and checks both files")
+    say("the command converts it for magnetron, and checks both files")
     converted = folder / "between.mag"
     command("convert", "--quiet", counted, converted)
     command("validate", matrix, counted, converted)
