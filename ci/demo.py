@@ -18,13 +18,11 @@ PARTS = {
     "write": "the volumes of intervals, counted, written and converted",
 }
 NEXT = """What to try next, on a file of your own:
-
-  .venv/bin/xr-tensorfmt info FILE                what it holds
-  .venv/bin/xr-tensorfmt validate FILE            whether it is whole
-  .venv/bin/xr-tensorfmt convert FILE FILE.zarr   the same for other programs
+  .venv/bin/xr-tensorfmt info FILE               what it holds
+  .venv/bin/xr-tensorfmt validate FILE           whether it is whole
+  .venv/bin/xr-tensorfmt convert FILE copy.mag   the same in another format
   .venv/bin/python -c 'import xarray; print(xarray.open_dataset("FILE", engine="tensorfmt"))'
-
-docs/guide.md goes on from there, docs/writing.md is about the way back. The parts are ci/demo_*.py."""
+docs/guide.md goes on from there, docs/writing.md is about the way back."""
 
 
 def main() -> None:
@@ -37,12 +35,12 @@ def main() -> None:
         f"600 MB in {tempfile.gettempdir()}, which are removed."
     )
     for name in PARTS:
-        print(f"\n{f' {name.upper()} ':=^100}")
+        print(f"\n{f' {name.upper()} ':=^100}", flush=True)
         with tempfile.TemporaryDirectory() as directory:
             import_module(f"demo_{name}").main(Path(directory), PICTURES / f"demo_{name}.png")
-    print(f"\n{' DONE ':=^100}\n\nThe pictures, after {time.perf_counter() - start:.0f} s:\n")
+    print(f"\n{' DONE ':=^100}\nThe pictures, after {time.perf_counter() - start:.0f} s:")
     for name, shows in PARTS.items():
-        print(f"  {PICTURES / f'demo_{name}.png'}\n      {shows}")
+        print(f"  build/{f'demo_{name}.png':18} {shows}")
     print(f"\n{NEXT}")
 
 

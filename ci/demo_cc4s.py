@@ -24,7 +24,7 @@ def show_files() -> None:
     """Energies as text in units of their own."""
     say('xr.open_dataarray("EigenEnergies.yaml", ..., apply_unit=True): text, here in hartree')
     energies = xr.open_dataarray(FILES / "EigenEnergies.yaml", engine="tensorfmt", apply_unit=True)
-    print(energies.load())
+    print(f"{energies.values}, Fermi energy {energies.fermiEnergy:.4f}")
 
 
 def convert(folder: Path) -> Path:
@@ -63,7 +63,7 @@ def pair_energies(path: Path) -> xr.DataArray:
     with progress("integrals"):
         xr_tensorfmt.to_cc4s(integrals.rename(names).rename("CoulombIntegrals"), target)
     ds = xr.open_dataset(target, engine="tensorfmt", dims=tuple("ijab"))
-    print(f"{ds}\n\nfindings: {xr_tensorfmt.validate(target)}")
+    print(f"{dict(ds.CoulombIntegrals.sizes)}, findings: {xr_tensorfmt.validate(target)}")
 
     v = ds.CoulombIntegrals.load()
     e_i, e_a = energies[occupied].rename(state="i"), energies[virtual].rename(state="a")
@@ -87,5 +87,5 @@ def main(folder: Path, picture: Path) -> None:
     """Show what a user of cc4s would want to see; files go into the folder."""
     show_files()
     energies = pair_energies(convert(folder))
-    print(f"\nsecond-order energy of these states: {float(energies.sum()):.3f} eV")
+    print(f"second-order energy of these states: {float(energies.sum()):.3f} eV")
     draw(energies, picture)

@@ -158,8 +158,7 @@ def show_model(path: Path) -> Array:
     ds = xr.open_dataset(path, engine="tensorfmt", chunks={})
     taken = 1e3 * (time.perf_counter() - start)
     print(f"{len(ds)} variables of {ds.nbytes >> 20} MiB as float32, opened in {taken:.0f} ms")
-
-    say('histogram of each layer, group="layers.0" to "layers.23", by dask')
+    print('now a histogram of each layer, group="layers.0" to "layers.23"')
     layers = [
         xr.open_dataset(path, engine="tensorfmt", group=f"layers.{number}", chunks={})
         for number in range(LAYERS)

@@ -5,7 +5,7 @@ from tqdm.dask import TqdmCallback
 
 def say(text: str) -> None:
     """A heading between outputs."""
-    print(f"\n--- {text}\n", flush=True)
+    print(f"\n--- {text}", flush=True)
 
 
 def progress(name: str) -> TqdmCallback:

@@ -133,26 +133,25 @@ def show_vertex(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
     say('a Coulomb vertex of 256 MiB: name="vertex", dims=("F", "q", "r"), chunks={}')
     start = time.perf_counter()
     ds = xr.open_dataset(path, engine="tensorfmt", name="vertex", dims=("F", "q", "r"), chunks={})
-    print(f"{ds}\n\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
+    print(f"{ds}\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
     vertex = ds.vertex.assign_coords(k=("F", momenta()))
 
     say("exchange integrals K of all pairs (q, r), a sum over F: every byte read once, by dask")
     with progress("exchange"):
         exchange = (abs(vertex) ** 2).sum("F").compute()
 
-    say("direct integrals J from the diagonal q = r alone: 2 of the 256 MiB are read")
+    say("direct integrals J of the states around the gap, for which 2 of the 256 MiB are read")
     lazy = xr.open_dataset(path, engine="tensorfmt", dims=("F", "q", "r"))
     states = xr.DataArray(np.arange(STATES), dims="state")
     diagonal = lazy.tensor.isel(q=states, r=states).load()
     direct = abs(xr.dot(diagonal.conj(), diagonal.rename(state="other"), dim="F"))
     homo, lumo = OCCUPIED - 1, OCCUPIED
-    print("highest occupied (h) and lowest unoccupied (l) state:")
     for title, value in {
         "J(h, h)": direct[homo, homo],
         "J(h, l)": direct[homo, lumo],
         "K(h, l)": exchange[homo, lumo],
     }.items():
-        print(f"  {title} = {float(value) * HARTREE:6.3f} eV")
+        print(f"{title} = {float(value) * HARTREE:6.3f} eV")
     return vertex, exchange
 
 

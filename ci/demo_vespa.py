@@ -87,12 +87,12 @@ def main(folder: Path, figure_path: Path) -> None:
     say('xr.open_dataset("embeddings.tbf", engine="tensorfmt", chunks={}, chunk_bytes="512KiB")')
     start = time.perf_counter()
     ds = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes="512KiB")
-    print(f"{ds}\n\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
+    print(f"{ds}\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
 
     label = "rivers/3/14"
     say(f'the nearest labels to ds.tensor.sel(page="{label}"), computed by dask')
     similarity = cosine(ds.tensor, ds.tensor.sel(page=label)).compute()
-    for page in similarity.sortby(similarity, ascending=False)[1:6]:
+    for page in similarity.sortby(similarity, ascending=False)[1:4]:
         print(f"  {float(page):.3f}  {page.page.item()}")
 
     say("xr_tensorfmt.from_hex: the digits that Vespa's tools print")

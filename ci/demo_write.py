@@ -43,11 +43,10 @@ def between(causal: xr.DataArray) -> xr.DataArray:
     return causal.copy(data=counts).rename("between")
 
 
-def command(*arguments: object) -> None:
+def command(folder: Path, *arguments: str) -> None:
     """Run the command xr-tensorfmt, and show what it says."""
-    words = [str(each) for each in arguments]
-    print(f"$ xr-tensorfmt {' '.join(Path(each).name for each in words)}", flush=True)
-    subprocess.run([sys.executable, "-m", "xr_tensorfmt", *words], check=True)
+    print(f"$ xr-tensorfmt {' '.join(arguments)}", flush=True)
+    subprocess.run([sys.executable, "-m", "xr_tensorfmt", *arguments], check=True, cwd=folder)
 
 
 def draw(counts: xr.Dataset, picture: Path) -> None:
@@ -93,15 +92,15 @@ def main(folder: Path, picture: Path) -> None:
     say(f'to_pycauset(between(causal), "{counted.name}"), computed and written in parallel')
     with progress("between"):
         xr_tensorfmt.to_pycauset(between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
-    print(xr.open_dataset(counted, engine="tensorfmt", chunks={}))
+    print(f"{counted.stat().st_size / 1e6:.0f} MB written")
 
     say("the command converts it for magnetron, and checks both files")
     converted = folder / "between.mag"
-    command("convert", "--quiet", counted, converted)
-    command("validate", matrix, counted, converted)
-    command("info", converted)
+    command(folder, "convert", counted.name, converted.name)
+    command(folder, "validate", matrix.name, counted.name, converted.name)
+    command(folder, "info", converted.name)
 
     back = xr.open_dataset(converted, engine="tensorfmt")
     xr.testing.assert_identical(back, xr.open_dataset(counted, engine="tensorfmt"))
-    print("\nWhat comes back from MAG is identical: values, names, labels, attributes.")
+    print("What comes back from MAG is identical: values, names, labels, attributes.")
     draw(back, picture)
