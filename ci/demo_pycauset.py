@@ -69,9 +69,7 @@ def main(folder: Path, figure_path: Path) -> None:
     path = genuine(folder)
     say(f'xr.open_dataset("{path.name}", engine="tensorfmt")')
     causal = xr.open_dataset(path, engine="tensorfmt").tensor
-    print(
-        f"{causal.sizes['row']} x {causal.sizes['col']} {causal.dtype}, {causal.matrix_type}, {causal.spacetime}"
-    )
+    print(f"{causal.shape} {causal.dtype}, {causal.matrix_type}")
     futures = popcount(causal, dim="col")
     print(f"row sums, the sizes of the futures: {futures.values[:12]} ...")
     relations = causal.size - causal.sizes["row"]
