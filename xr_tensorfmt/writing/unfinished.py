@@ -85,9 +85,11 @@ class Unfinished:
 def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinished]:
     """The unfinished files in a directory, or those among them that would become one file."""
     stem = None if target is None else f".{_shortened(os.path.basename(target))}"
-    for name in os.listdir(directory):
+    start = f"{stem or ''}."
+    # Directories may have many files, so that most names are only looked at so far.
+    for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
         found = _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
-        if found is None or not name.startswith("."):
+        if found is None or not name.startswith(start):
             continue
         path = os.path.join(directory, name)
         if stem in (None, name[: found.start()]) and _is_plain(path):
