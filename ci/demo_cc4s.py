@@ -10,7 +10,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from dask.diagnostics import ProgressBar
+from demo_output import progress, say
 from demo_tens import BOX, HARTREE, OCCUPIED, STATES, write_vertex
 
 import xr_tensorfmt
@@ -20,20 +20,11 @@ DIMS = ("AuxiliaryField", "State", "State_2")
 WINDOW = 16
 
 
-def say(text: str) -> None:
-    """A heading between outputs."""
-    print(f"\n--- {text}\n")
-
-
 def show_files() -> None:
-    """A vertex, and energies as text in units of their own."""
-    say('xr.open_dataset("CoulombVertex.yaml", engine="tensorfmt"): elements and states beside it')
-    print(xr.open_dataset(FILES / "CoulombVertex.yaml", engine="tensorfmt"))
-
+    """Energies as text in units of their own."""
     say('xr.open_dataarray("EigenEnergies.yaml", ..., apply_unit=True): text, here in hartree')
-    print(
-        xr.open_dataarray(FILES / "EigenEnergies.yaml", engine="tensorfmt", apply_unit=True).load()
-    )
+    energies = xr.open_dataarray(FILES / "EigenEnergies.yaml", engine="tensorfmt", apply_unit=True)
+    print(f"{energies.values}, Fermi energy {energies.fermiEnergy:.4f}")
 
 
 def convert(folder: Path) -> Path:
@@ -46,7 +37,8 @@ def convert(folder: Path) -> Path:
     ).CoulombVertex
     start = time.perf_counter()
     xr_tensorfmt.to_cc4s(vertex.assign_attrs(unit=1.0, halfGrid=1), path)
-    print(f"written in {time.perf_counter() - start:.1f} s\n\n{path.read_text()}")
+    lines = len(path.read_text().splitlines())
+    print(f"written in {time.perf_counter() - start:.1f} s; {path.name} has {lines} lines")
     return path
 
 
@@ -64,14 +56,14 @@ def pair_energies(path: Path) -> xr.DataArray:
     ).real.transpose("i", "j", "a", "b")
 
     say("integrals V[i, j, a, b] of the states around the gap, of which this will be read:")
-    print(xr_tensorfmt.explain(integrals))
+    print(str(xr_tensorfmt.explain(integrals)).splitlines()[0])
     say("they are computed, written as a tensor of cc4s, opened again and validated")
     names = dict(zip("ijab", ("State", "State_2", "State_3", "State_4"), strict=True))
     target = path.parent / "CoulombIntegrals.yaml"
-    with ProgressBar():
+    with progress("integrals"):
         xr_tensorfmt.to_cc4s(integrals.rename(names).rename("CoulombIntegrals"), target)
     ds = xr.open_dataset(target, engine="tensorfmt", dims=tuple("ijab"))
-    print(f"{ds}\n\nfindings: {xr_tensorfmt.validate(target)}")
+    print(f"{dict(ds.CoulombIntegrals.sizes)}, findings: {xr_tensorfmt.validate(target)}")
 
     v = ds.CoulombIntegrals.load()
     e_i, e_a = energies[occupied].rename(state="i"), energies[virtual].rename(state="a")
@@ -95,5 +87,5 @@ def main(folder: Path, picture: Path) -> None:
     """Show what a user of cc4s would want to see; files go into the folder."""
     show_files()
     energies = pair_energies(convert(folder))
-    print(f"\nsecond-order energy of these states: {float(energies.sum()):.3f} eV")
+    print(f"second-order energy of these states: {float(energies.sum()):.3f} eV")
     draw(energies, picture)

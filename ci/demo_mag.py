@@ -14,7 +14,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from dask.diagnostics import ProgressBar
+from demo_output import progress, say
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
@@ -116,25 +116,17 @@ def write_model(path: Path) -> None:
 
 
 def show_genuine() -> None:
-    """Files of magnetron as they are."""
-    new, old = GENUINE / "n300-qwen-like.mag", GENUINE / "a1-gpt2-like.mag"
+    """A file of magnetron as it is."""
+    path = GENUINE / "n300-qwen-like.mag"
+    say(f'xr.open_dataset("{path.name}", group="layers.0.self_attn"), written by magnetron 0.2')
+    ds = xr.open_dataset(path, engine="tensorfmt", group="layers.0.self_attn")
+    print("\n".join(f"{name:15} {dict(array.sizes)}" for name, array in ds.items()))
 
-    say(f'xr.open_dataset("{new.name}", engine="tensorfmt"), written by magnetron 0.2')
-    ds = xr.open_dataset(new, engine="tensorfmt")
-    print(ds)
-
-    say("its metadata are ds.attrs, nested as they were stored")
-    for name in ("source_repo", "model_config", "hf_config"):
-        print(f"ds.attrs[{name!r}] = {ds.attrs[name]}")
-    print(f"ds.attrs['tokenizer_json'] = a text of {len(ds.attrs['tokenizer_json'])} characters")
-
-    say("values stored as bfloat16 come out as the same numbers in float32")
+    say("its metadata are attributes; bfloat16 comes out as the same numbers in float32")
+    ds = xr.open_dataset(path, engine="tensorfmt")
+    print(f"ds.attrs['hf_config'] = {ds.attrs['hf_config']}")
     weight = ds["layers.0.self_attn.q_proj.weight"]
-    print(f"encoding['dtype'] = {weight.encoding['dtype']}, dtype = {weight.dtype}:")
-    print(weight[0, :4].values)
-
-    say(f'xr.open_datatree("{old.name}", group="transformer.h.0"), written by magnetron 0.1.2')
-    print(xr.open_datatree(old, engine="tensorfmt", group="transformer.h.0"))
+    print(f"{weight.encoding['dtype']} as {weight.dtype}: {weight[0, :4].values}")
 
 
 def show_images(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
@@ -150,9 +142,10 @@ def show_images(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
     classes = xr.DataArray(ds.attrs["classes"], dims="class")
     belongs = ds.train_labels == xr.DataArray(np.arange(classes.size), coords={"class": classes})
     total = xr.dot(belongs.astype("f4"), ds.train_images.astype("f4"), dim="n")
-    with ProgressBar():
+    with progress("images"):
         mean, count = dask.compute(total / belongs.sum("n"), belongs.sum("n"))
-    print(count.to_series().rename("images").to_string())
+    numbers = zip(classes.values, count.values, strict=True)
+    print(", ".join(f"{number} of {name}" for name, number in numbers))
 
     first = belongs.argmax("n").compute()
     return ds.train_images.isel(n=first).load(), mean
@@ -165,13 +158,12 @@ def show_model(path: Path) -> Array:
     ds = xr.open_dataset(path, engine="tensorfmt", chunks={})
     taken = 1e3 * (time.perf_counter() - start)
     print(f"{len(ds)} variables of {ds.nbytes >> 20} MiB as float32, opened in {taken:.0f} ms")
-
-    say('histogram of each layer, group="layers.0" to "layers.23", by dask')
+    print('now a histogram of each layer, group="layers.0" to "layers.23"')
     layers = [
         xr.open_dataset(path, engine="tensorfmt", group=f"layers.{number}", chunks={})
         for number in range(LAYERS)
     ]
-    with ProgressBar():
+    with progress("layers"):
         return np.array(dask.compute(*map(histogram, layers)))
 
 
@@ -215,11 +207,6 @@ def draw_images(figure: SubFigure, first: xr.DataArray, mean: xr.DataArray) -> N
     rows[0, 0].set_title("one image", fontsize=9)
     rows[0, 1].set_title("mean of its class", fontsize=9)
     figure.suptitle(f"{IMAGES:,} images", fontsize=11)
-
-
-def say(text: str) -> None:
-    """A heading between outputs."""
-    print(f"\n--- {text}\n")
 
 
 def main(folder: Path, picture: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import xarray as xr
+from demo_output import say
 
 from xr_tensorfmt import popcount, to_pycauset
 
@@ -66,11 +67,11 @@ def draw(small: xr.DataArray, futures: xr.DataArray, pasts: xr.DataArray, pictur
 def main(folder: Path, figure_path: Path) -> None:
     """Show what a user of causal sets would want to see."""
     path = genuine(folder)
-    print(f'\n--- xr.open_dataset("{path.name}", engine="tensorfmt")\n')
+    say(f'xr.open_dataset("{path.name}", engine="tensorfmt")')
     causal = xr.open_dataset(path, engine="tensorfmt").tensor
-    print(causal)
+    print(f"{causal.shape} {causal.dtype}, {causal.matrix_type}")
     futures = popcount(causal, dim="col")
-    print(f"\nrow sums, the sizes of the futures: {futures.values[:12]} ...")
+    print(f"row sums, the sizes of the futures: {futures.values[:12]} ...")
     relations = causal.size - causal.sizes["row"]
     print(f"ordering fraction: {2 * int(popcount(causal)) / relations:.3f}")
     expected = path.with_name(path.name + ".json")
@@ -83,7 +84,7 @@ def main(folder: Path, figure_path: Path) -> None:
     write_causal(larger, sprinkled(SPRINKLED))
     array = xr.open_dataset(larger, engine="tensorfmt", chunks={}).tensor
     sizes = f"{larger.stat().st_size / 1e6:.0f} MB in the file, {array.nbytes / 1e6:.0f} MB as bool"
-    print(f"\n--- {SPRINKLED} elements: {sizes}; sums are counted in the packed bytes, by dask\n")
+    say(f"{SPRINKLED} elements: {sizes}; sums are counted in the packed bytes, by dask")
     futures, pasts = popcount(array, "col").compute(), popcount(array, "row").compute()
     print(f"relations: {int(futures.sum())} by rows, {int(pasts.sum())} by columns")
     draw(causal, futures, pasts, figure_path)

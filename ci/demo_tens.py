@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from dask.diagnostics import ProgressBar
+from demo_output import progress, say
 
 ROOT = Path(__file__).resolve().parents[1]
 # Files that cc4s wrote. They come without a licence and so are not part of the project; where they
@@ -109,11 +109,6 @@ def draw(vertex: xr.DataArray, exchange: xr.DataArray, picture: Path) -> None:
     figure.savefig(picture, dpi=150)
 
 
-def say(text: str) -> None:
-    """A heading between outputs."""
-    print(f"\n--- {text}\n")
-
-
 def show_files(folder: Path) -> None:
     """The kinds of files, and one that is damaged."""
     dense, pairs = cc4s_files(folder)
@@ -121,11 +116,8 @@ def show_files(folder: Path) -> None:
     say(f'xr.open_dataset("{dense.name}", engine="tensorfmt"): in the form that cc4s writes')
     print(xr.open_dataset(dense, engine="tensorfmt"))
 
-    say(f'xr.open_dataset("{pairs.name}", ...): pairs of index and value, filled with zeros')
-    print(xr.open_dataset(pairs, engine="tensorfmt").tensor.load())
-
-    say(f'xr.open_dataset("{pairs.name}", ..., sparse="stored"): the pairs themselves')
-    print(xr.open_dataset(pairs, engine="tensorfmt", sparse="stored").load())
+    say(f'xr.open_dataset("{pairs.name}", ...).tensor.values: pairs of index and value')
+    print(xr.open_dataset(pairs, engine="tensorfmt").tensor.values)
 
     say("the first file without its last 8 bytes: what is wrong, where, and what to do")
     damaged = folder / "damaged.bin"
@@ -141,26 +133,25 @@ def show_vertex(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
     say('a Coulomb vertex of 256 MiB: name="vertex", dims=("F", "q", "r"), chunks={}')
     start = time.perf_counter()
     ds = xr.open_dataset(path, engine="tensorfmt", name="vertex", dims=("F", "q", "r"), chunks={})
-    print(f"{ds}\n\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
+    print(f"{ds}\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
     vertex = ds.vertex.assign_coords(k=("F", momenta()))
 
     say("exchange integrals K of all pairs (q, r), a sum over F: every byte read once, by dask")
-    with ProgressBar():
+    with progress("exchange"):
         exchange = (abs(vertex) ** 2).sum("F").compute()
 
-    say("direct integrals J from the diagonal q = r alone: 2 of the 256 MiB are read")
+    say("direct integrals J of the states around the gap, for which 2 of the 256 MiB are read")
     lazy = xr.open_dataset(path, engine="tensorfmt", dims=("F", "q", "r"))
     states = xr.DataArray(np.arange(STATES), dims="state")
     diagonal = lazy.tensor.isel(q=states, r=states).load()
     direct = abs(xr.dot(diagonal.conj(), diagonal.rename(state="other"), dim="F"))
     homo, lumo = OCCUPIED - 1, OCCUPIED
-    print("highest occupied (h) and lowest unoccupied (l) state:")
     for title, value in {
         "J(h, h)": direct[homo, homo],
         "J(h, l)": direct[homo, lumo],
         "K(h, l)": exchange[homo, lumo],
     }.items():
-        print(f"  {title} = {float(value) * HARTREE:6.3f} eV")
+        print(f"{title} = {float(value) * HARTREE:6.3f} eV")
     return vertex, exchange
 
 

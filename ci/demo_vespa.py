@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import xarray as xr
+from demo_output import say
 
 import xr_tensorfmt
 
@@ -78,11 +79,6 @@ def draw(embeddings: xr.DataArray, similarity: xr.DataArray, label: str, picture
     plt.close(figure)
 
 
-def say(heading: str) -> None:
-    """A heading between outputs."""
-    print(f"\n--- {heading}\n")
-
-
 def main(folder: Path, figure_path: Path) -> None:
     """Write a table, open it, find the nearest labels to one, and draw them."""
     path = folder / "embeddings.tbf"
@@ -91,18 +87,17 @@ def main(folder: Path, figure_path: Path) -> None:
     say('xr.open_dataset("embeddings.tbf", engine="tensorfmt", chunks={}, chunk_bytes="512KiB")')
     start = time.perf_counter()
     ds = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes="512KiB")
-    print(f"{ds}\n\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
+    print(f"{ds}\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
 
     label = "rivers/3/14"
     say(f'the nearest labels to ds.tensor.sel(page="{label}"), computed by dask')
     similarity = cosine(ds.tensor, ds.tensor.sel(page=label)).compute()
-    for page in similarity.sortby(similarity, ascending=False)[1 : NEAREST + 1]:
+    for page in similarity.sortby(similarity, ascending=False)[1:4]:
         print(f"  {float(page):.3f}  {page.page.item()}")
 
-    say("xr_tensorfmt.from_hex: two labels a block, and sparse='dense' between them")
+    say("xr_tensorfmt.from_hex: the digits that Vespa's tools print")
     digits = "0x050102046974656D0475736572020269310275314000000002693202753240800000"
-    print(xr_tensorfmt.from_hex(digits).load())
-    print(xr_tensorfmt.from_hex(digits, sparse="dense").tensor.load())
+    print(xr_tensorfmt.from_hex(digits, sparse="dense").tensor.to_pandas())
 
     draw(ds.tensor, similarity, label, figure_path)
 

@@ -13,7 +13,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from dask.diagnostics import ProgressBar
+from demo_output import progress, say
 
 import xr_tensorfmt
 
@@ -43,11 +43,10 @@ def between(causal: xr.DataArray) -> xr.DataArray:
     return causal.copy(data=counts).rename("between")
 
 
-def command(*arguments: object) -> None:
+def command(folder: Path, *arguments: str) -> None:
     """Run the command xr-tensorfmt, and show what it says."""
-    words = [str(each) for each in arguments]
-    print(f"\n$ xr-tensorfmt {' '.join(Path(each).name for each in words)}", flush=True)
-    subprocess.run([sys.executable, "-m", "xr_tensorfmt", *words], check=True)
+    print(f"$ xr-tensorfmt {' '.join(arguments)}", flush=True)
+    subprocess.run([sys.executable, "-m", "xr_tensorfmt", *arguments], check=True, cwd=folder)
 
 
 def draw(counts: xr.Dataset, picture: Path) -> None:
@@ -86,24 +85,22 @@ def main(folder: Path, picture: Path) -> None:
     causal = sprinkled(ELEMENTS)
     matrix, counted = folder / "causal.pycauset", folder / "between.pycauset"
 
-    print(f'\n--- causal.tensorfmt.to_file("{matrix.name}"): bits above the diagonal\n')
+    say(f'causal.tensorfmt.to_file("{matrix.name}"): bits above the diagonal')
     causal.tensorfmt.to_file(matrix)
     print(f"{causal.nbytes:,} bytes in memory, {matrix.stat().st_size:,} in the file")
 
-    print(
-        f'\n--- to_pycauset(between(causal), "{counted.name}"), computed and written in parallel\n'
-    )
-    with ProgressBar():
+    say(f'to_pycauset(between(causal), "{counted.name}"), computed and written in parallel')
+    with progress("between"):
         xr_tensorfmt.to_pycauset(between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
-    print(xr.open_dataset(counted, engine="tensorfmt", chunks={}))
+    print(f"{counted.stat().st_size / 1e6:.0f} MB written")
 
-    print("\n--- the command converts it for magnetron, and checks both files")
+    say("the command converts it for magnetron, and checks both files")
     converted = folder / "between.mag"
-    command("convert", "--quiet", counted, converted)
-    command("validate", matrix, counted, converted)
-    command("info", converted)
+    command(folder, "convert", counted.name, converted.name)
+    command(folder, "validate", matrix.name, counted.name, converted.name)
+    command(folder, "info", converted.name)
 
     back = xr.open_dataset(converted, engine="tensorfmt")
     xr.testing.assert_identical(back, xr.open_dataset(counted, engine="tensorfmt"))
-    print("\nWhat comes back from MAG is identical: values, names, labels, attributes.")
+    print("What comes back from MAG is identical: values, names, labels, attributes.")
     draw(back, picture)

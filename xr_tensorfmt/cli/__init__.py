@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from xr_tensorfmt import __version__
+from xr_tensorfmt.cli.clean import clean
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.diff import diff
 from xr_tensorfmt.cli.explain import explain
@@ -20,5 +21,5 @@ def main() -> None:
     """Describe binary tensor files, check them, and convert them."""
 
 
-for _command in (info, validate, convert, explain, diff):
+for _command in (info, validate, convert, explain, diff, clean):
     main.add_command(_command)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import xarray as xr
-from dask.diagnostics.progress import ProgressBar
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from tqdm.dask import TqdmCallback
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.cli.messages import errors_in_one_line
+from xr_tensorfmt.cli.messages import errors_in_one_line, one_line
 from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
+from xr_tensorfmt.cli.standard_input import input_of
+from xr_tensorfmt.cli.termination import sigterm_raises_exit
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.writing.atomic_file import target_of
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
+from xr_tensorfmt.writing.unfinished import beside, remove_abandoned
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
@@ -52,27 +54,26 @@ class Conversion:
     quiet: bool
 
     def run(self) -> None:
-        """Do it, with a progress bar if stderr is a terminal."""
+        """Do it, with a progress bar if stderr is a terminal; SIGTERM leaves nothing unfinished."""
         with errors_in_one_line(self.target):
             to = self.to or store_format(self.target) or formats.by_suffix(self.target).name
-        with errors_in_one_line(self.source):
-            ds = part_of(self._open(), self.variable, self.dims, self.name)
-            encoding = self._encoding(ds)
-        bar: Any = nullcontext()
-        if sys.stderr.isatty() and not self.quiet:
-            bar = ProgressBar(out=sys.stderr)  # type: ignore[no-untyped-call]
-        with errors_in_one_line(self.target, self.source), bar:
-            self._check_target(to)
-            self._write(ds, to, encoding)
+        with ExitStack() as stack:
+            with errors_in_one_line(self.source):
+                file = stack.enter_context(input_of(self.source))
+                ds = part_of(self._open(file), self.variable, self.dims, self.name)
+                encoding = self._encoding(ds)
+            with errors_in_one_line(self.target, self.source), sigterm_raises_exit(), self._bar():
+                self._check_target(to)
+                self._write(ds, to, encoding)
+
+    def _bar(self) -> TqdmCallback:
+        """A progress bar of the computations, shown if stderr is a terminal."""
+        name = os.path.basename(one_line(self.target).rstrip("/"))
+        # Without a terminal, None disables it.
+        return TqdmCallback(desc=name, unit=" tasks", disable=True if self.quiet else None)
 
     def _located(self, file: str) -> tuple[AbstractFileSystem, str]:
-        """The file system of a file, and its path there without links."""
-        fs, path = LocalFileSystem(), file
-        if is_url(file):
-            fs, path = url_to_fs(file, **dict(self.storage_options))
-        if isinstance(fs, LocalFileSystem):
-            path = os.path.realpath(os.path.expanduser(path))
-        return fs, path
+        return located(file, self.storage_options)
 
     def _check_target(self, to: str) -> None:
         """Refuse to write over the input, into it, over what it lies in, or over other files."""
@@ -99,10 +100,12 @@ class Conversion:
                 "write to another place"
             )
 
-    def _open(self) -> xr.Dataset:
+    def _open(self, file: str | BinaryIO) -> xr.Dataset:
         from_ = self.from_ or store_format(self.source)
         storage_options = options_for(self.source, self.storage_options)
         group = group_path(self.group, self.separator)
+        if from_ in (ZARR, NETCDF) and file is not self.source:
+            raise ValueError(f"{from_} is not read from standard input; pass a path")
         if from_ == ZARR:
             return xr.open_dataset(
                 self.source, engine=ZARR, chunks={}, group=group, storage_options=storage_options
@@ -110,7 +113,7 @@ class Conversion:
         if from_ == NETCDF:
             return xr.open_dataset(self.source, engine=netcdf_engine(self.source), group=group)
         return open_tensors(
-            self.source,
+            file,
             format=from_,
             storage_options=storage_options,
             sparse=self.sparse,
@@ -177,10 +180,15 @@ def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
         attrs |= {name: value[:] for name, value in attrs.items() if isinstance(value, str)}
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
-    with TemporaryDirectory(dir=os.path.dirname(path)) as directory:
-        part = os.path.join(directory, os.path.basename(path))
+    remove_abandoned(target_of(path, replace=True))
+    part = beside(path)
+    try:
         ds.to_netcdf(part, engine=engine, encoding=encoding)
         os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def netcdf_engine(file: str) -> Literal["h5netcdf"] | None:
@@ -189,7 +197,17 @@ def netcdf_engine(file: str) -> Literal["h5netcdf"] | None:
     return "h5netcdf" if h5netcdf is not None and h5netcdf.guess_can_open(file) else None
 
 
-def open_tensors(file: str, **options: Any) -> xr.Dataset:
+def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]:
+    """The file system of a file, and its path there without links."""
+    fs, path = LocalFileSystem(), file
+    if is_url(file):
+        fs, path = url_to_fs(file, **dict(storage_options))
+    if isinstance(fs, LocalFileSystem):
+        path = os.path.realpath(os.path.expanduser(path))
+    return fs, path
+
+
+def open_tensors(file: str | BinaryIO, **options: Any) -> xr.Dataset:
     """Open a tensor file, in chunks."""
     return xr.open_dataset(file, engine="tensorfmt", chunks={}, **options)
 

@@ -21,8 +21,8 @@ from xr_tensorfmt.writing.checked_input import Part
 
 
 @click.command(short_help="Convert to another format, to zarr or netCDF, or from these.")
-@click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT")
+@click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
+@click.argument("target", metavar="OUT", type=click.Path())
 @format_option("--from", "from_", more=(ZARR, NETCDF), help="Format of IN")
 @format_option("--to", more=(ZARR, NETCDF), help="Format of OUT; by default its suffix decides")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists (mode='w' in messages).")
@@ -59,8 +59,12 @@ from xr_tensorfmt.writing.checked_input import Part
 @storage_option
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar, which a terminal shows.")
-def convert(**wanted: Any) -> None:
-    """Convert a file to another format, to zarr or netCDF, or from these."""
-    from xr_tensorfmt.cli.conversion import Conversion  # noqa: PLC0415
+def convert(sources: tuple[str, ...], target: str, **wanted: Any) -> None:
+    """Convert files to another format, to zarr or netCDF, or from these.
 
-    Conversion(**wanted).run()
+    IN may be - for standard input. Several files are converted into the directory OUT, under
+    their names with the suffix of the format that --to names.
+    """
+    from xr_tensorfmt.cli.batch import convert_all  # noqa: PLC0415
+
+    convert_all(sources, target, wanted)

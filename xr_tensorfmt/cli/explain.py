@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.messages import errors_in_one_line, printable
+from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, printable
 from xr_tensorfmt.cli.options import (
     Pairs,
     dims_option,
@@ -17,6 +18,7 @@ from xr_tensorfmt.cli.options import (
     sparse_option,
     verify_option,
 )
+from xr_tensorfmt.cli.standard_input import input_of, shown
 
 
 def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
@@ -32,7 +34,7 @@ def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
 
 
 @click.command(short_help="Say what a read would fetch.")
-@click.argument("file")
+@click.argument("file", type=click.Path())
 @click.option(
     "--select",
     "-s",
@@ -43,6 +45,7 @@ def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
     help="What would be read: DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
 )
 @click.option("--variable", "-v", help="Only this variable.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object, with each range and request.")
 @dims_option
 @sparse_option
 @source_options
@@ -52,6 +55,7 @@ def explain(
     selection: Pairs,
     variable: str | None,
     dims: list[str] | None,
+    as_json: bool,
     storage_options: Pairs,
     **options: Any,
 ) -> None:
@@ -59,10 +63,14 @@ def explain(
 
     No values are read.
     """
-    with errors_in_one_line(file):
+    with errors_in_one_line(file), input_of(file) as content:
         from xr_tensorfmt.cli.conversion import open_tensors, part_of  # noqa: PLC0415
 
-        ds = open_tensors(file, storage_options=options_for(file, storage_options), **options)
-        ds = part_of(ds, variable, dims)
-        for line in repr(ds.tensorfmt.explain(dict(selection))).split("\n"):
-            click.echo(printable(line))
+        ds = open_tensors(content, storage_options=options_for(file, storage_options), **options)
+        explanation = part_of(ds, variable, dims).tensorfmt.explain(dict(selection))
+    if as_json:
+        document = {"path": one_line(shown(file)), **explanation.to_dict()}
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    for line in repr(explanation).split("\n"):
+        click.echo(printable(line))

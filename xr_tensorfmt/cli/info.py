@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, prod
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import numpy as np
@@ -21,6 +21,7 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
+from xr_tensorfmt.cli.standard_input import input_of, shown
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import StoredDtype
@@ -35,7 +36,7 @@ _MOST_CHARACTERS = 72
 
 
 @click.command(short_help="Say what files are and hold.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
 @group_options
 @source_options
@@ -53,11 +54,11 @@ def info(
     documents: list[dict[str, Any]] = []
     for file in files:
         try:
-            options = options_for(file, storage_options)
-            part = (group, separator)
-            document = describe(file, format, options, verify=verify, part=part)
+            options, part = options_for(file, storage_options), (group, separator)
+            with input_of(file) as content:
+                document = describe(content, format, options, verify=verify, part=part)
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
-            document = {"path": one_line(file), "error": sentence(error, file)}
+            document = {"path": one_line(shown(file)), "error": sentence(error, file)}
             click.echo(f"Error: {document['error']}", err=True)
         else:
             if not as_json:
@@ -69,7 +70,7 @@ def info(
 
 
 def describe(
-    file: str,
+    file: str | BinaryIO,
     format: str | None,
     storage_options: Mapping[str, Any] | None,
     *,
@@ -77,7 +78,7 @@ def describe(
     part: tuple[str | None, str],
 ) -> dict[str, Any]:
     """Read a header into an object that JSON can represent; `part` is a group and a separator."""
-    if format is None and store_format(file):
+    if format is None and isinstance(file, str) and store_format(file):
         raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
     source, head = find_source(file, storage_options=storage_options)
     reader = HeaderReader(source, head)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from xr_tensorfmt.cli.standard_input import shown
 from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.sources.store_errors import redacted
 
@@ -33,7 +34,8 @@ def sentence(error: BaseException, file: str, origin: str = "") -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message, names = one_line(message), [one_line(name) for name in (file, origin) if name]
+    message = one_line(message)
+    names = [one_line(shown(name)) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
     return f"{' from '.join(names)}: {message}"

@@ -41,8 +41,18 @@ def format_option(
     *flags: str, more: tuple[str, ...] = (), help: str
 ) -> Callable[[Function], Function]:
     """An option whose value is the name of a format."""
-    listed = ", ".join((*(choice.name for choice in formats.BUILT_IN), *more))
-    return click.option(*flags, type=format_name, metavar="FORMAT", help=f"{help} ({listed})")
+    names = (*(choice.name for choice in formats.BUILT_IN), *more)
+
+    def complete(_: click.Context, __: click.Parameter, start: str) -> list[str]:
+        return [name for name in names if name.startswith(start)]
+
+    return click.option(
+        *flags,
+        type=format_name,
+        metavar="FORMAT",
+        help=f"{help} ({', '.join(names)})",
+        shell_complete=complete,
+    )
 
 
 def key_value(pair: str) -> tuple[str, str]:

@@ -62,6 +62,24 @@ class Piece:
         """Bytes of the values in the file."""
         return sum(extents.nbytes for extents in self.extents.values())
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, as JSON can represent them.
+
+        Returns
+        -------
+        dict
+            The fields; ranges and requests are lists of file, first byte and stop.
+        """
+        return {
+            "variable": self.variable,
+            "chunk": list(self.chunk),
+            "shape": list(self.shape),
+            "needed": self.needed,
+            "fetched": self.fetched,
+            "ranges": [list(each) for each in self.ranges],
+            "requests": [list(each) for each in self.requests],
+        }
+
     @property
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
@@ -109,6 +127,23 @@ class Explanation:
     def amplification(self) -> float:
         """Ratio of the bytes that are fetched to those that are needed."""
         return self.fetched / self.needed if self.needed else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can represent it.
+
+        Returns
+        -------
+        dict
+            The totals under their names, and ``pieces``, a list of dicts with the fields of each
+            `Piece`; ranges and requests are lists of file, first byte and stop.
+        """
+        return {
+            "requests": self.requests,
+            "needed": self.needed,
+            "fetched": self.fetched,
+            "amplification": self.amplification,
+            "pieces": [piece.to_dict() for piece in self.pieces],
+        }
 
     def __repr__(self) -> str:
         """The totals, and a table of at most 20 pieces."""

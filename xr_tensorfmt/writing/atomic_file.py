@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,14 +18,12 @@ from xr_tensorfmt.writing.file_io import (
     write_at,
     write_batches,
 )
+from xr_tensorfmt.writing.unfinished import beside, remove_abandoned
 
 
 def exists_already(path: str) -> FileExistsError:
     """The error about a file that must not be replaced."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
-
-
-_LONGEST_NAME = 255
 
 
 def target_of(path: str, *, replace: bool) -> str:
@@ -44,19 +41,6 @@ def target_of(path: str, *, replace: bool) -> str:
     if not replace and os.path.exists(target):
         raise exists_already(target)
     return target
-
-
-def unfinished() -> str:
-    """A suffix for the name of an unfinished file, another one with each call."""
-    return f".{uuid.uuid4().hex[:8]}.part"
-
-
-def beside(target: str) -> str:
-    """A path for an unfinished file in the directory of the one that it will become."""
-    directory, name = os.path.split(target)
-    suffix = unfinished()
-    short = os.fsencode(name)[: _LONGEST_NAME - len(suffix) - 1].decode(errors="ignore")
-    return os.path.join(directory, f".{short}{suffix}")
 
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
@@ -88,17 +72,25 @@ class AtomicFile:
     replace: bool
 
     @property
+    def _final(self) -> str:
+        """The name of the target, in the directory of the unfinished file."""
+        return os.path.join(os.path.dirname(self.path), os.path.basename(self.target))
+
+    @property
     def identity(self) -> str:
         """The path, which no other unfinished file has."""
         return self.path
 
     def begin_another(self) -> AtomicFile:
         """Create a file of another name; as `begin`."""
-        directory, name = os.path.dirname(self.path), os.path.basename(self.target)
-        return replace(self, path=beside(os.path.join(directory, name))).begin()
+        return replace(self, path=beside(self._final)).begin()
 
     def begin(self) -> AtomicFile:
-        """Create the file with its size; OSError where the disk has less free space than that."""
+        """Create the file with its size; OSError where the disk has less free space than that.
+
+        What processes that have ended left of the same file is removed before.
+        """
+        remove_abandoned(self._final)
         with self._explained():
             descriptor = os.open(self.path, _NEW, 0o666)
             try:

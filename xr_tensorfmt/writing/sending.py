@@ -20,12 +20,13 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.core.layout import Encoded
 from xr_tensorfmt.sources.remote import Place
-from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, beside
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
 from xr_tensorfmt.writing.file_io import opened, write_at
 from xr_tensorfmt.writing.file_plan import Cut, FilePlan, cut_all
 from xr_tensorfmt.writing.graph import FileTask, itself, writing
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
 from xr_tensorfmt.writing.saving import save_planned, unchanged
+from xr_tensorfmt.writing.unfinished import beside
 from xr_tensorfmt.writing.upload import Upload
 
 _BLOCK = 8 << 20

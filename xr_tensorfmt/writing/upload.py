@@ -13,7 +13,8 @@ from fsspec.implementations.cached import CachingFileSystem
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.sources.remote import Place, of_this_process
 from xr_tensorfmt.sources.store_errors import ask_store
-from xr_tensorfmt.writing.atomic_file import exists_already, target_of, unfinished
+from xr_tensorfmt.writing.atomic_file import exists_already, target_of
+from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
 
 # Packages whose files become an object when they are closed, and not before.
 _ATOMIC = {"s3fs", "gcsfs", "adlfs"}
@@ -44,7 +45,7 @@ class Upload:
         self._file: Any = None
         self._is_atomic = _is_atomic(self._fs)
         directory, slash, name = place.path.rpartition("/")
-        aside = f"{directory}{slash}.{name}{unfinished()}"
+        aside = f"{directory}{slash}.{name}{suffix_of_unfinished()}"
         self._path = self._target if self._is_atomic else aside
 
     def write(self, data: Bytes) -> None:

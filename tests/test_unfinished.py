@@ -1,0 +1,317 @@
+"""Unfinished files: who may remove them, when, and what never is removed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.commands import done, failed, load_any, run, save
+from tests.opening import opened
+from tests.processes import run_python, run_script
+from xr_tensorfmt import to_cc4s, to_mag
+from xr_tensorfmt.cli.termination import sigterm_raises_exit
+from xr_tensorfmt.writing import unfinished
+from xr_tensorfmt.writing.unfinished import beside
+
+pytestmark = pytest.mark.usefixtures("working_directory")
+
+WRITES_FOR_EVER = """
+import sys, time
+import dask.array, xarray
+from xr_tensorfmt import to_mag
+
+def wait(values):
+    time.sleep(600)
+    return values
+
+zeros = dask.array.zeros((4, 256), chunks=(1, 256), dtype="f4")
+array = zeros.map_blocks(wait, meta=zeros._meta)
+to_mag(xarray.Dataset({"a": (("x", "y"), array)}), sys.argv[1])
+"""
+
+CONVERTS_SLOWLY = """
+import sys, time
+from xr_tensorfmt.cli import main
+from xr_tensorfmt.writing import atomic_file
+
+write = atomic_file.write_batches
+
+def slow(path, batches):
+    write(path, batches)
+    time.sleep(2)
+
+atomic_file.write_batches = slow
+main(["convert", *sys.argv[1:]])
+"""
+
+
+def dataset(value: int = 1) -> xr.Dataset:
+    return xr.Dataset({"a": (("x", "y"), np.full((4, 256), value, "f4"))})
+
+
+def leftovers(folder: Path | str = ".") -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir() if path.name.endswith(".part"))
+
+
+@contextmanager
+def process_with_unfinished_file(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has begun a file in the working directory."""
+    before = leftovers()
+    with subprocess.Popen([sys.executable, "-c", *arguments], stderr=subprocess.PIPE) as process:
+        try:
+            while leftovers() == before:
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+
+
+def left_by_killed_process(path: str = "a.mag") -> str:
+    with process_with_unfinished_file(WRITES_FOR_EVER, path) as process:
+        process.kill()
+        process.wait()
+    return leftovers()[-1]
+
+
+def make(path: str, host: str | None = None, process: int | None = None) -> str:
+    """An unfinished file as another host or process would name it."""
+    stem, _, mark = beside(path).removesuffix(".part").rpartition(".")
+    own_host, own_process, token = mark.split("-")
+    name = f"{stem}.{host or own_host}-{process or own_process}-{token}.part"
+    Path(name).write_bytes(bytes(1000))
+    return name
+
+
+def ended_process() -> int:
+    return int(run_python("-c", "import os; print(os.getpid())").stdout)
+
+
+# The next write
+
+
+def test_the_next_write_removes_what_a_killed_process_left() -> None:
+    left = left_by_killed_process()
+    assert left.startswith(".a.mag.")
+    to_mag(dataset(2), "a.mag")
+    assert os.listdir() == ["a.mag"]
+    xr.testing.assert_identical(opened("a.mag").load(), dataset(2))
+
+
+def test_a_write_to_another_path_removes_nothing() -> None:
+    left = left_by_killed_process()
+    for path in ("b.mag", "a.mag.mag", ".mag"):
+        to_mag(dataset(), path)
+    assert leftovers() == [left]
+
+
+def test_what_is_left_of_files_beside_a_file_is_removed_as_well() -> None:
+    gone = ended_process()
+    make("a.yaml", process=gone)
+    make("a.elements", process=gone)
+    to_cc4s(xr.DataArray(np.zeros((2, 2)), dims=("State", "State_2"), name="a"), "a.yaml")
+    assert leftovers() == []
+
+
+def test_a_file_of_a_process_that_runs_is_kept() -> None:
+    with process_with_unfinished_file(WRITES_FOR_EVER, "a.mag") as process:
+        own = leftovers()
+        to_mag(dataset(), "a.mag")
+        assert leftovers() == own
+        assert process.poll() is None
+        assert f"process {process.pid} is running" in done("clean", ".")
+        assert leftovers() == own
+
+
+def test_files_of_other_hosts_of_clusters_and_of_unknown_origin_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = ended_process()
+    kept = [make("a.mag", host="0123456789ab", process=gone)]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "distributed", SimpleNamespace(get_worker=lambda: None))
+        kept.append(make("a.mag"))
+    with monkeypatch.context() as patch:
+        patch.setattr(unfinished.sys, "platform", "win32")
+        own = [make("a.mag", process=gone)]
+        to_mag(dataset(), "a.mag")
+        assert "is running" in done("clean", ".")
+    to_mag(dataset(), "a.mag")
+    assert leftovers() == sorted([*kept, *own])
+    shown = done("clean", ".")
+    assert "kept ./" + kept[0] + ", 1000 B: process" in shown
+    assert "of another host or container" in shown
+    assert "processes of a cluster write it" in shown
+    assert leftovers() == sorted([*kept, *own])
+
+
+def test_where_the_host_cannot_be_told_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(unfinished.sys, "platform", "linux")
+    monkeypatch.setattr(unfinished.os, "stat", missing)
+    name = make("a.mag", process=ended_process())
+    (each,) = unfinished.unfinished_in(".")
+    assert each.path == f"./{name}"
+    assert "of another host" in each.reason_to_keep
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its namespaces are Linux's")
+def test_a_container_of_the_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("a.mag", process=ended_process())
+    (each,) = unfinished.unfinished_in(".")
+    assert not each.reason_to_keep
+    monkeypatch.setattr(unfinished.os, "stat", lambda _: SimpleNamespace(st_ino=1))
+    assert each.reason_to_keep
+
+
+@pytest.mark.parametrize("name", ["a" * 251 + ".mag", "\N{SNOWMAN}" * 83 + ".mag", ".a.mag"])
+def test_names_of_any_length_are_found_again(name: str) -> None:
+    make(name, process=ended_process())
+    to_mag(dataset(), name)
+    assert os.listdir() == [name]
+
+
+def test_a_worker_of_a_cluster_says_so(tmp_path: Path) -> None:
+    script = """
+from distributed import Client
+from xr_tensorfmt.writing.unfinished import beside
+if __name__ == "__main__":
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        print(client.submit(beside, "a").result(), beside("a"))
+"""
+    worker, own = run_script(script, directory=tmp_path).split()[-2:]
+    assert worker.split("-")[1] == "0"
+    assert own.split("-")[1] != "0"
+
+
+# The command
+
+
+def test_clean_removes_what_killed_processes_left_and_nothing_else() -> None:
+    gone = ended_process()
+    left = [make("a.mag", process=gone), make("b.tens", process=gone)]
+    others = [".a.part", ".a.mag.1f0c2ab4.part", "a.mag", left[0][1:], f"{left[0]}.part"]
+    for name in others:
+        Path(name).write_bytes(b"mine")
+    directory, link = make("d.mag", process=gone), make("l.mag", process=gone)
+    Path(directory).unlink()
+    Path(directory).mkdir()
+    Path(link).unlink()
+    Path(link).symlink_to("a.mag")
+    before = sorted(os.listdir())
+    shown = done("clean", ".", "--dry-run")
+    assert shown.splitlines() == [
+        *(f"would remove ./{name}, 1000 B" for name in sorted(left)),
+        "2 files would be removed, 2.0 KiB",
+    ]
+    assert sorted(os.listdir()) == before
+    assert done("clean", ".").count("removed ./") == 2
+    assert sorted(os.listdir()) == sorted(set(before) - set(left))
+    assert done("clean", ".") == "0 files removed, 0 B\n"
+
+
+def test_clean_goes_into_directories_below_only_if_asked_and_never_through_links() -> None:
+    gone = ended_process()
+    for folder in ("top/one/two", "elsewhere"):
+        Path(folder).mkdir(parents=True)
+        Path(make("a.mag", process=gone)).rename(Path(folder, leftovers()[0]))
+    Path("top/link").symlink_to("../elsewhere")
+    assert done("clean", "top") == "0 files removed, 0 B\n"
+    assert done("clean", "-r", "top").endswith("1 file removed, 1000 B\n")
+    assert leftovers("top/one/two") == []
+    assert len(leftovers("elsewhere")) == 1
+
+
+def test_a_directory_that_is_missing_does_not_keep_clean_from_others() -> None:
+    make("a.mag", process=ended_process())
+    result = run("clean", "missing", ".")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: missing: No such file or directory\n"
+    assert result.stdout.endswith("1 file removed, 1000 B\n")
+    assert "Missing argument" in failed("clean", code=2)
+
+
+@pytest.mark.parametrize("target", ["b.mag", "b.nc"])
+def test_sigterm_ends_a_conversion_and_leaves_the_old_file_alone(target: str) -> None:
+    save()
+    done("convert", "a.mag", target)
+    before = sorted(os.listdir())
+    script = CONVERTS_SLOWLY
+    if target == "b.nc":
+        script = script.replace("atomic_file.write_batches = slow", NETCDF)
+    with process_with_unfinished_file(script, "a.mag", target, "--overwrite") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert sorted(os.listdir()) == before
+    xr.testing.assert_identical(load_any(target), load_any("a.mag"))
+
+
+NETCDF = """
+import xarray
+plain = xarray.Dataset.to_netcdf
+
+def to_netcdf(*arguments, **options):
+    plain(*arguments, **options)
+    time.sleep(600)
+
+xarray.Dataset.to_netcdf = to_netcdf
+"""
+
+
+def test_the_library_leaves_sigterm_to_the_program() -> None:
+    script = """
+import os, signal, sys
+import numpy, xarray
+from xr_tensorfmt import to_mag
+seen = set()
+
+def look(values):
+    seen.add(signal.getsignal(signal.SIGTERM))
+    return values
+
+array = xarray.DataArray(numpy.zeros(4, "f4"), dims="x").chunk(x=1)
+to_mag(array.copy(data=array.data.map_blocks(look, dtype="f4")).rename("a"), "a.mag")
+assert seen == {signal.SIG_DFL}
+"""
+    run_python("-c", script)
+    with process_with_unfinished_file(WRITES_FOR_EVER, "b.mag") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == -signal.SIGTERM
+    assert len(leftovers()) == 1
+    assert done("clean", ".").endswith("1 file removed, 8.0 KiB\n")
+
+
+@pytest.mark.parametrize("own", [signal.SIG_IGN, lambda *_: None])
+def test_a_handler_of_sigterm_that_is_there_stays(own) -> None:
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with sigterm_raises_exit():
+            assert signal.getsignal(signal.SIGTERM) is own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with sigterm_raises_exit():
+            assert callable(signal.getsignal(signal.SIGTERM))
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_program_that_turns_sigterm_into_an_exception_leaves_nothing() -> None:
+    handler = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+    script = handler + WRITES_FOR_EVER.replace("600", "2")
+    with process_with_unfinished_file(script, "a.mag") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    assert os.listdir() == []

@@ -1,0 +1,150 @@
+"""Names of unfinished files, and the removal of those whose process has ended.
+
+A name says on which host, and by which of its processes, the file is written. It is removed only
+where that process is known to have ended: on this host, since it was started, in the same
+container. A file is never opened for that.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import stat
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+
+_LONGEST_NAME = 255
+_LONGEST_SUFFIX = 40
+_SUFFIX = re.compile(r"\.([0-9a-f]{12})-(\d{1,10})-[0-9a-f]{8}\.part")
+_SEVERAL = 0
+_UNKNOWN_HOST = 12 * "0"
+
+
+def suffix_of_unfinished() -> str:
+    """A suffix for the name of an unfinished file of this process, another one with each call."""
+    process = _SEVERAL if _is_worker_of_cluster() else os.getpid()
+    return f".{_host()}-{process}-{uuid.uuid4().hex[:8]}.part"
+
+
+def beside(target: str) -> str:
+    """A path for an unfinished file in the directory of the one that it will become."""
+    directory, name = os.path.split(target)
+    return os.path.join(directory, f".{_shortened(name)}{suffix_of_unfinished()}")
+
+
+def _shortened(name: str) -> str:
+    """A name to which a dot and a suffix can be added."""
+    return os.fsencode(name)[: _LONGEST_NAME - _LONGEST_SUFFIX - 1].decode(errors="ignore")
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An unfinished file that is in a directory.
+
+    Parameters
+    ----------
+    path : str
+        Its path.
+    host : str
+        What tells the host, its start, and the container, from others.
+    process : int
+        Number of the process that began it; 0 where several processes of a cluster write it.
+    """
+
+    path: str
+    host: str
+    process: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 where it is not there any more."""
+        with suppress(OSError):
+            return os.lstat(self.path).st_size
+        return 0
+
+    @property
+    def reason_to_keep(self) -> str:
+        """Why it must not be removed; empty where its process has ended."""
+        if self.process == _SEVERAL:
+            return "processes of a cluster write it, of which some may be running"
+        if self.host != _host() or self.host == _UNKNOWN_HOST:
+            return (
+                f"process {self.process} of another host or container writes it, or of this one "
+                "before it was started again"
+            )
+        if _is_running(self.process):
+            return f"process {self.process} is running"
+        return ""
+
+
+def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinished]:
+    """The unfinished files in a directory, or those among them that would become one file."""
+    stem = None if target is None else f".{_shortened(os.path.basename(target))}"
+    start = f"{stem or ''}."
+    # Directories may have many files, so that most names are only looked at so far.
+    for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
+        found = _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
+        if found is None or not name.startswith(start):
+            continue
+        path = os.path.join(directory, name)
+        if stem in (None, name[: found.start()]) and _is_plain(path):
+            yield Unfinished(path, found[1], int(found[2]))
+
+
+def remove_abandoned(target: str) -> None:
+    """Remove unfinished files that would have become a file, if their processes have ended."""
+    with suppress(OSError):
+        for each in unfinished_in(os.path.dirname(target), target):
+            if not each.reason_to_keep:
+                os.unlink(each.path)
+
+
+def _is_plain(path: str) -> bool:
+    with suppress(OSError):
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    return False
+
+
+def _host() -> str:
+    """What tells this host, since it was started, and this container, from all others."""
+    parts: list[object] = [platform.node()]
+    if sys.platform == "linux":
+        # Numbers of processes mean something within one namespace of one kernel alone.
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                parts += [file.read(), os.stat("/proc/self/ns/pid").st_ino]
+        except OSError:
+            return _UNKNOWN_HOST
+    else:
+        parts.append(uuid.getnode())
+    return sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is a process of this number; where that cannot be known, there is."""
+    if sys.platform == "win32":
+        return True  # os.kill would end it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _is_worker_of_cluster() -> bool:
+    """Whether a worker of dask.distributed calls this, which may leave a file to others."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
