@@ -58,7 +58,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "b.nc": (b"CDF\x02" + bytes(28), "netCDF, .*engine='scipy'"),
     "a.csv": (b"1,2\n3,4\n", "text, .*numpy.loadtxt"),
     "long.txt": ("\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
-    "a.json": (b'{"a": [1]}', "text, perhaps JSON, .*open the files that it speaks of"),
+    "a.index": (b'{"a": [1]}', "text, perhaps JSON, .*open the files that it speaks of"),
     "model": (save({"a": np.ones(3)}), "safetensors under another name, .*format='safetensors'"),
     "raw.bin": (bytes(800), r"perhaps the values alone, .*numpy.memmap\(path, dtype, 'r', shape"),
     "vespa": (

@@ -384,7 +384,9 @@ def test_versions_may_be_numbers(version, written, tmp_path) -> None:
 def test_files_are_known_by_their_content_and_not_by_the_suffix_bin(tmp_path) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(range(200)))
     assert not TensorFormatBackend().guess_can_open(tmp_path / "x.bin")
-    with pytest.raises(TensorFormatError, match="no format of this engine begins so"):
+    with pytest.raises(
+        TensorFormatError, match="the file is of no known format, perhaps the values alone"
+    ):
         xr.open_dataset(tmp_path / "x.bin", engine="tensorfmt")
     array = xr.DataArray(np.eye(3), dims=("a", "b"))
     to_tens(array, tmp_path / "x.bin")
@@ -420,7 +422,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
     ("data", "options", "message"),
     [
         (xr.Dataset({"x": 1.0, "y": 2.0}), {}, "a TENS file holds one variable, the Dataset has 2"),
-        (xr.DataArray(1.0), {"version": "2.0"}, "version='2.0' is not one of '1.0', '0.9'"),
+        (xr.DataArray(1.0), {"version": "2.0"}, "version='2.0' .*is not one of '1.0', '0.9'"),
         (
             xr.DataArray(np.zeros((1,) * 32)),
             {},
