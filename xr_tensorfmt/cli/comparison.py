@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.cli.conversion import netcdf_engine
 from xr_tensorfmt.cli.info import plain
-from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
 from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, StoredDtype
-from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
 
@@ -109,18 +106,6 @@ class Comparison:
         alone = len(self.only_first) + len(self.only_second)
         parts = [f"{count} {what}" for count, what in (*counts, (alone, "in one file alone"))]
         yield f"{shorten(first)} and {shorten(second)}: variables: {', '.join(parts)}"
-
-
-def opened(file: str, storage_options: Pairs, options: Mapping[str, Any]) -> xr.Dataset:
-    """Open a tensor file, a zarr store or a netCDF file, lazily and without dask."""
-    stored_as = options["format"] or store_format(file)
-    remote = options_for(file, storage_options)
-    if stored_as not in (ZARR, NETCDF):
-        return xr.open_dataset(file, engine="tensorfmt", storage_options=remote, **options)
-    group = group_path(options["group"], options["separator"])
-    if stored_as == NETCDF:
-        return xr.open_dataset(file, engine=netcdf_engine(file), group=group)
-    return xr.open_dataset(file, engine=ZARR, chunks=None, group=group, storage_options=remote)
 
 
 def compare(first: xr.Dataset, second: xr.Dataset) -> Comparison:

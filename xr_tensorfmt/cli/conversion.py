@@ -102,20 +102,13 @@ class Conversion:
 
     def _open(self, file: str | BinaryIO) -> xr.Dataset:
         from_ = self.from_ or store_format(self.source)
-        storage_options = options_for(self.source, self.storage_options)
-        group = group_path(self.group, self.separator)
         if from_ in (ZARR, NETCDF) and file is not self.source:
             raise ValueError(f"{from_} is not read from standard input; pass a path")
-        if from_ == ZARR:
-            return xr.open_dataset(
-                self.source, engine=ZARR, chunks={}, group=group, storage_options=storage_options
-            )
-        if from_ == NETCDF:
-            return xr.open_dataset(self.source, engine=netcdf_engine(self.source), group=group)
-        return open_tensors(
+        return open_any(
             file,
-            format=from_,
-            storage_options=storage_options,
+            from_,
+            options_for(self.source, self.storage_options),
+            chunks={},
             sparse=self.sparse,
             verify=self.verify,
             group=self.group,
@@ -191,10 +184,37 @@ def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
         raise
 
 
-def netcdf_engine(file: str) -> Literal["h5netcdf"] | None:
-    """The engine for a netCDF file; h5netcdf is preferred, as it reads complex numbers."""
-    h5netcdf = xr.backends.list_engines().get("h5netcdf")
-    return "h5netcdf" if h5netcdf is not None and h5netcdf.guess_can_open(file) else None
+def open_any(
+    file: str | BinaryIO,
+    format: str | None,
+    storage_options: dict[str, Any] | None,
+    *,
+    chunks: Any,
+    group: str | None,
+    separator: str,
+    **options: Any,
+) -> xr.Dataset:
+    """Open a zarr store, a netCDF file without chunks, or a tensor file."""
+    path = group_path(group, separator)
+    if format == ZARR:
+        return xr.open_dataset(
+            file, engine=ZARR, chunks=chunks, group=path, storage_options=storage_options
+        )
+    if format == NETCDF:
+        # h5netcdf is preferred, as it reads complex numbers.
+        h5netcdf = xr.backends.list_engines().get("h5netcdf")
+        is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(file)
+        return xr.open_dataset(file, engine="h5netcdf" if is_hdf5 else None, group=path)
+    return xr.open_dataset(
+        file,
+        engine="tensorfmt",
+        chunks=chunks,
+        format=format,
+        storage_options=storage_options,
+        group=group,
+        separator=separator,
+        **options,
+    )
 
 
 def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]:

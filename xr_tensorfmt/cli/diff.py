@@ -7,7 +7,14 @@ import json
 import click
 
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, printable
-from xr_tensorfmt.cli.options import Pairs, group_options, source_options, verify_option
+from xr_tensorfmt.cli.options import (
+    Pairs,
+    group_options,
+    options_for,
+    source_options,
+    store_format,
+    verify_option,
+)
 
 
 class _Failure(click.ClickException):
@@ -40,10 +47,21 @@ def diff(
     """
     try:
         with errors_in_one_line(first, second):
-            from xr_tensorfmt.cli.comparison import compare, opened  # noqa: PLC0415
+            from xr_tensorfmt.cli.comparison import compare  # noqa: PLC0415
+            from xr_tensorfmt.cli.conversion import open_any  # noqa: PLC0415
 
-            options = {"format": format, "group": group, "separator": separator, "verify": verify}
-            one, other = (opened(file, storage_options, options) for file in (first, second))
+            one, other = (
+                open_any(
+                    file,
+                    format or store_format(file),
+                    options_for(file, storage_options),
+                    chunks=None,
+                    group=group,
+                    separator=separator,
+                    verify=verify,
+                )
+                for file in (first, second)
+            )
             with one, other:
                 comparison = compare(one, other)
     except click.ClickException as error:
