@@ -15,24 +15,19 @@ from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Encoded, Layout, Read
 from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Elementwise
 from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored
 
 
 @dataclass(frozen=True)
-class Scaled(Layout):
+class Scaled(Elementwise):
     """Values of another layout times a number, conjugated or not.
 
     Products are in double precision. A zero becomes 0.0, never -0.0 or NaN.
     """
 
-    inner: Layout
     scalar: complex
     is_conjugated: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the inner layout."""
-        return self.inner.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -42,38 +37,8 @@ class Scaled(Layout):
         is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
         return np.dtype(np.complex128 if is_complex else np.float64)
 
-    def extents(self, selection: Selection) -> Extents:
-        """Bytes of the inner layout."""
-        return self.inner.extents(selection)
-
-    def reads(self, source: Source, selection: Selection) -> list[Read]:
-        """Those of the inner layout, which may be of other files."""
-        return self.inner.reads(source, selection)
-
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
-        """Those of the inner layout."""
-        return self.inner.point_reads(source, points)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read, then compute."""
-        return self._apply(self.inner.read(source, selection))
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read, then compute."""
-        return self._apply(self.inner.read_points(source, points))
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the inner layout, smaller if values take more bytes than stored ones."""
-        return self.inner.chunk_shape(
-            max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
-        )
-
-    @property
-    def stored(self) -> Layout | None:
-        """That of the inner layout."""
-        return self.inner.stored
-
-    def _apply(self, values: Array) -> Array:
+    def apply(self, values: Array) -> Array:
+        """Multiply, then conjugate."""
         if self.scalar != 1:
             values = self._multiplied(values)
         # In place, as what a layout reads belongs to the reader; zeros keep their signs.
