@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 _COMPRESSED = "decompress it first, as by {}, since parts of it cannot be read"
 _PICKLE = (
@@ -56,7 +57,6 @@ _EMPTY = Kind("empty", "what should have written it did not; write it or fetch i
 _HTML_STARTS = b"<!doctype html", b"<html"
 _HTML = Kind("a page of HTML", f"a server has sent it instead, as for a login; {_FETCH}")
 
-_ZIP = b"PK\x03\x04"
 _EMPTY_ZIP = b"PK\x05\x06"
 _TAR, _TAR_OFFSET = b"ustar", 257
 
@@ -75,7 +75,7 @@ def binary_kind(reader: HeaderReader) -> Kind | None:
             return kind
     if head.startswith(_EMPTY_ZIP):
         return Kind("a zip archive without members", "write it again")
-    if head.startswith(_ZIP):
+    if head.startswith(ZIP_MAGIC):
         return _zip_kind(reader)
     if reader.first_bytes(_TAR_OFFSET + len(_TAR))[_TAR_OFFSET:] == _TAR:
         return Kind("a tar archive", "extract it (tar -xf) and open the files in it")
@@ -83,9 +83,7 @@ def binary_kind(reader: HeaderReader) -> Kind | None:
 
 
 def _zip_kind(reader: HeaderReader) -> Kind:
-    head = reader.first_bytes(_TEXT_BYTES)
-    length = int.from_bytes(head[26:28], "little")
-    first = head[30:][:length]
+    first, _ = first_member(reader)
     if first.endswith((b"/data.pkl", b"/version", b"/byteorder")):
         return Kind("a checkpoint of PyTorch, which is a pickle in a zip", _TORCH)
     inside = f" that begins with {first.decode(errors='replace')!r}" if first else ""

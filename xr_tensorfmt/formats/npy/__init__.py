@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
 
 MAGIC = b"\x93NUMPY"
-ZIP_MAGIC = b"PK\x03\x04"
 
 
 class NpyFormat(Format):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import BufferedReader, RawIOBase
-from struct import Struct, error
 from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, ZipInfo
 
 import numpy as np
 
@@ -17,8 +16,14 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.keyed import KeyedDims
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.zip_members import (
+    HEADER_BYTES,
+    ZIP_MAGIC,
+    content_start,
+    directory,
+    first_member,
+)
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.npy import ZIP_MAGIC
 from xr_tensorfmt.formats.npy.spec import HEAD_BYTES, Header, NotHeldError, parse
 
 SUFFIX = ".npy"
@@ -29,18 +34,14 @@ MOST_MEMBERS = 1 << 20
 _TAIL = 64 << 10
 """Bytes at the end of a file in which its directory is looked for first."""
 
-_LOCAL = Struct("<4s5H3I2H")
 _USUAL_NAME = 512
 _ENCRYPTED = 1
 
 
 def recognises(reader: HeaderReader) -> bool:
     """Whether the first member of a zip has the name of an array."""
-    head = reader.first_bytes(_LOCAL.size)
-    if len(head) < _LOCAL.size:
-        return False
-    length = _LOCAL.unpack(head)[-2]
-    return reader.first_bytes(_LOCAL.size + length).endswith(SUFFIX.encode())
+    name, _ = first_member(reader)
+    return name.endswith(SUFFIX.encode())
 
 
 class _File(RawIOBase):
@@ -118,15 +119,7 @@ def _key(member: ZipInfo) -> str:
 def _members(reader: HeaderReader) -> tuple[list[ZipInfo], list[Finding]]:
     """The arrays in the directory, and what to say of other members."""
     path, size = reader.source.name, reader.source.size
-    try:
-        with ZipFile(BufferedReader(_File(reader))) as archive:
-            every = archive.infolist()
-    except (BadZipFile, NotImplementedError, ValueError, error) as fault:
-        if isinstance(fault, TensorFormatError):
-            raise
-        found, hint = f"not readable ({fault})", "the file is cut off or damaged; fetch it again"
-        field, expected = "the directory of the zip", "that of a complete zip"
-        raise reader.error(field, found, expected, hint, max(0, size - _TAIL)) from fault
+    every = directory(reader, BufferedReader(_File(reader)), max(0, size - _TAIL))
     members = [each for each in every if each.filename.endswith(SUFFIX)]
     findings = [
         Finding(path, each.header_offset, f"the member {each.filename!r}", message, "warning")
@@ -161,11 +154,10 @@ def _header(source: Source, member: ZipInfo) -> Header:
             "parts of it cannot be read: load it by np.load and write it by np.savez, which does "
             "not compress",
         )
-    head = _bytes_at(source, at, _LOCAL.size + _USUAL_NAME + HEAD_BYTES)
-    if not 0 <= at <= source.size - _LOCAL.size or not head.startswith(ZIP_MAGIC):
+    head = _bytes_at(source, at, HEADER_BYTES + _USUAL_NAME + HEAD_BYTES)
+    if not 0 <= at <= source.size - HEADER_BYTES or not head.startswith(ZIP_MAGIC):
         raise refused("no header where the directory has it", repr(ZIP_MAGIC), "fetch it again")
-    *_, name_length, extra_length = _LOCAL.unpack_from(head)
-    start = _LOCAL.size + name_length + extra_length
+    start = content_start(head)
     stop = at + start + member.file_size
     if len(head) < start + min(HEAD_BYTES, member.file_size):
         content = _bytes_at(source, at + start, min(HEAD_BYTES, member.file_size))

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
 
 MAGIC = b"PYCAUSET"
-ZIP_MAGIC = b"PK\x03\x04"
 
 # Attributes that every file has; the seed is of the values, unless it is 0.
 _ALWAYS = frozenset(
@@ -36,7 +36,7 @@ class PycausetFormat(Format):
         """Look at the size, and at the first entry of a zip archive."""
         from xr_tensorfmt.formats.pycauset.read import recognises  # noqa: PLC0415
 
-        return super().recognises(reader) and recognises(reader.head, reader.source.size)
+        return super().recognises(reader) and recognises(reader)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

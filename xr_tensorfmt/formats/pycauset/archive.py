@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from io import BytesIO
-from struct import Struct, error
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats.pycauset import ZIP_MAGIC
+from xr_tensorfmt.core.zip_members import (
+    HEADER_BYTES,
+    ZIP_MAGIC,
+    content_start,
+    directory,
+    first_member,
+)
 from xr_tensorfmt.formats.pycauset.container import Metadata
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
@@ -20,8 +25,6 @@ MOST_DIRECTORY = 1 << 17
 
 MOST_METADATA = 1 << 20
 """Limit on the bytes of ``metadata.json``."""
-
-_LOCAL = Struct("<4s5H3I2H")
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,9 @@ class Entry:
     checksum: int
 
 
-def is_archive(head: bytes) -> bool:
-    """Whether the first bytes are those of a zip that begins with ``metadata.json``, stored."""
-    if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
-        return False
-    _, _, _, method, *_, length, _ = _LOCAL.unpack_from(head)
-    return method == ZIP_STORED and head[_LOCAL.size :][:length] == METADATA.encode()
+def is_archive(reader: HeaderReader) -> bool:
+    """Whether a file is a zip that begins with ``metadata.json``, stored."""
+    return first_member(reader) == (METADATA.encode(), ZIP_STORED)
 
 
 def read_archive(reader: HeaderReader) -> Matrix:
@@ -82,13 +82,7 @@ def entries(reader: HeaderReader) -> dict[str, Entry]:
     size = reader.source.size
     start = max(0, size - MOST_DIRECTORY)
     tail = reader.bytes_at(start, size - start, "the directory of the zip")
-    try:
-        with ZipFile(BytesIO(tail)) as archive:
-            known = {each.filename: each for each in archive.infolist()}
-    except (BadZipFile, NotImplementedError, ValueError, error) as fault:
-        found, hint = f"not readable ({fault})", "the file is cut off or damaged; fetch it again"
-        field, expected = "the directory of the zip", "that of a complete zip"
-        raise reader.error(field, found, expected, hint, start) from fault
+    known = {each.filename: each for each in directory(reader, BytesIO(tail), start)}
     # Places are relative to the bytes that zipfile has.
     return {name: _entry(reader, name, known, start) for name in (METADATA, DATA)}
 
@@ -105,9 +99,8 @@ def _entry(reader: HeaderReader, name: str, known: dict[str, ZipInfo], start: in
         at = start + info.header_offset if info else 0
         raise reader.error(field, found, "an entry stored without compression", hint, at)
     header = start + info.header_offset
-    raw = reader.bytes_at(max(0, header), _LOCAL.size, field)
-    *_, name_length, extra_length = _LOCAL.unpack(raw)
-    offset = header + _LOCAL.size + name_length + extra_length
+    raw = reader.bytes_at(max(0, header), HEADER_BYTES, field)
+    offset = header + content_start(raw)
     if not raw.startswith(ZIP_MAGIC) or offset + info.file_size > reader.source.size:
         found = f"{info.file_size} bytes from byte {offset} on"
         expected = f"a header, and to end within the {reader.source.size} bytes of the file"

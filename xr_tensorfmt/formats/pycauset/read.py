@@ -21,8 +21,9 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, transposed
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset import MAGIC, ZIP_MAGIC, PycausetFormat, spec
+from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -83,9 +84,10 @@ class MatrixFile:
         return (self, *(file for block in self.blocks for file in block.files))
 
 
-def recognises(head: bytes, size: int) -> bool:
+def recognises(reader: HeaderReader) -> bool:
     """Whether a file can only be of PyCauset, session stores included, which are refused later."""
-    return (head.startswith(MAGIC) and size >= len(PREAMBLE)) or is_archive(head)
+    is_container = reader.head.startswith(MAGIC) and reader.source.size >= len(PREAMBLE)
+    return is_container or is_archive(reader)
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
