@@ -148,7 +148,7 @@ class TensorFormatAccessor:
         >>> import xarray as xr
         >>> ds = xr.Dataset({"weight": (("x", "y"), np.ones((2, 3)))})
         >>> encoding = {"weight": {"dtype": "float32"}}
-        >>> ds.tensorfmt.to_file("weights.bin", encoding=encoding)  # doctest: +SKIP
+        >>> ds.tensorfmt.to_file("weights.mag", encoding=encoding)  # doctest: +SKIP
         """
         from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415
 
@@ -212,7 +212,7 @@ class TensorFormatTreeAccessor:
         Examples
         --------
         >>> import xarray as xr
-        >>> tree = xr.open_datatree("model.bin", engine="tensorfmt")  # doctest: +SKIP
+        >>> tree = xr.open_datatree("model.mag", engine="tensorfmt")  # doctest: +SKIP
         >>> tree.tensorfmt.to_file("copy.bin", encoding={"dtype": "float16"})  # doctest: +SKIP
         """
         from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415

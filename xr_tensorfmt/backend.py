@@ -201,7 +201,7 @@ class TensorFormatBackend(BackendEntrypoint):
         Examples
         --------
         >>> import xarray as xr
-        >>> xr.open_datatree("model.bin", engine="tensorfmt")  # doctest: +SKIP
+        >>> xr.open_datatree("model.mag", engine="tensorfmt")  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_tree  # noqa: PLC0415
         from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
@@ -231,7 +231,7 @@ class TensorFormatBackend(BackendEntrypoint):
         Examples
         --------
         >>> import xarray as xr
-        >>> xr.open_groups("model.bin", engine="tensorfmt")  # doctest: +SKIP
+        >>> xr.open_groups("model.mag", engine="tensorfmt")  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_groups  # noqa: PLC0415
         from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
