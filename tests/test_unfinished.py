@@ -298,10 +298,10 @@ assert seen == {signal.SIG_DFL}
 def test_a_handler_of_sigterm_that_is_there_stays(own) -> None:
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with sigterm_raises_exit():
+        with sigterm_raises_exit("."):
             assert signal.getsignal(signal.SIGTERM) is own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with sigterm_raises_exit():
+        with sigterm_raises_exit("."):
             assert callable(signal.getsignal(signal.SIGTERM))
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:

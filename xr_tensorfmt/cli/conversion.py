@@ -62,7 +62,9 @@ class Conversion:
                 file = stack.enter_context(input_of(self.source))
                 ds = part_of(self._open(file), self.variable, self.dims, self.name)
                 encoding = self._encoding(ds)
-            with errors_in_one_line(self.target, self.source), sigterm_raises_exit(), self._bar():
+            directory = os.path.dirname(self._located(self.target)[1])
+            errors = errors_in_one_line(self.target, self.source)
+            with errors, sigterm_raises_exit(directory), self._bar():
                 self._check_target(to)
                 self._write(ds, to, encoding)
 

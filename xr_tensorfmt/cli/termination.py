@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from xr_tensorfmt.writing.unfinished import remove_own
+
+_CODE = 128 + signal.SIGTERM
+_LONGEST_WAIT = 5.0
+
 
 @contextmanager
-def sigterm_raises_exit() -> Iterator[None]:
+def sigterm_raises_exit(directory: str) -> Iterator[None]:
     """Let SIGTERM raise SystemExit, so that a file that is being written is removed as by Ctrl-C.
+
+    Libraries that write may ignore an exception that is raised in one of their callbacks, or
+    replace it by another. So the process ends after 5 seconds in any case, and what it left in
+    `directory` is removed.
 
     Only the command does this: handlers of signals belong to the program. One that is there, or
     that ignores the signal, stays.
@@ -20,12 +30,32 @@ def sigterm_raises_exit() -> Iterator[None]:
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
+    received = False
 
-    def end(number: int, _: Any) -> None:
-        raise SystemExit(128 + number)
+    def end(*_: Any) -> None:
+        nonlocal received
+        if not received:
+            received = True
+            _later(directory).start()
+        raise SystemExit(_CODE)
 
     signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if received:
+            remove_own(directory)
+            raise SystemExit(_CODE)
+
+
+def _later(directory: str) -> threading.Timer:
+    """A thread that ends the process, unless that has ended before."""
+
+    def end() -> None:
+        remove_own(directory)
+        os._exit(_CODE)
+
+    timer = threading.Timer(_LONGEST_WAIT, end)
+    timer.daemon = True
+    return timer

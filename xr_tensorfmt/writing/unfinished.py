@@ -104,6 +104,14 @@ def remove_abandoned(target: str) -> None:
                 os.unlink(each.path)
 
 
+def remove_own(directory: str) -> None:
+    """Remove the unfinished files of this process in a directory, as far as that is possible."""
+    with suppress(OSError):
+        for each in unfinished_in(directory):
+            if (each.process, each.host) == (os.getpid(), _host()):
+                os.unlink(each.path)
+
+
 def _is_plain(path: str) -> bool:
     with suppress(OSError):
         return stat.S_ISREG(os.lstat(path).st_mode)
