@@ -132,9 +132,8 @@ class Condition:
 
 def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
     """A list of integers as an array."""
-    wrong = next((each for each in values if type(each) is not int), None)
-    if wrong is not None or None in values:
-        found = shorten(repr(wrong))
+    if set(map(type, values)) - {int}:
+        found = shorten(repr(next(each for each in values if type(each) is not int)))
         raise fields.error(key, found, "integers of at most 64 bits", "correct the file")
     return np.array(values, dtype=np.int64)
 

@@ -31,6 +31,7 @@ _ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*[^\s,\[\]{}]", re.MULTILINE)
 
 # A block within a block begins further to the right. The parser would use up the stack.
 _INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200}[ \t]*+\S", re.MULTILINE)
+_TO_BLANKS = bytes.maketrans(b"\t-?:", b"    ")
 
 _CONTAINERS = frozenset({list, dict, Yaml})
 
@@ -125,12 +126,11 @@ class Fields:
         value = self._typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
-        if any(type(position) is not int for position in value) or (
-            sorted(value) != list(range(len(value)))
-        ):
+        in_order = range(len(value))
+        if set(map(type, value)) - {int} or sorted(value) != list(in_order):
             keys = shorten(", ".join(map(str, islice(value, 100))))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
-        return [value[position] for position in range(len(value))]
+        return [value[position] for position in in_order]
 
     def mappings(self, key: Any) -> list[Fields]:
         """A list of mappings."""
@@ -168,7 +168,8 @@ def check_safe(path: str, content: bytes) -> None:
             "no program writes them here, and they can fill the memory; write the values out",
             offset=content.index(b"&", anchor.start()),
         )
-    indented = _INDENTED.search(content)
+    has_blanks = 200 * b" " in content.translate(_TO_BLANKS)
+    indented = _INDENTED.search(content) if has_blanks else None
     if indented is not None:
         raise _nested_too_deeply(path, indented.start())
     if b"\0" in content:
