@@ -66,6 +66,7 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
         and not node.attr.startswith("__")
         and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
         and not isinstance(node.value, ast.Call)
+        and node.attr != "_exit"  # of os, which documents it
     }
     assert found == {
         ("datasets/lazy_array.py", "_data"),
