@@ -44,6 +44,12 @@ def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat requests that failed at once, so that tests of failures are quick."""
+    monkeypatch.setattr("xr_tensorfmt.sources.retries.FIRST_PAUSE", 0.001)
+
+
 @pytest.fixture
 def memory() -> Iterator[MemoryFileSystem]:
     """The file system of fsspec in memory, without files."""

@@ -6,7 +6,13 @@ import importlib
 import typing
 
 from xr_tensorfmt.accessor import explain
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, TensorFormatWarning
+from xr_tensorfmt.errors import (
+    SourceChangedError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+    TensorFormatError,
+    TensorFormatWarning,
+)
 
 if typing.TYPE_CHECKING:
     from xr_tensorfmt.backend import TensorFormatBackend
@@ -27,6 +33,8 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Finding",
     "SourceChangedError",
+    "StoreTimeoutError",
+    "StoreUnavailableError",
     "TensorFormatBackend",
     "TensorFormatError",
     "TensorFormatWarning",

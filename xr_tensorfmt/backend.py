@@ -61,6 +61,7 @@ class TensorFormatBackend(BackendEntrypoint):
         separator: str = ".",
         storage_options: Mapping[str, Any] | None = None,
         fs: AbstractFileSystem | None = None,
+        timeout: float | None = 60.0,
         io: InputOutput = "auto",
         chunk_bytes: int | str = TARGET,
         **unknown: Any,
@@ -115,6 +116,11 @@ class TensorFormatBackend(BackendEntrypoint):
             Options of the fsspec file system of a URL, such as ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
             An fsspec file system in which `filename_or_obj` is a path.
+        timeout : float, optional
+            Seconds that a request to a store may take without progress, which is at least 1000
+            bytes a second. It is then repeated, as after other failures that may be transient, and
+            at last `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` means the
+            same. None sets no limit. Local files have none.
         io : {"auto", "mmap", "read"}
             How a local file is read. ``"auto"`` and ``"mmap"`` map a window of the file for each
             read; ``"read"`` reads into new memory, which suits network file systems.
@@ -134,6 +140,8 @@ class TensorFormatBackend(BackendEntrypoint):
         ------
         TensorFormatError
             The file is damaged or of no known format.
+        StoreUnavailableError
+            A store did not answer as it should, although the request was repeated.
         OSError, ValueError, TypeError
             The file cannot be read, or a keyword does not fit it.
 
@@ -167,6 +175,7 @@ class TensorFormatBackend(BackendEntrypoint):
             separator=separator,
             storage_options=storage_options,
             fs=fs,
+            timeout=timeout,
             io=io,
             chunk_bytes=chunk_bytes,
             **unknown,

@@ -82,6 +82,62 @@ class SourceChangedError(TensorFormatError):
     """The file was changed or replaced after it had been opened."""
 
 
+class StoreUnavailableError(OSError):
+    """A store did not answer as it should, although the request was repeated.
+
+    `errno` and `strerror` describe the last failure, and `filename` is the URL, without what may
+    be secret.
+
+    Parameters
+    ----------
+    errno : int
+        Number of the last failure, such as ``errno.EIO``.
+    strerror : str
+        The last failure, how often the request was sent, how long it took, what the user can do.
+    url : str
+        URL of the object.
+    span : tuple of int or None
+        First byte, and the one after the last, that were requested; None for a request of the size
+        and version of the object.
+    attempts : int
+        How often the request was sent.
+    seconds : float
+        How long all attempts took, with the pauses between them.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from xr_tensorfmt import StoreUnavailableError
+    >>> try:
+    ...     xr.open_dataset(url, engine="tensorfmt")  # doctest: +SKIP
+    ... except StoreUnavailableError as error:
+    ...     print(error.filename, error.span, error.attempts, error.seconds)
+    """
+
+    def __init__(
+        self,
+        errno: int,
+        strerror: str,
+        url: str,
+        span: tuple[int, int] | None,
+        attempts: int,
+        seconds: float,
+    ) -> None:
+        super().__init__(errno, strerror, url)
+        self.span = span
+        self.attempts = attempts
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type[StoreUnavailableError], tuple[Any, ...]]:
+        """Pickle by all arguments, of which `OSError` would keep the first three."""
+        arguments = self.errno, self.strerror, self.filename, self.span, self.attempts, self.seconds
+        return type(self), arguments
+
+
+class StoreTimeoutError(StoreUnavailableError, TimeoutError):
+    """A store sent nothing, or too little, for too long, although the request was repeated."""
+
+
 class TensorFormatWarning(UserWarning):
     """A file violates its format but has all values, or other programs cannot load it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -111,6 +111,11 @@ class Source(ABC):
     @abstractmethod
     def name(self) -> str:
         """The path or URL, or a description; every error message begins with it."""
+
+    @property
+    def store(self) -> Hashable:
+        """What shares threads with this source; a store that does not answer blocks no other."""
+        return None
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Fill]:

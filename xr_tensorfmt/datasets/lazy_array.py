@@ -27,7 +27,7 @@ from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_ve
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transposed
-from xr_tensorfmt.sources.threads import LOADS
+from xr_tensorfmt.sources.threads import loads_of
 
 
 class TensorArray(BackendArray):
@@ -54,7 +54,7 @@ class TensorArray(BackendArray):
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in one of 16 threads: ``await ds.load_async()`` loads as many variables at once."""
-        return await asyncio.wrap_future(LOADS.submit(self.__getitem__, key))
+        return await asyncio.wrap_future(loads_of(self.source.store).submit(self.__getitem__, key))
 
 
 class LazyTensor(LazilyIndexedArray):

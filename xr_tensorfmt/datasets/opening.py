@@ -76,7 +76,9 @@ def _paused_collector() -> Iterator[None]:
 
 
 def _parse(file: Any, request: Request) -> tuple[Source, Container]:
-    source, head = find_source(file, request.io, request.storage_options, request.fs)
+    source, head = find_source(
+        file, request.io, request.storage_options, request.fs, request.timeout
+    )
     reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
     for finding in container.findings:

@@ -11,6 +11,7 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.datasets.groups import prefix
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import InputOutput
+from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Request(OpenOptions):
     separator: str = "."
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
+    timeout: float | None = DEFAULT_TIMEOUT
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
 
@@ -38,6 +40,7 @@ class Request(OpenOptions):
         for keyword in ("verify", "apply_unit"):
             if not isinstance(getattr(self, keyword), bool):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
+        checked_timeout(self.timeout)
         names = self.drop_variables
         if isinstance(names, bytes) or not isinstance(names, str | Iterable | None):
             raise TypeError(f"drop_variables={names!r} must be a name or a list of names")

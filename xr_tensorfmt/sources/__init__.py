@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
+from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -34,6 +35,7 @@ def find_source(
     io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
 ) -> tuple[Source, bytes]:
     """The Source for whatever a user passes, and the first bytes where opening fetches them."""
     _check_io(io)
@@ -41,9 +43,9 @@ def find_source(
         if storage_options:
             raise ValueError("storage_options= applies to URLs only; leave it out for this file")
         return open_source(file, io), b""
-    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415
+    from xr_tensorfmt.sources.remote import locate_for_reading  # noqa: PLC0415
 
-    place = locate(file, storage_options, fs)
+    place = locate_for_reading(file, storage_options, fs, timeout)
     if place.is_local:
         return open_source(place.path, io), b""
     return place.open()

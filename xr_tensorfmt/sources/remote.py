@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from fsspec import AbstractFileSystem
+from fsspec import AbstractFileSystem, get_filesystem_class
 from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import get_protocol
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed, fetch
+from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
+from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
+from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
-from xr_tensorfmt.sources.threads import MOST_AT_ONCE, READS, REQUESTS
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of
+from xr_tensorfmt.sources.transports import store_of, unrepeated, with_connections
 
 HEAD_BYTES = 64 << 10
 """Bytes of an object that are fetched when it is opened."""
@@ -49,6 +55,7 @@ class RemoteFile(Source):
     path: str = field(repr=False)
     size: int
     version: Version
+    timeout: float | None = DEFAULT_TIMEOUT
 
     high_latency = True
     read_ahead = 1 << 20
@@ -65,11 +72,16 @@ class RemoteFile(Source):
 
     def sibling(self, path: str) -> tuple[RemoteFile, bytes]:
         """Another object in the same directory, with its first bytes; as `open_remote`."""
-        return Place(self.url, self.fs, self.path).beside(path).open()
+        return Place(self.url, self.fs, self.path, self.timeout).beside(path).open()
+
+    @property
+    def store(self) -> Hashable:
+        """The file system, and over HTTP the server."""
+        return store_of(self.fs, self.path)
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 16 reads at the same time."""
-        READS.run_all(read, numbers)
+        reads_of(self.store).run_all(read, numbers)
 
     def parts(self, extents: Extents) -> list[Part]:
         """Parts of 2 to 4 MiB, over gaps of up to 256 KiB."""
@@ -80,14 +92,22 @@ class RemoteFile(Source):
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges by concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        fs = of_this_process(self.fs)
-
-        def fetch_part(part: Part) -> None:
-            data = self._fetch(fs, part.start, part.stop)
-            part.place(packed, np.frombuffer(data, dtype=np.uint8))
-
-        REQUESTS.run_all(fetch_part, self.parts(extents))
-        return packed
+        fs, parts = of_this_process(self.fs), iter(self.parts(extents))
+        pending: dict[Future[Answer], tuple[Part, Request[Answer]]] = {}
+        try:
+            while True:
+                for part in islice(parts, MOST_AT_ONCE - len(pending)):
+                    request = self._start(fs, part.start, part.stop)
+                    pending[request.future] = part, request
+                if not pending:
+                    return packed
+                for future in first_done(pending):
+                    part, request = pending.pop(future)
+                    data = self._received(request, part.start, part.stop)
+                    part.place(packed, np.frombuffer(data, dtype=np.uint8))
+        finally:
+            for _, request in pending.values():
+                request.cancel()
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -95,13 +115,18 @@ class RemoteFile(Source):
         fs = of_this_process(self.fs)
 
         def fill(start: int, buffer: memoryview) -> int:
-            buffer[:] = self._fetch(fs, start, start + len(buffer))
+            stop = start + len(buffer)
+            buffer[:] = self._received(self._start(fs, start, stop), start, stop)
             return len(buffer)
 
         yield fill
 
-    def _fetch(self, fs: AbstractFileSystem, start: int, stop: int) -> bytes:
-        data = fetch(fs, Asked(self.url, self.path, start, stop, self.version, self.size)).data
+    def _start(self, fs: AbstractFileSystem, start: int, stop: int) -> Request[Answer]:
+        asked = Asked(self.url, self.path, start, stop, self.version, self.size)
+        return start_fetch(fs, asked, self.timeout)
+
+    def _received(self, request: Request[Answer], start: int, stop: int) -> bytes:
+        data = request.result().data
         if len(data) != stop - start:
             raise TensorFormatError(
                 self.url,
@@ -115,18 +140,23 @@ class RemoteFile(Source):
         return data
 
 
-def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile, bytes]:
+def open_remote(
+    url: str, fs: AbstractFileSystem, path: str, timeout: float | None = DEFAULT_TIMEOUT
+) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and at the same time its first bytes."""
     fs = of_this_process(fs)
     fs.invalidate_cache(path)  # a cached listing may be of an older version
-    ask_info = partial(ask_store, fs.info, path, url=url, path=path, options=fs)
-    asked = REQUESTS.submit(ask_info)
-    fetched = REQUESTS.submit(fetch, fs, Asked(url, path, 0, HEAD_BYTES))
-    info = _info(url, asked, fetched)
-    if info["size"] == 0:
-        return RemoteFile(url, fs, path, 0, Version.of(info)), b""
-    answer: Answer = fetched.result()
-    source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info))
+    asked = start_info(fs, url, path, timeout)
+    fetched = start_fetch(fs, Asked(url, path, 0, HEAD_BYTES), timeout)
+    try:
+        info = _info(url, asked, fetched)
+        if info["size"] == 0:
+            return RemoteFile(url, fs, path, 0, Version.of(info), timeout), b""
+        answer = fetched.result()
+    finally:
+        asked.cancel()
+        fetched.cancel()
+    source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info), timeout)
     if source.version.differs(answer.version):
         raise changed(url, answer.version, source.version)
     if answer.size is not None and answer.size != source.size:
@@ -136,11 +166,13 @@ def open_remote(url: str, fs: AbstractFileSystem, path: str) -> tuple[RemoteFile
     return source, answer.data
 
 
-def _info(url: str, asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, Any]:
+def _info(url: str, asked: Request[dict[str, Any]], fetched: Request[Answer]) -> dict[str, Any]:
     """The info of an object; of two errors, the one that is more specific."""
-    if isinstance(asked.exception(), FileNotFoundError):
+    try:
+        info = asked.result()
+    except FileNotFoundError:
         fetched.result()  # fsspec's info() turns every HTTP error into "not found"
-    info = asked.result()
+        raise
     if info.get("type") == "directory":
         raise IsADirectoryError(f"{url} is a directory; pass the path of a file in it")
     if info.get("size") is None:
@@ -169,6 +201,7 @@ class Place:
     url: str
     fs: AbstractFileSystem = field(repr=False)
     path: str = field(repr=False)
+    timeout: float | None = DEFAULT_TIMEOUT
 
     @property
     def is_local(self) -> bool:
@@ -178,22 +211,61 @@ class Place:
     def beside(self, name: str) -> Place:
         """Another object in the same directory."""
         url, path = (f"{text.rpartition('/')[0]}/{name}" for text in (self.url, self.path))
-        return Place(url, self.fs, path)
+        return replace(self, url=url, path=path)
 
     def open(self) -> tuple[RemoteFile, bytes]:
         """As `open_remote`."""
-        return open_remote(self.url, self.fs, self.path)
+        return open_remote(self.url, self.fs, self.path, self.timeout)
 
 
 def locate(
     file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
 ) -> Place:
-    """Find the file system of a remote file; nothing is requested."""
+    """Find the file system of a remote file, for writing; nothing is requested."""
+    options, _ = split_timeout(file, storage_options, None)
+    return _checked(file, options, fs)
+
+
+def locate_for_reading(
+    file: Any,
+    storage_options: Mapping[str, Any] | None,
+    fs: AbstractFileSystem | None,
+    timeout: float | None,
+) -> Place:
+    """Find the file system of a remote file, whose requests are limited and repeated here."""
+    options, timeout = split_timeout(file, storage_options, timeout)
+    if isinstance(file, str) and fs is None:
+        options = unrepeated(file, options, timeout)
+    return replace(_checked(file, options, fs), timeout=timeout)
+
+
+def split_timeout(
+    file: Any, storage_options: Mapping[str, Any] | None, timeout: float | None
+) -> tuple[Mapping[str, Any], float | None]:
+    """The options of a file system, and the limit on waits, which may be among them."""
+    options = dict(storage_options or {})
+    given = options.get("timeout")
+    if not isinstance(given, int | float) or not isinstance(file, str):
+        return options, checked_timeout(timeout)
+    if not _takes_timeout(file):
+        del options["timeout"]
+    return options, checked_timeout(given)
+
+
+def _takes_timeout(url: str) -> bool:
+    """Whether the file system of a URL has an option of this name."""
+    with suppress(ImportError, ValueError):
+        kind = get_filesystem_class(get_protocol(url))
+        return "timeout" in signature(kind.__init__).parameters
+    return False
+
+
+def _checked(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem | None) -> Place:
     if storage_options and not (fs is None and isinstance(file, str)):
         raise ValueError(
             "storage_options= applies to URLs, but a file system is given already; leave it out"
         )
-    place = _place(file, storage_options or {}, fs)
+    place = _place(file, storage_options, fs)
     if getattr(place.fs, "asynchronous", False):
         raise ValueError(
             f"{place.url}: the file system was created with asynchronous=True, so it cannot be "
@@ -218,16 +290,8 @@ def _place(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem
                 "ranges; decompress it first"
             )
         return Place(url, file.fs, file.path)
-    options = _with_connections(file, storage_options)
+    options = with_connections(file, storage_options)
     url = redacted(file)
     find = partial(url_to_fs, file, **options)
     found, path = ask_store(find, url=url, path=file, options=options, kept=_ARGUMENT_ERRORS)
     return Place(url, found, path)
-
-
-def _with_connections(url: str, storage_options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let s3fs open a connection for each concurrent request; its default is ten."""
-    if not url.startswith(("s3://", "s3a://")):
-        return storage_options
-    given = storage_options.get("config_kwargs", {})
-    return {**storage_options, "config_kwargs": {"max_pool_connections": MOST_AT_ONCE, **given}}

@@ -1,20 +1,14 @@
-"""Single requests for a byte range of an object, and the version of what they return."""
+"""What is asked of a store, and what it must answer; nothing here sends a request."""
 
 from __future__ import annotations
 
 import errno
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
-from fsspec import AbstractFileSystem
-from fsspec.asyn import sync
-
 from xr_tensorfmt.errors import SourceChangedError
-from xr_tensorfmt.sources.store_errors import ask_store
 
 # Names that fsspec's file systems use for the two, in order of preference.
 _ETAGS = ("ETag", "etag", "generation", "VersionId", "version_id", "md5Hash", "Content-MD5")
@@ -57,9 +51,6 @@ def _first(info: Mapping[str, Any], names: Iterable[str]) -> str:
 _NO_VERSION = Version()
 _PARTIAL, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 206, 412, 416
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-
-# Caching file systems download a whole file at its first read, which one thread at a time must do.
-_one_download = Lock()
 
 
 @dataclass(frozen=True)
@@ -114,31 +105,6 @@ class Asked:
             raise changed(self.url, f"no byte {self.start}", f"{self.size} bytes")
 
 
-def fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
-    """Send one request."""
-    context = f", while bytes {asked.start} to {asked.stop - 1} were fetched"
-    answer = ask_store(
-        _fetch, fs, asked, url=asked.url, path=asked.path, options=fs, context=context
-    )
-    if asked.version.differs(answer.version):
-        raise changed(asked.url, answer.version, asked.version)
-    return answer
-
-
-def _fetch(fs: AbstractFileSystem, asked: Asked) -> Answer:
-    path, start, stop = asked.path, asked.start, asked.stop
-    if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
-        answer: Answer = sync(fs.loop, _fetch_http, fs, asked)
-    elif _is(fs, "s3fs.core", "S3FileSystem"):
-        answer = _fetch_s3(fs, asked)
-    elif _is(fs, "fsspec.implementations.cached", "CachingFileSystem"):
-        with _one_download:
-            answer = Answer(fs.cat_file(path, start=start, end=stop))
-    else:
-        answer = Answer(fs.cat_file(path, start=start, end=stop))
-    return answer
-
-
 def changed(path: str, found: object, expected: object) -> SourceChangedError:
     """The error for an object that was replaced after it had been opened."""
     return SourceChangedError(
@@ -148,72 +114,3 @@ def changed(path: str, found: object, expected: object) -> SourceChangedError:
         str(expected),
         "it has been replaced since it was opened; open it again",
     )
-
-
-def _is(fs: AbstractFileSystem, module: str, name: str) -> bool:
-    """Whether a file system is an instance of a class, without importing the class."""
-    return module in sys.modules and isinstance(fs, getattr(sys.modules[module], name))
-
-
-async def _fetch_http(fs: Any, asked: Asked) -> Answer:
-    options = dict(fs.kwargs)
-    headers = {
-        **options.pop("headers", {}),
-        "Accept-Encoding": "identity",
-        "Range": f"bytes={asked.start}-{asked.stop - 1}",
-        **_condition(asked.version),
-    }
-    session = await fs.set_session()
-    async with session.get(fs.encode_url(asked.path), headers=headers, **options) as response:
-        asked.check_status(response.status)
-        response.raise_for_status()
-        content_range = response.headers.get("Content-Range", "")
-        size = asked.check_range(response.status, content_range, response.content_length)
-        return Answer(await response.read(), Version.of(response.headers), size)
-
-
-def _condition(version: Version) -> dict[str, str]:
-    if version.strong:
-        return {"If-Match": version.etag}
-    return {"If-Unmodified-Since": version.modified} if version.modified else {}
-
-
-def _fetch_s3(fs: Any, asked: Asked) -> Answer:
-    bucket, key, version_id = fs.split_path(asked.path)
-    span = f"bytes={asked.start}-{asked.stop - 1}"
-    request = {"Bucket": bucket, "Key": key, "Range": span}
-    if version_id:
-        request["VersionId"] = version_id
-    if asked.version.etag:
-        request["IfMatch"] = asked.version.etag
-    for attempt in range(1, fs.retries + 1):
-        try:
-            response = fs.call_s3("get_object", **request)
-        except OSError as error:
-            asked.check_status(_status(error.__cause__))
-            raise
-        try:
-            answer: Answer = sync(fs.loop, _receive_s3, response, asked)
-        except sys.modules["s3fs.core"].S3_RETRYABLE_ERRORS:
-            if attempt == fs.retries:
-                raise
-        else:
-            return answer
-    raise AssertionError("s3fs tries at least once")
-
-
-async def _receive_s3(response: Mapping[str, Any], asked: Asked) -> Answer:
-    """Receive the body of a response; s3fs itself repeats only what fails before it."""
-    try:
-        status = response["ResponseMetadata"]["HTTPStatusCode"]
-        length = response.get("ContentLength")
-        size = asked.check_range(status, response.get("ContentRange", ""), length)
-        return Answer(await response["Body"].read(), Version.of(response), size)
-    finally:
-        response["Body"].close()
-
-
-def _status(error: object) -> int:
-    """The HTTP status in an error of botocore."""
-    response = getattr(error, "response", {})
-    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

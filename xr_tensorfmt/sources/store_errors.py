@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import StoreUnavailableError, TensorFormatError
 
 Result = TypeVar("Result")
 
@@ -80,7 +80,7 @@ def store_error(
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
     """Convert an error of a store to one that pickles and contains no secret."""
-    if isinstance(error, TensorFormatError):
+    if isinstance(error, TensorFormatError | StoreUnavailableError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
     reason = redacted(_reason(error, url, path))

@@ -1,34 +1,110 @@
-"""Threads for requests to stores, shared by all reads of the process."""
+"""Threads, and waits for them, that end with the process: by Ctrl-C at once, and at its exit.
+
+The pools of `concurrent.futures` are joined when Python ends, so that a thread which waits for a
+dead server keeps the process alive.
+"""
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures.thread
 import os
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Hashable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 MOST_AT_ONCE = 16
-"""Limit on the concurrent requests of a process, over all its reads."""
+"""Limit on the concurrent requests to a store."""
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Waits are divided, as Ctrl-C does not interrupt a wait on Windows.
+_INTERVAL = 0.2
+_ending = threading.Event()
+
+# Python calls these, the last one first, before it joins the threads of pools; so that pools must
+# be there before. The threads of dask, which are such, then end their waits for requests.
+assert concurrent.futures.thread
+_REGISTER = "_register_atexit"
+getattr(threading, _REGISTER, atexit.register)(_ending.set)
+
+
+def first_done(futures: Collection[Future[Any]]) -> set[Future[Any]]:
+    """Wait until at least one of some futures is done."""
+    while not _ending.is_set():
+        done = wait(futures, _INTERVAL, FIRST_COMPLETED).done
+        if done:
+            return done
+    raise RuntimeError("the process is ending, so that nothing more is read")
+
+
+def result_of(future: Future[Result]) -> Result:
+    """Wait for a future; if the wait is interrupted, the future is cancelled."""
+    try:
+        first_done([future])
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Start a call in a thread of its own, which the end of the process does not wait for."""
+    future: Future[Result] = Future()
+    threading.Thread(target=_do, args=(future, call, arguments), daemon=True).start()
+    return future
+
+
+def _do(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    if future.set_running_or_notify_cancel():
+        with _ErrorOf(future):
+            future.set_result(call(*arguments))
+
+
+@dataclass(frozen=True)
+class _ErrorOf:
+    """Gives an error to a future, for the thread that waits for it."""
+
+    future: Future[Any]
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if error is not None:
+            self.future.set_exception(error)
+        return True
 
 
 class Threads:
-    """A pool of up to 16 threads, and another one in a process that was forked."""
+    """Up to 16 threads for calls, each of which ends when no call waits for a thread."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew)
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._running = 0
 
-    def _renew(self) -> None:
-        self._executor = ThreadPoolExecutor(MOST_AT_ONCE, self._name)
+    def submit(self, call: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Start a call in one of the threads; it must not wait for another call in them."""
+        future: Future[Result] = Future()
+        with self._lock:
+            self._waiting.append((future, call, arguments))
+            if self._running < MOST_AT_ONCE:
+                self._running += 1
+                in_thread(self._work)
+        return future
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Start a call in one of the threads; it must not wait for another call in the pool."""
-        return self._executor.submit(call, *arguments)
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._running -= 1
+                    return
+                each = self._waiting.popleft()
+            _do(*each)
+            del each
 
     def run_all(self, call: Callable[[Item], None], items: Iterable[Item]) -> None:
         """Call with each item in the threads, and wait for all calls."""
@@ -36,20 +112,25 @@ class Threads:
         try:
             for item in items:
                 if len(pending) >= MOST_AT_ONCE:
-                    pending.popleft().result()
+                    result_of(pending.popleft())
                 pending.append(self.submit(call, item))
             while pending:
-                pending.popleft().result()
+                result_of(pending.popleft())
         finally:
             for future in pending:
                 future.cancel()
 
 
-REQUESTS = Threads("tensorfmt-request")
-"""Each call is one request, and waits for no other call."""
+_all: dict[Hashable, Threads] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_all.clear)
 
-LOADS = Threads("tensorfmt-load")
-"""Each call loads a whole variable, for ``await ds.load_async()``."""
 
-READS = Threads("tensorfmt-read")
-"""Each call is a read that waits for requests."""
+def reads_of(store: Hashable) -> Threads:
+    """Threads for reads from a store, each of which waits for requests."""
+    return _all.setdefault(("reads", store), Threads())
+
+
+def loads_of(store: Hashable) -> Threads:
+    """Threads that load whole variables from a store, for ``await ds.load_async()``."""
+    return _all.setdefault(("loads", store), Threads())

@@ -1,0 +1,248 @@
+"""How single requests are sent: a class for each library, and one for all other file systems.
+
+A transport makes one attempt of a request, and says what it received. It neither repeats a request
+nor limits its time, which `retries` does for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fsspec import AbstractFileSystem
+from fsspec.asyn import get_loop
+
+from xr_tensorfmt.sources.requests import Answer, Asked, Version
+from xr_tensorfmt.sources.retries import Progress
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
+
+_PIECE = 1 << 20
+
+
+class Transport(ABC):
+    """A library that sends requests to a store."""
+
+    def __init__(self, fs: Any) -> None:
+        self.fs = fs
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop in which requests are made; it runs in a thread of fsspec."""
+        loop: asyncio.AbstractEventLoop = self.fs.loop
+        return loop
+
+    @property
+    def most(self) -> int:
+        """Limit on the concurrent requests to a store."""
+        return MOST_AT_ONCE
+
+    @property
+    def repeats_statuses(self) -> bool:
+        """Whether the library itself repeats what a server answers with 503 and the like."""
+        return False
+
+    @abstractmethod
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range of an object, once."""
+
+    async def info(self, path: str, progress: Progress) -> dict[str, Any]:
+        """Request size and version of an object, once."""
+        info: dict[str, Any] = await _coroutine(self.fs, "info")(path)
+        return info
+
+
+class Http(Transport):
+    """Servers of HTTP, by aiohttp."""
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range, with a condition on the version."""
+        headers = {
+            **self.fs.kwargs.get("headers", {}),
+            "Accept-Encoding": "identity",
+            "Range": f"bytes={asked.start}-{asked.stop - 1}",
+            **_condition(asked.version),
+        }
+        options = {**self._timeout, **self.fs.kwargs, "headers": headers}
+        session = await self.fs.set_session()
+        async with session.get(self.fs.encode_url(asked.path), **options) as response:
+            progress.advance()
+            asked.check_status(response.status)
+            response.raise_for_status()
+            content_range = response.headers.get("Content-Range", "")
+            size = asked.check_range(response.status, content_range, response.content_length)
+            data = await _received(response.content.iter_any(), asked, progress)
+            return Answer(data, Version.of(response.headers), size)
+
+    @property
+    def _timeout(self) -> dict[str, Any]:
+        """No limit of aiohttp on the whole request, which is 300 s, unless the user set one."""
+        if "timeout" in self.fs.client_kwargs:
+            return {}
+        return {"timeout": sys.modules["aiohttp"].ClientTimeout(total=None)}
+
+
+def _condition(version: Version) -> dict[str, str]:
+    if version.strong:
+        return {"If-Match": version.etag}
+    return {"If-Unmodified-Since": version.modified} if version.modified else {}
+
+
+class S3(Transport):
+    """S3, by the client of s3fs; its `cat_file` has no conditions, and repeats what fails."""
+
+    @property
+    def most(self) -> int:
+        """No more than there are connections, of which botocore opens ten by default."""
+        return min(MOST_AT_ONCE, self.fs.config_kwargs.get("max_pool_connections", 10))
+
+    @property
+    def repeats_statuses(self) -> bool:
+        """Whether botocore does so, which it does unless it is configured otherwise."""
+        return self.fs.config_kwargs.get("retries") != ONE_ATTEMPT
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range, with a condition on the version."""
+        bucket, key, version_id = self.fs.split_path(asked.path)
+        request = {
+            "Bucket": bucket,
+            "Key": key,
+            "Range": f"bytes={asked.start}-{asked.stop - 1}",
+            "VersionId": version_id,
+            "IfMatch": asked.version.etag,
+        }
+        await self.fs.set_session()
+        client = await self.fs.get_s3(bucket)
+        options = {**self.fs.s3_additional_kwargs, **self.fs.req_kw, **request}
+        known = client.meta.service_model.operation_model("GetObject").input_shape.members
+        given = {name: value for name, value in options.items() if name in known and value}
+        try:
+            response = await client.get_object(**given)
+        except sys.modules["botocore.exceptions"].ClientError as error:
+            asked.check_status(_status(error))
+            raise sys.modules["s3fs.errors"].translate_boto_error(error) from error
+        progress.advance()
+        try:
+            status = response["ResponseMetadata"]["HTTPStatusCode"]
+            length = response.get("ContentLength")
+            size = asked.check_range(status, response.get("ContentRange", ""), length)
+            data = await _received(_pieces(response["Body"]), asked, progress)
+            return Answer(data, Version.of(response), size)
+        finally:
+            response["Body"].close()
+
+
+ONE_ATTEMPT = {"max_attempts": 0}
+"""The setting of botocore that leaves repeating to the caller."""
+
+
+async def _pieces(body: Any) -> AsyncIterator[bytes]:
+    while piece := await body.read(_PIECE):
+        yield piece
+
+
+def _status(error: Any) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+async def _received(pieces: AsyncIterator[bytes], asked: Asked, progress: Progress) -> bytes:
+    """Receive a body; of one that is too long, a little more than was asked for."""
+    data = bytearray()
+    async for piece in pieces:
+        data += piece
+        progress.advance(len(piece))
+        if len(data) > asked.stop - asked.start:
+            break
+    return bytes(data)
+
+
+class Coroutines(Transport):
+    """Other asynchronous file systems of fsspec."""
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range by `cat_file`."""
+        progress.hide(asked.stop - asked.start)
+        cat_file = _coroutine(self.fs, "cat_file")
+        return Answer(await cat_file(asked.path, start=asked.start, end=asked.stop))
+
+
+class Blocking(Transport):
+    """File systems without coroutines, each of whose calls takes a thread."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that asynchronous file systems have."""
+        loop: asyncio.AbstractEventLoop = get_loop()
+        return loop
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range by `cat_file`."""
+        progress.hide(asked.stop - asked.start)
+        return Answer(await asyncio.wrap_future(in_thread(self._cat_file, asked)))
+
+    async def info(self, path: str, progress: Progress) -> dict[str, Any]:
+        """Request size and version."""
+        info: dict[str, Any] = await asyncio.wrap_future(in_thread(self.fs.info, path))
+        return info
+
+    def _cat_file(self, asked: Asked) -> bytes:
+        data: bytes = self.fs.cat_file(asked.path, start=asked.start, end=asked.stop)
+        return data
+
+
+class Cached(Blocking):
+    """Caching file systems, whose first read downloads a whole file, however long that takes."""
+
+    most = 1
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Read from the copy, which is made where there is none."""
+        progress.hide(None)
+        return Answer(await asyncio.wrap_future(in_thread(self._cat_file, asked)))
+
+
+def _coroutine(fs: AbstractFileSystem, method: str) -> Any:
+    """The coroutine function of a method; fsspec names it with an underscore."""
+    return getattr(fs, f"_{method}")
+
+
+def transport_of(fs: AbstractFileSystem) -> Transport:
+    """The transport for a file system."""
+    if _is(fs, "fsspec.implementations.cached", "CachingFileSystem"):
+        return Cached(fs)
+    if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
+        return Http(fs)
+    if _is(fs, "s3fs.core", "S3FileSystem"):
+        return S3(fs)
+    # fsspec makes these of coroutines, unless a file system has methods of its own.
+    made = vars(fs)
+    return Coroutines(fs) if "cat_file" in made and "info" in made else Blocking(fs)
+
+
+def _is(fs: AbstractFileSystem, module: str, name: str) -> bool:
+    """Whether a file system is an instance of a class, without importing the class."""
+    return module in sys.modules and isinstance(fs, getattr(sys.modules[module], name))
+
+
+def store_of(fs: AbstractFileSystem, path: str) -> tuple[int, str]:
+    """What shares a limit on concurrent requests: a file system, and over HTTP a server."""
+    return hash(fs), urlsplit(path).netloc if "://" in path else ""
+
+
+def with_connections(url: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let s3fs open a connection for each concurrent request; its default is ten."""
+    return _configured(url, options, {"max_pool_connections": MOST_AT_ONCE})
+
+
+def unrepeated(url: str, options: Mapping[str, Any], timeout: float | None) -> Mapping[str, Any]:
+    """Let botocore wait as long as this package does, and repeat nothing."""
+    return _configured(url, options, {"retries": ONE_ATTEMPT, "read_timeout": timeout})
+
+
+def _configured(url: str, options: Mapping[str, Any], config: dict[str, Any]) -> Mapping[str, Any]:
+    if not url.startswith(("s3://", "s3a://")):
+        return options
+    return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
