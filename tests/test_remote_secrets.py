@@ -22,7 +22,14 @@ from tests import tensfiles as tf
 from tests.opening import tensor_of
 from tests.processes import run_python
 from tests.servers import HttpStore, S3Store
-from xr_tensorfmt import SourceChangedError, explain, to_file, to_mag, validate
+from xr_tensorfmt import (
+    SourceChangedError,
+    StoreUnavailableError,
+    explain,
+    to_file,
+    to_mag,
+    validate,
+)
 from xr_tensorfmt.cli import main
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.sources import find_source
@@ -62,7 +69,7 @@ STATUSES = [
     (401, PermissionError),
     (403, PermissionError),
     (404, FileNotFoundError),
-    (500, OSError),
+    (500, StoreUnavailableError),
 ]
 ways = pytest.mark.parametrize("way", WAYS)
 statuses = pytest.mark.parametrize(("status", "kind"), STATUSES)
@@ -342,12 +349,17 @@ def tried(call):
     else:
         raise AssertionError("no error")
 
+def repeat_at_once():
+    from xr_tensorfmt.sources import retries
+    retries.FIRST_PAUSE = 0.001
+
 if __name__ == "__main__":
     ways, switch, processes, folder = json.loads(sys.argv[1])
     import dask
     dask.config.set({"temporary-directory": folder})
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=processes,
                       dashboard_address=None) as cluster, Client(cluster) as client:
+        client.run(repeat_at_once)
         for url, options in ways:
             if "auth" in options:
                 options = {"auth": aiohttp.BasicAuth(*options["auth"])}
@@ -371,10 +383,10 @@ def test_errors_on_a_cluster(http: HttpStore, tmp_path: Path, processes: bool) -
     script.write_text(CLUSTER)
     done = run_python(script, json.dumps([ways, http.url, processes, str(tmp_path)]))
     *errors, (_, *logs) = map(json.loads, done.stdout.splitlines())
-    kinds = [PermissionError, FileNotFoundError, OSError]
+    kinds = [PermissionError, FileNotFoundError, StoreUnavailableError]
     reads = [kind.__name__ for kind in kinds for _ in range(2)]
     assert [name for _, name, *_ in errors] == [*reads, "OSError"] * len(WAYS)
-    assert {module for module, *_ in errors} == {"builtins"}
+    assert {module for module, *_ in errors} == {"builtins", "xr_tensorfmt.errors"}
     assert all(plain in text for _, _, text, *_ in errors)
     assert "Compute Failed" in done.stderr + repr(logs)
     assert_silent(done.stdout, done.stderr)

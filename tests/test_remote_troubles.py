@@ -22,7 +22,7 @@ from tests import tensfiles as tf
 from tests.families import FILES, numbers
 from tests.opening import tensor_of
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store
-from xr_tensorfmt import SourceChangedError, TensorFormatError
+from xr_tensorfmt import SourceChangedError, StoreUnavailableError, TensorFormatError
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.errors import TensorFormatError as FormatError
@@ -83,8 +83,16 @@ def false_length(handler: Handler, content: bytes, start: int, stop: int) -> boo
 
 
 TROUBLES: list[tuple[Callable, type[Exception], str]] = [
-    (server_error, OSError, "the server answered 500 Internal Server Error, while bytes"),
-    (cut_connection, OSError, "ClientPayloadError: .*not completed.*, while bytes"),
+    (
+        server_error,
+        StoreUnavailableError,
+        "the server answered 500 Internal Server Error, while bytes .* requested 5 times in",
+    ),
+    (
+        cut_connection,
+        StoreUnavailableError,
+        "ClientPayloadError: .*not completed.*, while bytes .* requested 5 times in",
+    ),
     (too_little, TensorFormatError, "the store sent another number of bytes than were requested"),
     (too_much, OSError, "the server sent the range"),
     (false_length, OSError, "the server sent 2688056 bytes instead of"),
@@ -207,11 +215,33 @@ def test_an_object_that_shrinks_while_it_is_opened_is_noticed(http: HttpStore) -
         tensor_of(url)
 
 
+def change_answers(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict], dict]) -> None:
+    """Let the client of s3fs answer GetObject in another way."""
+    import s3fs  # noqa: PLC0415
+
+    get_s3 = s3fs.S3FileSystem.get_s3
+
+    class Client:
+        def __init__(self, client: Any) -> None:
+            self.client = client
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.client, name)
+
+        async def get_object(self, **options: Any) -> dict[str, Any]:
+            return change(await self.client.get_object(**options))
+
+    async def changed(fs: Any, bucket: str | None = None) -> Client:
+        return Client(await get_s3(fs, bucket))
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "get_s3", changed)
+
+
 def unread(answer: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """An answer of S3 whose body must not be received."""
 
     class Body:
-        async def read(self) -> bytes:
+        async def read(self, _: int) -> bytes:
             raise AssertionError("the body was received")
 
         def close(self) -> None: ...
@@ -237,16 +267,9 @@ def unread(answer: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_another_range_from_s3_is_refused_before_it_is_received(
     s3: S3Store, monkeypatch, changes: dict, error: type[Exception], words: str
 ) -> None:
-    import s3fs  # noqa: PLC0415
-
     url = s3.put("other", tf.version_0_9(np.arange(48.0)))
     tensor = tensor_of(url, storage_options=s3.options)
-    call = s3fs.S3FileSystem.call_s3
-
-    def other(fs: Any, method: str, *args: Any, **keywords: Any) -> Any:
-        return unread(call(fs, method, *args, **keywords), **changes)
-
-    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", other)
+    change_answers(monkeypatch, lambda answer: unread(answer, **changes))
     with pytest.raises(error, match=f"{url}.*{words}|{words}.*{url}"):
         tensor[-10:].values  # noqa: B018
 
@@ -254,19 +277,14 @@ def test_another_range_from_s3_is_refused_before_it_is_received(
 def test_s3_without_ranges_is_refused_and_its_objects_are_not_received(
     s3: S3Store, monkeypatch
 ) -> None:
-    import s3fs  # noqa: PLC0415
-
     small = s3.put("small", tf.version_0_9(np.arange(6.0)))
     large = s3.put("large", tf.version_0_9(np.zeros(MIB)))
-    call = s3fs.S3FileSystem.call_s3
     s3.ranges = False
 
-    def wary(fs: Any, method: str, *args: Any, **keywords: Any) -> Any:
-        answer = call(fs, method, *args, **keywords)
-        large = method == "get_object" and answer["ContentLength"] > HEAD_BYTES
-        return unread(answer) if large else answer
+    def wary(answer: dict[str, Any]) -> dict[str, Any]:
+        return unread(answer) if answer["ContentLength"] > HEAD_BYTES else answer
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", wary)
+    change_answers(monkeypatch, wary)
     words = "the server sent the whole file .* does not serve byte ranges.* 'simplecache::'"
     try:
         with pytest.raises(OSError, match=words):
@@ -405,24 +423,20 @@ def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None
 
 
 def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None:
-    import s3fs  # noqa: PLC0415
-
     url = s3.put("again", tf.version_0_9(numbers()))
     tensor = tensor_of(url, storage_options=s3.options)
-    call = s3fs.S3FileSystem.call_s3
     broken = threading.Semaphore(1)
 
     class Broken:
-        async def read(self) -> bytes:
+        async def read(self, _: int) -> bytes:
             raise aiohttp.ClientPayloadError("cut")
 
         def close(self) -> None: ...
 
-    def once_broken(fs: Any, method: str, *args: Any, **keywords: Any) -> Any:
-        answer = call(fs, method, *args, **keywords)
+    def once_broken(answer: dict[str, Any]) -> dict[str, Any]:
         return {**answer, "Body": Broken()} if broken.acquire(blocking=False) else answer
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", once_broken)
+    change_answers(monkeypatch, once_broken)
     np.testing.assert_array_equal(tensor, numbers())
     assert not broken.acquire(blocking=False)
 
@@ -441,7 +455,7 @@ def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpSto
 
 
 def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> None:
-    threads, taken = Threads("test"), []
+    threads, taken = Threads(), []
 
     def items():
         for number in range(1000):

@@ -7,7 +7,7 @@ dead server keeps the process alive.
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread
+import importlib
 import os
 import threading
 from collections import deque
@@ -28,7 +28,7 @@ _ending = threading.Event()
 
 # Python calls these, the last one first, before it joins the threads of pools; so that pools must
 # be there before. The threads of dask, which are such, then end their waits for requests.
-assert concurrent.futures.thread
+importlib.import_module("concurrent.futures.thread")
 _REGISTER = "_register_atexit"
 getattr(threading, _REGISTER, atexit.register)(_ending.set)
 

@@ -97,12 +97,13 @@ class S3(Transport):
     @property
     def most(self) -> int:
         """No more than there are connections, of which botocore opens ten by default."""
-        return min(MOST_AT_ONCE, self.fs.config_kwargs.get("max_pool_connections", 10))
+        connections: int = self.fs.config_kwargs.get("max_pool_connections", 10)
+        return min(MOST_AT_ONCE, connections)
 
     @property
     def repeats_statuses(self) -> bool:
         """Whether botocore does so, which it does unless it is configured otherwise."""
-        return self.fs.config_kwargs.get("retries") != ONE_ATTEMPT
+        return bool(self.fs.config_kwargs.get("retries") != ONE_ATTEMPT)
 
     async def get(self, asked: Asked, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
