@@ -98,6 +98,7 @@ def _start(
         return kind(number, reason, url, span, attempts, seconds)
 
     async def send() -> Result:
+        await transport.connect()
         slot = _slot(transport, path)
         repeats = not transport.repeats_statuses
         return await repeated(attempt, timeout, slot, failed, repeats_statuses=repeats)

@@ -41,10 +41,11 @@ _jitter = SystemRandom()
 
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_NUMBERS = {ECONNRESET, ECONNABORTED, EPIPE, ETIMEDOUT}
-# By name, as the libraries need not be there: the first are of aiohttp, the others of botocore.
+# By name, as the libraries need not be there: of aiohttp, Python's http.client, and botocore.
 _RESETS = {
     "ClientPayloadError",
     "ServerDisconnectedError",
+    "IncompleteRead",
     "ConnectionClosedError",
     "HTTPClientError",
     "IncompleteReadError",
@@ -205,6 +206,8 @@ def _answered(error: Exception) -> tuple[int | None, Mapping[str, Any], int]:
 
 
 def _is_reset(error: Exception) -> bool:
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        return True
     return isinstance(error, OSError) and error.errno in _TRANSIENT_NUMBERS
 
 

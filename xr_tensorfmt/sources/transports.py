@@ -45,6 +45,12 @@ class Transport(ABC):
         """Whether the library itself repeats what a server answers with 503 and the like."""
         return False
 
+    async def connect(self) -> None:
+        """Make the client; that of S3 reads the models of botocore, but waits for no server."""
+        set_session = getattr(self.fs, "set_session", None)
+        if set_session is not None:
+            await set_session()
+
     @abstractmethod
     async def get(self, asked: Asked, progress: Progress) -> Answer:
         """Request a range of an object, once."""
@@ -115,7 +121,6 @@ class S3(Transport):
             "VersionId": version_id,
             "IfMatch": asked.version.etag,
         }
-        await self.fs.set_session()
         client = await self.fs.get_s3(bucket)
         options = {**self.fs.s3_additional_kwargs, **self.fs.req_kw, **request}
         known = client.meta.service_model.operation_model("GetObject").input_shape.members

@@ -1,0 +1,169 @@
+"""The policy apart from any library: pauses, limits, and what counts as progress."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from xr_tensorfmt.sources import retries
+from xr_tensorfmt.sources.retries import Progress, Transient, repeated, transient
+
+
+class RefusedError(Exception):
+    """As the errors of aiohttp."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class GivenUpError(Exception): ...
+
+
+def given_up(last: Transient, attempts: int, seconds: float) -> Exception:
+    return GivenUpError(last.error, attempts)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that are made, none of which is waited for."""
+    made: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        made.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.5)
+    return made
+
+
+def attempts_of(*errors: Exception, limit: float | None = 60, **options: Any) -> int:
+    """How often a request is made that fails with these errors, and then succeeds."""
+    remaining, made = list(errors), 0
+
+    async def attempt(_: Progress) -> None:
+        nonlocal made
+        made += 1
+        if remaining:
+            raise remaining.pop(0)
+
+    class Slot(nullcontext[None]): ...
+
+    asyncio.run(repeated(attempt, limit, Slot(), given_up, **options))
+    return made
+
+
+def test_pauses_grow_and_differ(pauses: list[float]) -> None:
+    assert attempts_of(*(RefusedError(503) for _ in range(4))) == 5
+    for number, pause in enumerate(pauses):
+        assert 0.25 * 2**number <= pause <= 0.5 * 2**number
+    assert len({pause / 2**number for number, pause in enumerate(pauses)}) == 4
+
+
+def test_the_last_failure_is_raised_after_five_attempts_or_three_timeouts(
+    pauses: list[float],
+) -> None:
+    with pytest.raises(GivenUpError, match="5"):
+        attempts_of(*(RefusedError(503) for _ in range(5)))
+    assert len(pauses) == 4
+    with pytest.raises(GivenUpError, match="3"):
+        attempts_of(*(TimeoutError() for _ in range(3)))
+    assert attempts_of(TimeoutError(), RefusedError(503), TimeoutError(), RefusedError(503)) == 5
+
+
+def test_the_server_may_ask_for_a_pause(pauses: list[float]) -> None:
+    assert attempts_of(RefusedError(429, Retry_After="7"), RefusedError(503, retry_after="30")) == 3
+    assert pauses == [7, 30]
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    pauses.clear()
+    assert attempts_of(RefusedError(503, Retry_After=later)) == 2
+    assert 30 < pauses[0] <= 40
+    for nothing in ("", "soon", "-3", "Wed, 21 Oct 2015 07:28:00 GMT"):
+        pauses.clear()
+        assert attempts_of(RefusedError(503, Retry_After=nothing)) == 2
+        assert pauses[0] <= 0.5
+
+
+def test_a_pause_that_is_longer_than_the_limit_ends_the_attempts(pauses: list[float]) -> None:
+    with pytest.raises(GivenUpError, match="1"):
+        attempts_of(RefusedError(503, Retry_After="61"))
+    assert pauses == []
+    assert attempts_of(RefusedError(503, Retry_After="61"), limit=None) == 2
+
+
+def test_what_a_library_repeats_itself_is_not_repeated(pauses: list[float]) -> None:
+    with pytest.raises(GivenUpError, match="1"):
+        attempts_of(RefusedError(503), repeats_statuses=False)
+    assert attempts_of(ConnectionResetError(), repeats_statuses=False) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [RefusedError(404), RefusedError(403), RefusedError(501), ValueError("x")]
+)
+def test_other_failures_are_raised_at_once(error: Exception, pauses: list[float]) -> None:
+    with pytest.raises(type(error)):
+        attempts_of(error)
+    assert pauses == []
+
+
+def test_failures_are_known_by_the_errors_from_which_others_were_made() -> None:
+    for cause in (RefusedError(503), TimeoutError(), ConnectionResetError(104, "reset")):
+        error = FileNotFoundError("http://host/x")
+        error.__cause__ = cause
+        found = transient(error)
+        assert found is not None
+        assert found.error is cause
+    missing = FileNotFoundError("http://host/x")
+    missing.__cause__ = RefusedError(404)
+    assert transient(missing) is None
+
+
+class Window:
+    """The window of `asyncio.timeout`, in a time that is counted."""
+
+    def __init__(self, end: float) -> None:
+        self.end = end
+
+    def reschedule(self, end: float | None) -> None:
+        assert end is not None
+        self.end = end
+
+
+class Loop:
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+def lasts(monkeypatch: pytest.MonkeyPatch, rate: float, size: int) -> bool:
+    """Whether a request of so many bytes at so many bytes a second ends before its limit."""
+    loop, window, step = Loop(), Window(60), 0.1
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    progress: Any = Progress(window, 60)
+    received = 0.0
+    while received < size:
+        loop.now += step
+        if loop.now > window.end:
+            return False
+        progress.advance(int(received + rate * step) - int(received))
+        received += rate * step
+    return True
+
+
+def test_a_slow_line_makes_progress_and_a_byte_a_second_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = 4 << 20
+    # 64 MiB at 200 kB/s, as 16 requests at a time.
+    assert lasts(monkeypatch, 200_000 / 16, part)
+    assert lasts(monkeypatch, 1100, part)
+    assert not lasts(monkeypatch, 900, part)
+    assert not lasts(monkeypatch, 1, part)
+    assert not lasts(monkeypatch, 1, 80)
