@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 import fsspec
@@ -13,6 +14,7 @@ import pytest
 import xarray as xr
 
 import xr_tensorfmt
+from tests.processes import run_python
 
 ROOT = Path(xr_tensorfmt.__file__).parent
 PACKAGES = ("xarray", "dask", "distributed", "fsspec", "s3fs", "aiohttp", "obstore")
@@ -83,3 +85,30 @@ def test_fsspec_has_the_private_names_that_are_used() -> None:
     fs = fsspec.filesystem("memory")
     assert fs._strip_protocol("memory://bucket/x") == "/bucket/x"
     assert isinstance(fs._pid, int)
+
+
+def test_fsspec_names_the_coroutines_of_a_file_system_with_an_underscore() -> None:
+    fs = fsspec.filesystem("http")
+    assert iscoroutinefunction(fs._info)
+    assert iscoroutinefunction(fs._cat_file)
+    assert {"info", "cat_file"} <= set(vars(fs))
+
+
+def test_python_calls_what_is_registered_before_it_joins_threads() -> None:
+    script = """if True:
+        import threading
+        from concurrent.futures import ThreadPoolExecutor
+        from xr_tensorfmt.sources import threads
+        pool, started = ThreadPoolExecutor(1), threading.Event()
+
+        def wait():
+            started.set()
+            try:
+                threads.first_done([threads.Future()])
+            except RuntimeError as error:
+                print(error)
+
+        pool.submit(wait)
+        started.wait()
+    """
+    assert "the process is ending" in run_python("-c", script).stdout

@@ -23,6 +23,7 @@ from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.sources.remote import split_timeout
 from xr_tensorfmt.writing.atomic_file import target_of
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
@@ -223,7 +224,8 @@ def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]
     """The file system of a file, and its path there without links."""
     fs, path = LocalFileSystem(), file
     if is_url(file):
-        fs, path = url_to_fs(file, **dict(storage_options))
+        options, _ = split_timeout(file, dict(storage_options), None)
+        fs, path = url_to_fs(file, **options)
     if isinstance(fs, LocalFileSystem):
         path = os.path.realpath(os.path.expanduser(path))
     return fs, path
