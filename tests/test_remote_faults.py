@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -299,9 +298,26 @@ READERS = {
     "pool": "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
     "async": "asyncio.run(xr.open_dataset(url, engine='tensorfmt', **how).load_async())",
 }
-READER = """
-import asyncio, sys
-import dask.array, xarray as xr
+WAITER = """
+import os, signal, sys, threading, time, traceback
+
+def interrupt():
+    # Only when the main thread waits: Python itself waits for ever for a thread that a pool was
+    # starting when it was interrupted.
+    sys.stdin.readline()
+    main, names = threading.main_thread().ident, ["start"]
+    while "start" in names or names[-1] not in ("wait", "select"):
+        time.sleep(0.01)
+        names = [each.name for each in traceback.extract_stack(sys._current_frames()[main])]
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+"""
+READER = (
+    WAITER
+    + """
+import asyncio
+import dask, xarray as xr
 from tests import fault_server
 
 class Server:
@@ -310,9 +326,8 @@ class Server:
 url, how = getattr(fault_server, sys.argv[2])(Server, "bucket/t.bin")
 if sys.argv[3] == "pool":
     dask.config.set(scheduler="threads", num_workers=3)
-# An interrupt while a pool starts a thread would make Python itself wait for that thread.
-dask.array.ones(100, chunks=1).sum().compute()
 """
+)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
@@ -336,6 +351,7 @@ def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str
     root = Path(__file__).resolve().parents[1]
     with subprocess.Popen(
         [sys.executable, *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -343,9 +359,8 @@ def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str
     ) as process:
         try:
             server.wait_for(count)
-            process.send_signal(signal.SIGINT)
             # The limit of a request is 60 s.
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate("now\n", timeout=30)
         finally:
             process.kill()
     assert process.returncode != 0
@@ -355,16 +370,18 @@ def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize("command", ["info", "validate", "convert"])
 def test_an_interrupt_ends_the_command(server: FaultServer, command: str, tmp_path: Path) -> None:
-    target = [] if command != "convert" else [tmp_path / "copy.npy"]
+    script = tmp_path / "script.py"
+    script.write_text(f"{WAITER}\nfrom xr_tensorfmt.cli import main\nmain(sys.argv[1:])")
+    more = [tmp_path / "copy.tens", "--to", "tens"] if command == "convert" else []
     # The command converts after it has opened the file, the others wait at once.
     server.faults += [lambda _: True] * (2 if command == "convert" else 0)
     server.always = faults.silent
     count = 3 if command == "convert" else 1
     url, _ = over_http(server, NAME)
-    errors = end_by_interrupt(server, count, "-m", "xr_tensorfmt", command, url, *target)
+    errors = end_by_interrupt(server, count, script, command, url, *more)
     assert "Aborted!" in errors
     assert "Traceback" not in errors
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [script]
 
 
 CLUSTER = """

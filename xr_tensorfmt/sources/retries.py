@@ -75,17 +75,20 @@ class Progress:
         self._received = 0
         self._said = "" if timeout is None else f"nothing was received for {timeout:.3g} s"
 
-    def advance(self, count: int = 0) -> None:
-        """Note that a response has begun, or that bytes of it were received."""
-        if self._timeout is None:
-            return
+    def begin(self) -> None:
+        """Note that a response has begun."""
+        if self._timeout is not None:
+            self._received = 0
+            self._said = f"nothing was received for {self._timeout:.3g} s"
+            self._restart(self._timeout)
+
+    def advance(self, count: int) -> None:
+        """Note that bytes of a response were received."""
         self._received += count
-        if count and self._received < LEAST_RATE * self._timeout:
-            self._said = f"only {self._received} bytes were received within {self._timeout:.3g} s"
-            return
-        self._received = 0
-        self._said = f"nothing was received for {self._timeout:.3g} s"
-        self._restart(self._timeout)
+        if self._timeout is None or self._received < LEAST_RATE * self._timeout:
+            self._said = f"only {self._received} bytes were received within {self._timeout} s"
+        else:
+            self.begin()
 
     def hide(self, count: int | None) -> None:
         """Allow time for bytes whose arrival cannot be seen; any time if there is no limit."""

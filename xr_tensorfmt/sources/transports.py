@@ -75,7 +75,7 @@ class Http(Transport):
         options = {**self._timeout, **self.fs.kwargs, "headers": headers}
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(asked.path), **options) as response:
-            progress.advance()
+            progress.begin()
             asked.check_status(response.status)
             response.raise_for_status()
             content_range = response.headers.get("Content-Range", "")
@@ -109,7 +109,8 @@ class S3(Transport):
     @property
     def repeats_statuses(self) -> bool:
         """Whether botocore does so, which it does unless it is configured otherwise."""
-        return bool(self.fs.config_kwargs.get("retries") != ONE_ATTEMPT)
+        retries = self.fs.config_kwargs.get("retries") or {}
+        return bool(retries.get("total_max_attempts", 1 + retries.get("max_attempts", 4)) > 1)
 
     async def get(self, asked: Asked, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
@@ -130,7 +131,7 @@ class S3(Transport):
         except sys.modules["botocore.exceptions"].ClientError as error:
             asked.check_status(_status(error))
             raise sys.modules["s3fs.errors"].translate_boto_error(error) from error
-        progress.advance()
+        progress.begin()
         try:
             status = response["ResponseMetadata"]["HTTPStatusCode"]
             length = response.get("ContentLength")
@@ -139,10 +140,6 @@ class S3(Transport):
             return Answer(data, Version.of(response), size)
         finally:
             response["Body"].close()
-
-
-ONE_ATTEMPT = {"max_attempts": 0}
-"""The setting of botocore that leaves repeating to the caller."""
 
 
 async def _pieces(body: Any) -> AsyncIterator[bytes]:
@@ -245,7 +242,9 @@ def with_connections(url: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def unrepeated(url: str, options: Mapping[str, Any], timeout: float | None) -> Mapping[str, Any]:
     """Let botocore wait as long as this package does, and repeat nothing."""
-    return _configured(url, options, {"retries": ONE_ATTEMPT, "read_timeout": timeout})
+    return _configured(
+        url, options, {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
+    )
 
 
 def _configured(url: str, options: Mapping[str, Any], config: dict[str, Any]) -> Mapping[str, Any]:
