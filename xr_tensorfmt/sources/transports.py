@@ -153,13 +153,14 @@ def _status(error: Any) -> int:
 
 async def _received(pieces: AsyncIterator[bytes], asked: Asked, progress: Progress) -> bytes:
     """Receive a body; of one that is too long, a little more than was asked for."""
-    data = bytearray()
+    received, length = [], 0
     async for piece in pieces:
-        data += piece
+        received.append(piece)
+        length += len(piece)
         progress.advance(len(piece))
-        if len(data) > asked.stop - asked.start:
+        if length > asked.stop - asked.start:
             break
-    return bytes(data)
+    return b"".join(received)
 
 
 class Coroutines(Transport):
