@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Generic, TypeVar
+
+from xr_tensorfmt.core.locks import RenewedLock
 
 Value = TypeVar("Value")
 
 
 class CachedValue(Generic[Value]):
-    """Computes a value once for all threads; the value is pickled if it is known."""
+    """Computes a value once for all threads; the value is pickled if it is known.
+
+    A process that is forked while a thread computes the value computes it anew.
+    """
 
     def __init__(self, value: Value | None = None) -> None:
         self._value = value
-        self._lock = Lock()
+        self._lock = RenewedLock()
 
     @property
     def known(self) -> Value | None:
@@ -24,7 +28,7 @@ class CachedValue(Generic[Value]):
     def get(self, compute: Callable[[], Value]) -> Value:
         """The value; the first caller computes it while others wait."""
         if self._value is None:
-            with self._lock:
+            with self._lock.current:
                 if self._value is None:
                     self._value = compute()
         return self._value

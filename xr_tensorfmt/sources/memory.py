@@ -7,9 +7,9 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import BinaryIO
 
+from xr_tensorfmt.core.locks import RenewedLock
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
 
@@ -47,7 +47,7 @@ class FileObject(Source):
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._lock = Lock()
+        self._lock = RenewedLock()
         try:
             file.seek(0, os.SEEK_END)
             self.size = file.tell()
@@ -89,7 +89,7 @@ class FileObject(Source):
                 f"{self.name} is closed, but values are still to be read from it; keep it open, "
                 "load the values before it is closed, or open it by path"
             )
-        with self._lock:
+        with self._lock.current:
             yield fill
 
     def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO]]:

@@ -1,0 +1,157 @@
+"""A process that is forked while a thread holds a lock of the package does not wait for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import fsspec.asyn
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tests import tensfiles as tf
+from tests.opening import opened
+from xr_tensorfmt.core.cached_value import CachedValue
+from xr_tensorfmt.sources.memory import FileObject
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+]
+
+_LONGEST = 30
+
+
+def succeeds_in_a_child(call: Callable[[], bool]) -> bool:
+    """Whether a forked process calls something that is true, and does not hang."""
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(0 if call() else 1)
+        finally:
+            os._exit(2)
+    deadline = time.monotonic() + _LONGEST
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def npy_of(values: np.ndarray) -> bytes:
+    file = BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+@contextmanager
+def in_a_thread(call: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Meanwhile a thread is in the middle of a call, where that calls what it is given."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        reached.set()
+        go_on.wait(_LONGEST)
+
+    thread = threading.Thread(target=call, args=(pause,))
+    thread.start()
+    try:
+        assert reached.wait(_LONGEST)
+        yield
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_while_a_thread_computes_a_cached_value() -> None:
+    cached: CachedValue[int] = CachedValue()
+
+    def compute(pause: Callable[[], None]) -> int:
+        pause()
+        return 1
+
+    with in_a_thread(lambda pause: cached.get(lambda: compute(pause))):
+        assert succeeds_in_a_child(lambda: cached.get(lambda: 2) == 2)
+    assert cached.known == 1
+
+
+def test_while_a_thread_makes_the_index_of_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.tens"
+    path.write_bytes(tf.index_value((2,), [1, 0], np.array([1.0, 2.0])))
+    tensor = opened(path).tensor
+    parent = os.getpid()
+
+    def pausing(pause: Callable[[], None]) -> None:
+        from xr_tensorfmt.formats.tens.pairs import Pairs  # noqa: PLC0415
+
+        scan = Pairs._scan
+
+        def paused(*arguments: object) -> object:
+            if os.getpid() == parent:
+                pause()
+            return scan(*arguments)
+
+        monkeypatch.setattr(Pairs, "_scan", paused)
+        assert tensor.values.tolist() == [2.0, 1.0]
+
+    with in_a_thread(pausing):
+        assert succeeds_in_a_child(lambda: tensor.values.tolist() == [2.0, 1.0])
+
+
+def test_while_a_thread_reads_a_file_object() -> None:
+    source = FileObject(BytesIO(bytes(8)))
+
+    def reading(pause: Callable[[], None]) -> None:
+        with source.opened():
+            pause()
+
+    def read() -> bool:
+        buffer = np.empty(8, np.uint8)
+        with source.opened() as fill:
+            return fill(0, buffer.data) == 8
+
+    with in_a_thread(reading):
+        assert succeeds_in_a_child(read)
+
+
+def test_while_a_thread_fills_a_cache_of_files(
+    memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe_file("/a.npy", npy_of(np.arange(3.0)))
+    get_file, parent = MemoryFileSystem.get_file, os.getpid()
+
+    def values() -> list[float]:
+        return opened("simplecache::memory://a.npy").tensor.values.tolist()
+
+    def pausing(pause: Callable[[], None]) -> None:
+        def paused(*arguments: object, **options: object) -> object:
+            if os.getpid() == parent:
+                pause()
+            return get_file(*arguments, **options)
+
+        monkeypatch.setattr(MemoryFileSystem, "get_file", paused)
+        assert values() == [0, 1, 2]
+
+    with in_a_thread(pausing):
+        assert succeeds_in_a_child(lambda: values() == [0, 1, 2])
+
+
+def test_while_a_thread_starts_the_loop_of_fsspec() -> None:
+    def start(pause: Callable[[], None]) -> None:
+        with fsspec.asyn.get_lock():
+            pause()
+
+    with in_a_thread(start):
+        assert succeeds_in_a_child(lambda: fsspec.asyn.get_loop().is_running() is not None)
