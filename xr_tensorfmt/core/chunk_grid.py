@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd, prod
 
@@ -17,6 +18,10 @@ where values are copied, chunks of 31 MiB are a quarter faster than those of 32.
 """
 
 
+MOST_CHUNKS = 1 << 20
+"""Limit on the chunks of a variable for ``chunks={}``, of which dask keeps some facts each."""
+
+
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
     """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes."""
@@ -29,6 +34,11 @@ def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[in
             rows = _rows(lengths[axis], row, target)
             return (*(1,) * axis, rows, *lengths[axis + 1 :])
     return ()
+
+
+def chunk_count(shape: Sequence[int], chunk: Sequence[int]) -> int:
+    """How many chunks of a shape a tensor has."""
+    return prod(-(-length // step) for length, step in zip(shape, chunk, strict=True))
 
 
 def row_chunk(shape: tuple[int, int], item: int, stored: int, target: int) -> tuple[int, int]:

@@ -114,7 +114,14 @@ class OuterPlan:
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
-        values = _in_order(layout.read(source, self.selection), [axis.then for axis in self.picks])
+        selection = self.selection
+        # Nothing is computed of an axis, which may be long where another one is empty.
+        values = (
+            layout.read(source, selection)
+            if selection.size
+            else np.empty(selection.shape, dtype=layout.dtype)
+        )
+        values = _in_order(values, [axis.then for axis in self.picks])
         return values if self.spread is None else arrange(values, self.spread, self.shape)
 
 

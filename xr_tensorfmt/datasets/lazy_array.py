@@ -22,6 +22,7 @@ from xarray.core.indexing import (
     VectorizedIndexer,
 )
 
+from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
@@ -93,6 +94,8 @@ class DistinctVariable(Variable):
         """As `Variable.chunk`."""
         arguments = keywords.get("from_array_kwargs") or {}
         lazy = unwrapped(self)
+        if lazy is not None:
+            _check_chunks(self, lazy[0])
         if isinstance(arguments.get("name"), str) and lazy is not None:
             from dask.base import tokenize  # noqa: PLC0415  # not needed before
 
@@ -100,6 +103,16 @@ class DistinctVariable(Variable):
             keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
         chunked = super().chunk(*args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
+
+
+def _check_chunks(variable: Variable, lazy: TensorArray) -> None:
+    """Refuse chunks of a whole tensor that would be more than dask can take."""
+    if variable.encoding.get("preferred_chunks") == {} and variable.shape == lazy.shape != ():
+        raise ValueError(
+            f"{lazy.source.name}: a tensor of shape {lazy.shape} and {lazy.dtype} has more than "
+            f"{MOST_CHUNKS} chunks; open it without chunks= and select a part of it, or pass a "
+            "larger chunk_bytes="
+        )
 
 
 def wrapped_data(variable: Variable) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS, TARGET, chunk_count
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
@@ -135,7 +135,10 @@ def _variables(container: Container, source: Source, request: Request) -> dict[A
 
 def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
     layout = tensor.layout
-    chunk = dict(zip(tensor.dims, layout.chunk_shape(target), strict=True))
+    shape = layout.chunk_shape(target)
+    # Too many have no length: DistinctVariable refuses to make them, if they are asked for.
+    is_possible = chunk_count(layout.shape, shape) <= MOST_CHUNKS
+    chunk = dict(zip(tensor.dims, shape, strict=True)) if is_possible else {}
     encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
     encoding["original_shape"] = layout.shape  # as the netCDF engines of xarray call it
     data = lazy_array(tensor.source or source, layout)

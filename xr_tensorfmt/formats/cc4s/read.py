@@ -333,9 +333,11 @@ def _blocks(part: Part, properties: KnownProperties, options: OpenOptions) -> Bl
     known = {name: found for name, (_, found) in properties.items()}
     blocks = find_blocks(part.fields, part.header, known)
     if options.sparse == "auto" and part.header.total > MOST_FILLED_ELEMENTS:
-        raise ValueError(
-            f"{part.fields.path}: {part.name!r} has {part.header.total} elements, of which "
-            f"{blocks.stored} are stored; open it with sparse='stored', or with sparse='dense'"
+        raise part.fields.error(
+            "dimensions",
+            f"{part.header.total} elements, of which {blocks.stored} are stored",
+            f"at most {MOST_FILLED_ELEMENTS}",
+            "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
         )
     return blocks
 

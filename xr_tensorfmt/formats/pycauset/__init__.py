@@ -58,6 +58,11 @@ class PycausetFormat(Format):
 
         return plan(checked, **options)
 
+    @property
+    def check_options(self) -> OpenOptions:
+        """All elements of a matrix, however few are stored."""
+        return OpenOptions(sparse="dense", verify=False)
+
     def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
         """Check slots, metadata, padding, checksums and what the file claims of its values."""
         from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415

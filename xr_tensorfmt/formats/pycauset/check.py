@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from operator import gt, lt
 from zlib import crc32
 
 import numpy as np
 
+from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import Symmetry, Zeros, check_symmetry, check_zeros
+from xr_tensorfmt.core.value_checks import (
+    Symmetry,
+    Zeros,
+    check_symmetry,
+    check_values,
+    check_zeros,
+)
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.archive import entries
 from xr_tensorfmt.formats.pycauset.container import (
@@ -25,8 +33,11 @@ from xr_tensorfmt.formats.pycauset.container import (
 )
 from xr_tensorfmt.formats.pycauset.header import fields_stop
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
-from xr_tensorfmt.formats.pycauset.read import MatrixFile, open_file
+from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims, open_file
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, Matrix
+
+MOST_CHECKED = 1 << 28
+"""Elements of a matrix that stores few of them up to which its properties are checked."""
 
 _ROWS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 16 << 20
@@ -54,6 +65,9 @@ def check(reader: HeaderReader) -> Iterator[Finding]:
     file = open_file(reader)
     for each in file.files:
         yield from _check_file(each)
+        if each is not file and not each.blocks:
+            dims = default_dims(len(each.stored.shape))
+            yield from check_values(each.source, [Tensor("tensor", dims, each.stored)])
     yield from _check_properties(reader.source, file)
 
 
@@ -77,12 +91,21 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
     layout, attrs = file.layout, file.matrix.attrs
     if len(layout.shape) == 1:
         return
-    for symmetry in _SYMMETRIES:
-        if attrs.get(f"property_{symmetry.name}") == 1:
-            yield from check_symmetry(source, layout, symmetry)
-    for zeros in _ZEROS:
-        if attrs.get(f"property_{zeros.name}") == 1:
-            yield from check_zeros(source, layout, zeros)
+    symmetries, zeros = (
+        [claim for claim in claims if attrs.get(f"property_{claim.name}") == 1]
+        for claims in (_SYMMETRIES, _ZEROS)
+    )
+    if (symmetries or zeros) and file.is_mostly_implied and prod(layout.shape) > MOST_CHECKED:
+        message = (
+            f"not checked, as the matrix has {prod(layout.shape)} elements, and expected at most "
+            f"{MOST_CHECKED}, since few of them are stored; look at the parts that matter"
+        )
+        yield Finding(source.name, file.matrix.stated_at, "the properties", message, "warning")
+        return
+    for symmetry in symmetries:
+        yield from check_symmetry(source, layout, symmetry)
+    for claim in zeros:
+        yield from check_zeros(source, layout, claim)
 
 
 def _check_header(reader: HeaderReader, matrix: Matrix, payload_stop: int) -> Iterator[Finding]:

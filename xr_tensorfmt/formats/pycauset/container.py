@@ -503,4 +503,4 @@ def _is_current(signature: Any, metadata: Metadata, view: Metadata) -> bool:
         found = {key: float(value) for key, value in pairs}
     except ValueError:
         return False
-    return found == expected and signature.get("payload_uuid") == metadata.values["payload_uuid"]
+    return found == expected and signature.get("payload_uuid") == metadata.get("payload_uuid", str)

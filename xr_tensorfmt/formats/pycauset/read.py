@@ -53,6 +53,11 @@ MOST_BLOCKS = 4096
 MOST_LEVELS = 8
 """Limit on the blocks within blocks."""
 
+MOST_FILLED_ELEMENTS = 1 << 40
+"""Limit on matrices of which few elements are stored, unless all of them are asked for."""
+
+_MOSTLY_IMPLIED = ("IDENTITY", "UNIT_VECTOR", "DIAGONAL", spec.BLOCK)
+
 _VERSION_AT = len(MAGIC)
 _MATRIX_TYPES_OF_V1 = range(1, 5)
 
@@ -79,6 +84,11 @@ class MatrixFile:
         return layout
 
     @property
+    def is_mostly_implied(self) -> bool:
+        """Whether few elements may be stored."""
+        return self.matrix.matrix_type in _MOSTLY_IMPLIED
+
+    @property
     def files(self) -> tuple[MatrixFile, ...]:
         """The file itself and those of all blocks."""
         return (self, *(file for block in self.blocks for file in block.files))
@@ -95,6 +105,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     options.check_all_stored(reader.source.name)
     file = open_file(reader)
     matrix, layout = file.matrix, file.layout
+    if options.sparse == "auto":
+        _check_implied(reader, file)
     dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
     encoding = _encoding(matrix, layout)
     return Container(
@@ -104,6 +116,19 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         embedded=matrix.embedded,
         derived=matrix.derived,
     )
+
+
+def _check_implied(reader: HeaderReader, file: MatrixFile) -> None:
+    """Refuse more elements than a few bytes should stand for."""
+    matrix = file.matrix
+    if file.is_mostly_implied and prod(file.layout.shape) > MOST_FILLED_ELEMENTS:
+        raise reader.error(
+            f"the shape of a {matrix.matrix_type}",
+            f"{matrix.rows} rows and {matrix.columns} columns",
+            f"at most {MOST_FILLED_ELEMENTS} elements, as most of them are not stored",
+            "open it with sparse='dense' if that many are wanted",
+            matrix.stated_at,
+        )
 
 
 def default_dims(rank: int) -> tuple[str, ...]:

@@ -282,10 +282,12 @@ def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
 def _filled(reader: HeaderReader, header: Header, storage: Storage, options: OpenOptions) -> Layout:
     """The full tensor of a file of pairs."""
     if options.sparse == "auto" and header.total > MOST_FILLED_ELEMENTS:
-        raise ValueError(
-            f"{reader.source.name}: the {storage.pairs} stored pairs belong to a tensor of "
-            f"{header.total} elements; open it with sparse='stored', or with sparse='dense' if "
-            "that many zeros are wanted"
+        raise reader.error(
+            f"the tensor of {storage.pairs} stored pairs",
+            f"{header.total} elements",
+            f"at most {MOST_FILLED_ELEMENTS}",
+            "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
+            FIXED_BYTES,
         )
     return Pairs(
         header.lengths[::-1],
