@@ -149,8 +149,8 @@ REFUSED = [
     ({"\ud800": 1}, "which UTF-8 cannot encode"),
     (np.array([1, "a"], dtype=object), "it has dtype object, which JSON cannot hold"),
     (np.zeros(2, "i4,i4"), "which JSON cannot hold; make it an array of numbers or strings"),
-    (nested(MOST_LEVELS + 1), "nested deeper than 100 levels"),
-    (CYCLE, "nested deeper than 100 levels"),
+    (nested(MOST_LEVELS + 1), "nested deeper than 32 levels"),
+    (CYCLE, "nested deeper than 32 levels"),
 ]
 
 

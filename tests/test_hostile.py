@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import xarray as xr
+from dask.base import tokenize
 
+from tests import cc4sfiles as cf
+from tests import magfiles as mf
 from tests import pycausetfiles as pf
+from tests import tensfiles as tf
 from tests.opening import opened, tensor_of
 from tests.pycausetblocks import facts, manifest
 from tests.work import calls_below, memory_below
-from xr_tensorfmt import TensorFormatError, validate
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
+from xr_tensorfmt.core.json_values import MOST_LEVELS
 
 MIB = 1 << 20
 
@@ -119,3 +129,128 @@ def test_of_blocks_only_what_they_store_is_checked(tmp_path: Path) -> None:
         assert validate(path) == []
     with pytest.raises(TensorFormatError, match="the shape of a BLOCK"):
         opened(path)
+
+
+def nested(levels: int, *, is_dict: bool = False) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value} if is_dict else [value]
+    return value
+
+
+def mag_with(metadata: Any) -> bytes:
+    return mf.document({"w": mf.put(np.ones(2, "f4"))}, metadata)
+
+
+def safetensors_with(header: str) -> bytes:
+    return len(header).to_bytes(8, "little") + header.encode()
+
+
+def embedded(attrs: Any) -> str:
+    return json.dumps({"version": 1, "tensors": {}, "coordinates": {}, "attrs": {"deep": attrs}})
+
+
+DEEP = json.dumps(nested(900))
+
+REFUSED_NESTING = {
+    "mag": (mag_with({"deep": nested(900)}), "the document at byte 44: lists or objects"),
+    "mag of objects": (mag_with({"a": nested(900, is_dict=True)}), "the document at byte 44"),
+    "safetensors": (safetensors_with(f'{{"a":{DEEP}}}'), "the header at byte 8: lists or objects"),
+    "pycauset": (bytes(implied(1, 1, deep=nested(33))), "more than 32 maps and arrays"),
+    "pycauset zip": (pf.zipped(f'{{"rows": {DEEP}}}'.encode(), b""), "metadata.json at byte 43"),
+    "vespa-json": (f'{{"type":"tensor(x[1])","values":{DEEP}}}'.encode(), "lists or objects that"),
+}
+UNUSED_NESTING = {
+    "mag": mag_with({"xr_tensorfmt": embedded(nested(900))}),
+    "mag of objects": mag_with({"xr_tensorfmt": embedded(nested(900, is_dict=True))}),
+    "tens": tf.version_1_0(
+        np.ones(2), tf.chunk(b"XRTENSOR", embedded(nested(900)).encode()), names="a"
+    ),
+    "safetensors": safetensors_with(
+        json.dumps({"__metadata__": {"xr_tensorfmt": embedded(nested(900))}})
+    ),
+    "pycauset": bytes(implied(1, 1, xr_tensorfmt=embedded(nested(900)))),
+}
+
+
+class TestNesting:
+    """Metadata are not nested so deeply that pickling and dask's tokens fail."""
+
+    @pytest.mark.parametrize("name", REFUSED_NESTING)
+    def test_is_refused(self, name: str) -> None:
+        content, message = REFUSED_NESTING[name]
+        with pytest.raises(TensorFormatError, match=message):
+            opened(content, format=name.split(maxsplit=1)[0])
+        assert validate(content, format=name.split(maxsplit=1)[0])
+
+    @pytest.mark.parametrize("name", UNUSED_NESTING)
+    def test_in_embedded_metadata_is_not_used(self, name: str) -> None:
+        with pytest.warns(TensorFormatWarning, match="not used .*nested deeper than 40 levels"):
+            found = opened(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
+        assert "deep" not in found.attrs
+
+    @pytest.mark.parametrize(
+        ("levels", "message"), [(50, "at most 40 within each other"), (900, "recursion limit")]
+    )
+    def test_in_yaml_is_refused(self, tmp_path: Path, levels: int, message: str) -> None:
+        (tmp_path / "a.elements").write_bytes(bytes(8))
+        deep = json.dumps(nested(levels))
+        (tmp_path / "a.yaml").write_text(cf.yaml((1,), more=f"metaData:\n  deep: {deep}\n"))
+        with pytest.raises(TensorFormatError, match=message):
+            opened(tmp_path / "a.yaml")
+
+    def test_in_an_index_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.safetensors.index.json"
+        path.write_text(f'{{"metadata": {{"a": {DEEP}}}, "weight_map": {{}}}}')
+        with pytest.raises(TensorFormatError, match="the index at byte 0: lists or objects"):
+            opened(path)
+
+    @pytest.mark.parametrize("is_dict", [False, True])
+    @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "yaml"])
+    def test_is_written_as_deep_as_it_may_be_read(
+        self, tmp_path: Path, suffix: str, is_dict: bool
+    ) -> None:
+        path = tmp_path / f"a.{suffix}"
+
+        def dataset(levels: int) -> xr.Dataset:
+            deep = {"deep": nested(levels, is_dict=is_dict)}
+            ones = np.ones((2, 2), "f4" if suffix == "mag" else "f8")
+            values = xr.DataArray(ones, dims=("p", "q"), attrs=deep)
+            return xr.Dataset({"w": values}, attrs={} if suffix == "yaml" else deep)
+
+        to_file(dataset(MOST_LEVELS - 1), path)
+        found = opened(path, chunks={})
+        assert found.w.attrs["deep"] == dataset(MOST_LEVELS - 1).w.attrs["deep"]
+        pickle.loads(pickle.dumps(found))
+        assert tokenize(found) == tokenize(opened(path, chunks={}))
+        with pytest.raises((TypeError, ValueError), match="nested deeper than 32 levels"):
+            to_file(dataset(MOST_LEVELS), path)
+
+    def test_of_what_is_read_is_as_deep_as_programs_can_follow(self) -> None:
+        found = opened(memoryview(mag_with({"a": nested(38, is_dict=True)})), chunks={})
+        pickle.loads(pickle.dumps(found))
+        tokenize(found)
+
+
+REFUSED_VALUES = {
+    "mag": mf.document_of(b'{"a":[' + b"[]," * (10 * MIB) + b"0]}", b""),
+    "safetensors": safetensors_with('{"a":[' + "[]," * (10 * MIB) + "0]}"),
+    "pycauset": bytes(
+        pf.r1(b"\x08\x01\0\0\0\x01\0a\x07" + MIB.to_bytes(4, "little") + b"\x07\0\0\0\0" * MIB)
+    ),
+    "vespa-json": b'{"type":"tensor(x{})","cells":[' + b"[]," * (10 * MIB) + b"0]}",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_VALUES)
+def test_metadata_of_too_many_values_are_refused(name: str) -> None:
+    content = memoryview(REFUSED_VALUES[name])
+    with (
+        memory_below(300 * MIB),
+        pytest.raises(TensorFormatError, match=r"(\d+ values, |)more than (4194304|524288)"),
+    ):
+        opened(content, format=name)
+
+
+def test_separators_within_strings_are_no_values() -> None:
+    assert opened(memoryview(mag_with({"a": "[,:" * (2 * MIB)}))).attrs["a"].startswith("[,:")

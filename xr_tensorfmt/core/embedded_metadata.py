@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from json import dumps, loads
+from json import dumps
 from typing import Any, Self
 
 from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
 from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import InMemory
@@ -123,7 +124,7 @@ def _decoded(embedded: Any) -> Any:
         return embedded
     if len(embedded) > MOST_BYTES:
         raise ValueError(f"they have {len(embedded)} characters, more than {MOST_BYTES}")
-    return loads(embedded)
+    return parsed(embedded)
 
 
 def _members(data: Mapping[str, Any], kind: type) -> dict[str, Any]:

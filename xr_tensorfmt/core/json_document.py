@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from json import JSONDecodeError, loads
+from json import JSONDecodeError
 from typing import Any, Self
 
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import LimitError, parsed
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 
@@ -42,14 +43,14 @@ class Document:
         at, hint = start, f"{title} is damaged"
         try:
             string = raw.decode()
-            content = loads(string, object_pairs_hook=collect)
+            content = parsed(string, collect)
         except UnicodeDecodeError as error:
             at, found = start + error.start, "bytes that are not UTF-8"
         except JSONDecodeError as error:
             at = start + len(string[: error.pos].encode())
             found = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
-        except RecursionError:
-            found = "deeper nesting than Python can follow"
+        except LimitError as error:
+            found, hint = str(error), f"{title} is damaged, or made to keep readers busy"
         except ValueError as error:
             # Python's own limit; the message of another error with this number would meet it again.
             found, hint = str(error), "for longer integers call sys.set_int_max_str_digits"

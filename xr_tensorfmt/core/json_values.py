@@ -16,8 +16,8 @@ from xr_tensorfmt.errors import shorten
 TAG = "__numpy__"
 """The only member of a JSON object that stands for a numpy array or number."""
 
-MOST_LEVELS = 100
-"""Limit on nested lists and dicts; Python's own recursion limit allows a few hundred."""
+MOST_LEVELS = 32
+"""Limit on lists and dicts within each other in an attribute; dask allows less than a hundred."""
 
 MOST_DIMENSIONS = 64
 """Limit on the dimensions of an array, the same as numpy's."""

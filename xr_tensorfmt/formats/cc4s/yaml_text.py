@@ -11,16 +11,17 @@ from typing import Any
 
 from yaml12 import Yaml, format_yaml, parse_yaml
 
+from xr_tensorfmt.core.json_text import MOST_NESTED
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MOST_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
 
-MOST_MARKS = 8 << 20
-"""Limit on the characters that separate values; the parser takes up to 250 bytes for a value."""
+MOST_MARKS = 2 << 20
+"""Limit on the characters that separate values, commas counted twice.
 
-MOST_NESTED = 64
-"""Limit on lists and mappings within each other."""
+Two of them stand for a value, for which the parser takes up to 600 bytes and some microseconds.
+"""
 
 _BOM = b"\xef\xbb\xbf"
 _MARKS = b",:?-[]{}\r\n"
@@ -177,7 +178,8 @@ def check_safe(path: str, content: bytes) -> None:
         raise TensorFormatError(
             path, "the YAML", "a NUL", "printable characters", hint, offset=content.index(b"\0")
         )
-    marks = len(content) - len(content.translate(None, _MARKS))
+    # Lines have two for a value, such as "- 1" and "a: 1" with their ends; within lines one will do.
+    marks = len(content) - len(content.translate(None, _MARKS)) + content.count(b",")
     if marks > MOST_MARKS:
         hint = "elements belong in the file beside it"
         expected = f"at most {MOST_MARKS} of any of {_MARKS.decode()!r}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from io import BytesIO
 from zipfile import ZIP_STORED, ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.core.zip_members import (
     HEADER_BYTES,
     ZIP_MAGIC,
@@ -68,8 +68,8 @@ def _metadata(reader: HeaderReader, entry: Entry) -> Metadata:
         raise reader.error(METADATA, found, f"at most {MOST_METADATA}", hint, entry.header)
     raw = reader.bytes_at(entry.offset, entry.size, METADATA)
     try:
-        values = json.loads(raw)
-    except (ValueError, RecursionError):
+        values = parsed(raw.decode())
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         found, hint = repr(raw[:40]), "the archive is damaged"

@@ -91,10 +91,8 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
     layout, attrs = file.layout, file.matrix.attrs
     if len(layout.shape) == 1:
         return
-    symmetries, zeros = (
-        [claim for claim in claims if attrs.get(f"property_{claim.name}") == 1]
-        for claims in (_SYMMETRIES, _ZEROS)
-    )
+    symmetries = [each for each in _SYMMETRIES if attrs.get(f"property_{each.name}") == 1]
+    zeros = [each for each in _ZEROS if attrs.get(f"property_{each.name}") == 1]
     if (symmetries or zeros) and file.is_mostly_implied and prod(layout.shape) > MOST_CHECKED:
         message = (
             f"not checked, as the matrix has {prod(layout.shape)} elements, and expected at most "

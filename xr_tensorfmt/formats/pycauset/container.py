@@ -49,6 +49,9 @@ MOST_METADATA = 64 << 20
 MOST_NESTED = 32
 """Limit on maps and arrays within each other in the metadata."""
 
+MOST_VALUES = 1 << 19
+"""Limit on the values in the metadata, each of which takes time and memory."""
+
 _CAUSAL_SET = "CausalSet"
 _ARGUMENT = "spacetime_"
 
@@ -311,6 +314,7 @@ class _Decoder:
     path: str
     start: int
     position: int = 0
+    values: int = 0
 
     def error(self, found: str, expected: str) -> TensorFormatError:
         at, hint = self.start + self.position, "the metadata block is damaged"
@@ -320,6 +324,9 @@ class _Decoder:
         if depth > MOST_NESTED:
             found = f"more than {MOST_NESTED} maps and arrays within each other"
             raise self.error(found, f"at most {MOST_NESTED}")
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise self.error(f"more than {MOST_VALUES} values", f"at most {MOST_VALUES}")
         (tag,) = self._take(1)
         if tag in _NUMBERS:
             return self._number(_NUMBERS[tag])

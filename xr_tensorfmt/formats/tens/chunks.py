@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from json import loads
 from struct import Struct
 from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.errors import shorten
 
 DENSE_DATA = b"DENSDATA"
@@ -139,8 +139,8 @@ def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> tuple[Any, tup
         return None, (_unusable(reader, chunk, f"{length} bytes, more than {MOST_BYTES}"),)
     content = reader.bytes_at(chunk.body, length, "the embedded metadata").rstrip(b"\0")
     try:
-        return loads(content), ()
-    except (ValueError, RecursionError) as error:
+        return parsed(content.decode()), ()
+    except ValueError as error:
         return None, (_unusable(reader, chunk, f"{type(error).__name__}: {error}"),)
 
 

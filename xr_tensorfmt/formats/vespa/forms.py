@@ -16,6 +16,7 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
+from xr_tensorfmt.core.json_text import check_nested, check_values
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.read import read
@@ -40,7 +41,7 @@ _DIGITS = {name: 2 * element.stored.itemsize for name, element in CELL_TYPES.ite
 
 Address = Mapping[str, Any]
 
-MOST_JSON_BYTES = 1 << 30
+MOST_JSON_BYTES = 128 << 20
 """Limit on the bytes of a file of JSON, all of which is read when it is opened."""
 
 MOST_FILLED_CELLS = 1 << 27
@@ -137,7 +138,11 @@ def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
         raise reader.error("the JSON of a tensor", found, limit, "write it as .tbf", 0)
     content = source.read(Extents.single(0, source.size)).tobytes()
     try:
-        packed = Memory(packed_tensor(loaded(content), None))
+        text = content.decode()
+        check_values(text)
+        data = loaded(text)
+        check_nested(data)
+        packed = Memory(packed_tensor(data, None))
     except ValueError as error:
         hint = "give JSON whose type it does not state to xr_tensorfmt.vespa_from_json"
         expected = "a tensor of Vespa with its type"
