@@ -178,7 +178,7 @@ def check_safe(path: str, content: bytes) -> None:
         raise TensorFormatError(
             path, "the YAML", "a NUL", "printable characters", hint, offset=content.index(b"\0")
         )
-    # Lines have two for a value, such as "- 1" and "a: 1" with their ends; within lines one will do.
+    # A value on a line of its own has two, such as "-" and the end; within a line a comma will do.
     marks = len(content) - len(content.translate(None, _MARKS)) + content.count(b",")
     if marks > MOST_MARKS:
         hint = "elements belong in the file beside it"
