@@ -166,7 +166,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> 
     assert os.listdir(tmp_path / "data") == ["a.mag"]
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o444, 0o664])
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
 def test_who_may_read_a_file_stays(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
@@ -180,7 +180,50 @@ def test_who_may_read_a_file_stays(tmp_path: Path, mode: int) -> None:
     array = da.zeros((4, 256), chunks=(1, 256), dtype="f4").map_blocks(look, dtype="f4")
     to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert seen == {mode & 0o077}
+    assert seen == {0}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_nobody_else_reads_an_unfinished_file(tmp_path: Path, umask: int) -> None:
+    seen = set()
+
+    def look(values):
+        seen.update(stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob(".*"))
+        return values
+
+    array = da.zeros((4, 256), chunks=(1, 256), dtype="f4").map_blocks(look, dtype="f4")
+    before = os.umask(umask)
+    try:
+        to_mag(xr.Dataset({"a": (("x", "y"), array)}), tmp_path / "a.mag")
+    finally:
+        os.umask(before)
+    assert seen == {0o600}
+    assert stat.S_IMODE((tmp_path / "a.mag").stat().st_mode) == 0o666 & ~umask
+    assert os.listdir(tmp_path) == ["a.mag"]
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    path.chmod(0o444)
+    with pytest.raises(PermissionError, match=r"write-protected \(mode 0444\)") as caught:
+        to_mag(failing(PeculiarError()), path, compute=compute)
+    assert caught.value.filename == str(path)
+    with pytest.raises(PermissionError):
+        to_mag(dataset(2).isel(x=[0]), path, region={"x": slice(1)})
+    xr.testing.assert_identical(opened(path).load(), dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
+    path.chmod(0o644)
+
+
+def test_a_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -> None:
+    values = xr.Dataset({"w": (("p", "q"), np.ones((2, 2)))})
+    to_cc4s(values, tmp_path / "w.yaml")
+    (tmp_path / "w.elements").chmod(0o444)
+    with pytest.raises(PermissionError, match=r"w\.elements"):
+        to_cc4s(values * 2, tmp_path / "w.yaml")
+    assert opened(tmp_path / "w.yaml").w.values.sum() == 4
 
 
 def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
@@ -338,9 +381,12 @@ def test_mode_x_does_not_replace_what_appears_meanwhile(
     path.unlink()
 
 
-def test_mode_x_works_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_mode_x_works_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def unable(*_):
-        raise OSError(errno.EPERM, "no links here")
+        raise OSError(number, "no links here")
 
     monkeypatch.setattr(os, "link", unable)
     to_mag(dataset(), tmp_path / "a.mag", mode="x")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -294,6 +296,34 @@ def test_nothing_is_replaced_unless_that_is_wanted(target: str) -> None:
     xr.testing.assert_equal(load_any(target).w, dataset().w)
     done("convert", "new.mag", target, "--overwrite")
     xr.testing.assert_equal(load_any(target).w, dataset().w + 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "inner"), [("b.mag", ""), ("b.zarr", "zarr.json"), ("b.nc", "")]
+)
+def test_convert_does_not_replace_what_is_write_protected(target: str, inner: str) -> None:
+    save()
+    done("convert", "a.mag", target)
+    Path(target, inner).chmod(0o444)
+    message = failed("convert", "a.mag", target, "--overwrite")
+    assert "it is write-protected (mode 0444)" in message
+    Path(target, inner).chmod(0o644)
+    done("convert", "a.mag", target, "--overwrite")
+
+
+def test_nobody_else_reads_unfinished_netcdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    save()
+    modes, to_netcdf = set(), xr.Dataset.to_netcdf
+
+    def look(ds: xr.Dataset, path: str, **options: Any) -> None:
+        to_netcdf(ds, path, **options)
+        modes.add(stat.S_IMODE(Path(path).stat().st_mode))
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", look)
+    done("convert", "a.mag", "b.nc")
+    assert modes == {0o600}
+    Path("plain").touch()
+    assert Path("b.nc").stat().st_mode == Path("plain").stat().st_mode
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])

@@ -24,7 +24,12 @@ from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.remote import split_timeout
-from xr_tensorfmt.writing.atomic_file import target_of
+from xr_tensorfmt.writing.atomic_file import (
+    check_writable,
+    create_unfinished,
+    give_final_mode,
+    target_of,
+)
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
 from xr_tensorfmt.writing.unfinished import beside, remove_abandoned
@@ -96,12 +101,20 @@ class Conversion:
         exists = fs.exists(target)
         if exists and not self.overwrite:
             raise FileExistsError(f"{self.target} exists already; pass --overwrite to replace it")
-        stores = (f"{target}/{name}" for name in _ZARR_METADATA)
-        if exists and to == ZARR and not any(map(fs.exists, stores)):
+        if exists and to == ZARR:
+            self._check_store(fs, target)
+
+    def _check_store(self, fs: AbstractFileSystem, target: str) -> None:
+        """Refuse to replace what is not a zarr store, or one that is write-protected."""
+        found = [name for name in _ZARR_METADATA if fs.exists(f"{target}/{name}")]
+        if not found:
             raise ValueError(
                 f"{self.target} exists and is not a zarr store, so that it is not replaced by one; "
                 "write to another place"
             )
+        if isinstance(fs, LocalFileSystem):
+            for path in (target, *(os.path.join(target, name) for name in found)):
+                check_writable(path)
 
     def _open(self, file: str | BinaryIO) -> xr.Dataset:
         from_ = self.from_ or store_format(self.source)
@@ -178,8 +191,10 @@ def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
     engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
     remove_abandoned(target_of(path, replace=True))
     part = beside(path)
+    os.close(create_unfinished(part))
     try:
         ds.to_netcdf(part, engine=engine, encoding=encoding)
+        give_final_mode(part, path)
         os.replace(part, path)
     except BaseException:
         with suppress(OSError):

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import EINVAL, ELOOP, ENOTSUP, EOPNOTSUPP, EPERM
+from errno import EACCES, EINVAL, ELOOP, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.writing.file_io import (
@@ -40,10 +40,53 @@ def target_of(path: str, *, replace: bool) -> str:
         raise OSError(EINVAL, "it is not a regular file, so that it cannot be replaced", path)
     if not replace and os.path.exists(target):
         raise exists_already(target)
+    check_writable(target)
     return target
 
 
+_ANY_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+
+
+def check_writable(path: str) -> None:
+    """Refuse what exists and is write-protected, although its directory lets it be replaced."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return
+    # An administrator may write to everything, and yet the mode says what is meant.
+    if not mode & _ANY_WRITES or not os.access(path, os.W_OK):
+        reason = f"it is write-protected (mode {mode:04o}); allow to write to it, or remove it"
+        raise PermissionError(EACCES, reason, path)
+
+
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
+_OF_ONE_USER = stat.S_IRUSR | stat.S_IWUSR
+_OF_NEW_FILES = 0o666
+_NO_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
+
+
+def create_unfinished(path: str) -> int:
+    """Create a file that nobody else can read, and open it."""
+    return os.open(path, _NEW, _OF_ONE_USER)
+
+
+def give_final_mode(path: str, target: str) -> None:
+    """Give a complete file the mode of the file that it replaces, or else that of new files."""
+    with suppress(OSError):  # where files have no modes
+        os.chmod(path, _mode_of(target, path))
+
+
+def _mode_of(target: str, path: str) -> int:
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(os.stat(target).st_mode)
+    # Only the system knows it, by the process and by the rules of the directory.
+    probe = beside(os.path.join(os.path.dirname(path), os.path.basename(target)))
+    descriptor = os.open(probe, _NEW, _OF_NEW_FILES)
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+        os.unlink(probe)
 
 
 @dataclass(frozen=True)
@@ -64,7 +107,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class AtomicFile:
-    """An unfinished file at `path` that takes the place of `target` when it is complete."""
+    """An unfinished file at `path` that takes the place of `target` when it is complete.
+
+    Until then only its owner can read it, as the directory may be shared.
+    """
 
     target: str
     path: str
@@ -92,9 +138,8 @@ class AtomicFile:
         """
         remove_abandoned(self._final)
         with self._explained():
-            descriptor = os.open(self.path, _NEW, 0o666)
+            descriptor = create_unfinished(self.path)
             try:
-                self._keep_mode(descriptor, stat.S_IRUSR | stat.S_IWUSR)
                 give_size(descriptor, self.size, os.path.dirname(self.path))
             except OSError:
                 self.discard()
@@ -121,7 +166,7 @@ class AtomicFile:
                 for piece in group:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
                 os.fsync(descriptor)
-            self._keep_mode(descriptor)
+            give_final_mode(self.path, self.target)
 
     def publish(self) -> None:
         """Rename the complete file."""
@@ -145,7 +190,7 @@ class AtomicFile:
         try:
             os.link(self.path, self.target)
         except OSError as error:
-            if error.errno not in (EPERM, ENOTSUP, EOPNOTSUPP):
+            if error.errno not in _NO_LINKS:
                 raise
             # File systems without links leave a moment between asking and renaming.
             if os.path.exists(self.target):
@@ -153,11 +198,6 @@ class AtomicFile:
             os.rename(self.path, self.target)
         else:
             os.unlink(self.path)
-
-    def _keep_mode(self, descriptor: int, more: int = 0) -> None:
-        """Give the file the mode of the one that it replaces, and the bits of `more`."""
-        with suppress(OSError, AttributeError):
-            os.fchmod(descriptor, stat.S_IMODE(os.stat(self.target).st_mode) | more)
 
     @contextmanager
     def _discarded_on_error(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
+from xr_tensorfmt.writing.atomic_file import check_writable
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
 from xr_tensorfmt.writing.file_io import opened, write_batches
@@ -49,6 +50,7 @@ class ExistingFile:
     @classmethod
     def at(cls, path: str) -> ExistingFile:
         """The file at a path; values that were loaded from it will not change with it."""
+        check_writable(path)
         detach_file(path)
         return cls(path, _identity(path))
 
