@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from tests import cc4sfiles as cf
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
+from tests import vespafiles as vf
 from tests.opening import opened, tensor_of
 from tests.pycausetblocks import facts, manifest
 from tests.work import calls_below, memory_below
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
+from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.json_values import MOST_LEVELS
+from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20
 
@@ -260,3 +264,92 @@ def test_metadata_of_too_many_values_are_refused_in_binary(monkeypatch: pytest.M
 
 def test_separators_within_strings_are_no_values() -> None:
     assert opened(memoryview(mag_with({"a": "[,:" * (2 * MIB)}))).attrs["a"].startswith("[,:")
+
+
+def hollow(path: Path, head: bytes, size: int) -> Path:
+    """A file of zeros after its first bytes, which takes no space."""
+    path.write_bytes(head)
+    os.truncate(path, size)
+    return path
+
+
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list to which the bytes of every read of a local file are added."""
+    read, sizes = LocalFile.read, []
+
+    def recorded(source: LocalFile, extents: Extents) -> Bytes:
+        sizes.append(extents.nbytes)
+        return read(source, extents)
+
+    monkeypatch.setattr(LocalFile, "read", recorded)
+    return sizes
+
+
+@pytest.mark.parametrize(("every", "count"), [(False, 1), (True, 20)])
+def test_pairs_all_alike_are_found_without_reading_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool, count: int
+) -> None:
+    pairs = 1 << 36
+    head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
+    path = hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
+    sizes = bytes_read(monkeypatch)
+    found = validate(path, all=every)
+    assert len(found) == count
+    assert "0, as in pair 0, expected an index that occurs once" in found[0].message
+    assert sum(sizes) < 64 * MIB
+
+
+def labels_in(path: Path, count: int, first: bytes = b"\0\0") -> Path:
+    """A tensor of Vespa whose blocks have a label and a cell of a byte, all empty and 0."""
+    head = vf.header("int8", ["x"], None, count)
+    return hollow(path, head + first, len(head) + len(first) + 2 * count - 2)
+
+
+class TestManyLabels:
+    """Of Vespa, more labels than there is memory for."""
+
+    def test_are_no_index(self, tmp_path: Path) -> None:
+        path = labels_in(tmp_path / "a.tbf", 5 * 10**8)
+        with (
+            memory_below(64 * MIB),
+            pytest.warns(TensorFormatWarning, match="500000000 of them, more than the 8388608"),
+        ):
+            found = opened(path, chunks={})
+            assert found.tensor.dims == ("block",)
+            assert not found.indexes
+            assert found.x[10**8 : 10**8 + 3].values.tolist() == ["", "", ""]
+            assert found.tensor[-3:].values.tolist() == [0, 0, 0]
+
+    def test_are_validated_in_parts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        count = 5 * 10**6
+        monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MOST_COMPARED", 1 << 18)
+        with memory_below(64 * MIB):
+            (finding,) = validate(labels_in(tmp_path / "a.tbf", count))
+        assert finding.field == "the labels of block 1"
+
+    def test_are_not_kept_where_they_differ_in_length(self, tmp_path: Path) -> None:
+        path = labels_in(tmp_path / "a.tbf", 1 << 27, b"\1z\0")
+        with (
+            memory_below(16 * MIB),
+            pytest.raises(TensorFormatError, match="134217728, expected at most 67108864"),
+        ):
+            opened(path)
+        assert len(validate(path)) == 1
+
+    def test_make_no_outer_product(self, tmp_path: Path) -> None:
+        with pytest.raises(TensorFormatError, match="at most 8388608 for sparse='dense'"):
+            opened(labels_in(tmp_path / "a.tbf", 10**8), sparse="dense", fill_value=0)
+
+
+def test_labels_of_many_blocks_are_compared_share_by_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = [f"{number:06}" for number in range(3000)]
+    labels[2000] = labels[700]
+    content = vf.tensor("int8", ["x"], {}, [[each] for each in labels], np.ones((3000, 1)))
+    expected = validate(content, format="vespa", all=True)
+    assert [each.field for each in expected] == ["the labels of block 2000"]
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MOST_COMPARED", 100)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._WINDOW", 1 << 14)
+    assert validate(content, format="vespa", all=True) == expected
+    assert "block 700 has too" in expected[0].message

@@ -170,8 +170,11 @@ class Format(ABC):
         """How `read` opens a file that is checked: as much of it as can be read."""
         return OpenOptions(verify=False, errors="surrogateescape")
 
-    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check what reading the header and all values does not: padding, claims, checksums.
+
+        A file may have as many faults of a kind as it has elements, so that a check that looks at
+        many elements ends when it has found `most`.
 
         Parameters
         ----------
@@ -179,6 +182,8 @@ class Format(ABC):
             The file.
         container : Container
             What `read` made of it with `check_options`.
+        most : int
+            How many findings of one kind are wanted: 1, unless the user asks for all.
 
         Yields
         ------

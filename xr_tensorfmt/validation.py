@@ -10,7 +10,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import attempt, check_values
+from xr_tensorfmt.core.value_checks import MOST_OF_ONE, attempt, check_values
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.sources import find_source
 
@@ -24,6 +24,7 @@ MOST_FINDINGS = 1000
 def validate(
     file: Any,
     *,
+    all: bool = False,
     format: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
@@ -31,12 +32,15 @@ def validate(
     """Check a file as thoroughly as its format allows.
 
     The whole file is read, in pieces of some MiB, so that it may be larger than memory. What is
-    wrong with it is returned, not raised.
+    wrong with it is returned, not raised. Of findings of a kind, such as values of one variable
+    that cannot be read, the first one ends the search for more.
 
     Parameters
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
         The file: a path, a URL, or its content.
+    all : bool
+        Look for more findings of a kind, up to 20.
     format : str, optional
         Name of a registered format. By default the content decides, or else the suffix of the
         file, for a format whose files begin with no magic number.
@@ -73,14 +77,16 @@ def validate(
     ...     print(finding.severity, finding.offset, finding.message)
     """
     source, head = find_source(file, "read", storage_options, fs)
-    findings = list(islice(_findings(source, format, head), MOST_FINDINGS + 1))
+    findings = list(
+        islice(_findings(source, format, head, MOST_OF_ONE if all else 1), MOST_FINDINGS + 1)
+    )
     if len(findings) > MOST_FINDINGS:
         message = f"more than {MOST_FINDINGS} findings, of which these are the first"
         findings[MOST_FINDINGS:] = [Finding(source.name, None, "", message, "warning")]
     return findings
 
 
-def _findings(source: Source, format: str | None, head: bytes) -> Iterator[Finding]:
+def _findings(source: Source, format: str | None, head: bytes, most: int) -> Iterator[Finding]:
     reader = HeaderReader(source, head)
     try:
         chosen = formats.choose(reader, format)
@@ -90,9 +96,9 @@ def _findings(source: Source, format: str | None, head: bytes) -> Iterator[Findi
     except TensorFormatError as error:
         yield finding_of(error)
         return
-    checks = attempt(lambda: chosen.check(reader, container), "")
+    checks = attempt(lambda: chosen.check(reader, container, most), "")
     yield from _merged(container.findings, list(islice(checks, MOST_FINDINGS + 1)))
-    yield from check_values(source, (*container.tensors, *container.coordinates))
+    yield from check_values(source, (*container.tensors, *container.coordinates), most)
 
 
 def _merged(by_reader: Iterable[Finding], by_check: Sequence[Finding]) -> Iterator[Finding]:

@@ -18,11 +18,13 @@ from xr_tensorfmt.validation import validate as findings_of
 @click.command(short_help="Check files as a whole.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings as well.")
+@click.option("--all", "every", is_flag=True, help="More than one finding of a kind, up to 20.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
 @source_options
 def validate(
     files: tuple[str, ...],
     strict: bool,
+    every: bool,
     as_json: bool,
     format: str | None,
     storage_options: Pairs,
@@ -35,7 +37,7 @@ def validate(
         try:
             with plain_warnings(), input_of(file) as content:
                 storage = options_for(file, storage_options)
-                findings = findings_of(content, format=format, storage_options=storage)
+                findings = findings_of(content, all=every, format=format, storage_options=storage)
         except Exception as error:  # noqa: BLE001  # one file must not keep the others back
             failed = True
             documents.append({"path": path, "error": sentence(error, file)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, islice
 from typing import Literal
 
 import numpy as np
@@ -101,7 +101,7 @@ class Gap:
     severity: Severity = "error"
 
 
-def check_gaps(source: Source, gaps: Iterable[Gap]) -> Iterator[Finding]:
+def check_gaps(source: Source, gaps: Iterable[Gap], most: int = 1) -> Iterator[Finding]:
     """Look for bytes in gaps that are not filler.
 
     Parameters
@@ -110,20 +110,32 @@ def check_gaps(source: Source, gaps: Iterable[Gap]) -> Iterator[Finding]:
         The file.
     gaps : iterable of Gap
         In any order and without overlaps; they may be empty.
+    most : int
+        Limit on the findings about one gap.
 
     Yields
     ------
     Finding
-        For each gap, or for each 4 MiB of a longer one, at most one: at its first wrong byte.
+        For each gap one, at its first wrong byte, or up to `most`, for each 4 MiB of a longer one.
     """
-    pieces = [
-        replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
-        for gap in sorted(gaps, key=lambda gap: gap.start)
-        for start in range(gap.start, gap.stop, _PIECE)
-    ]
-    sizes = accumulate(piece.stop - piece.start for piece in pieces)
-    for _, batch in groupby(zip(pieces, sizes, strict=True), lambda pair: pair[1] // _BATCH):
-        yield from _check_batch(source, [piece for piece, _ in batch])
+    ordered = sorted((gap for gap in gaps if gap.start < gap.stop), key=lambda gap: gap.start)
+    sizes = accumulate(min(gap.stop - gap.start, _BATCH) for gap in ordered)
+    # Several short gaps are read at once, and long ones a piece at a time until enough is found.
+    for _, batch in groupby(zip(ordered, sizes, strict=True), lambda pair: pair[1] // _BATCH):
+        pieces = [_pieces(gap) for gap, _ in batch]
+        firsts = [piece for each in pieces for piece in islice(each, 1)]
+        found = list(_check_batch(source, firsts))
+        yield from found
+        for first, more in zip(firsts, pieces, strict=True):
+            left = most - sum(first.start <= (each.offset or 0) < first.stop for each in found)
+            later = (_check_batch(source, [piece]) for piece in more)
+            yield from islice(chain.from_iterable(later), max(0, left))
+
+
+def _pieces(gap: Gap) -> Iterator[Gap]:
+    """Parts of a gap; a file without data may have very many."""
+    for start in range(gap.start, gap.stop, _PIECE):
+        yield replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
 
 
 def _check_batch(source: Source, batch: list[Gap]) -> Iterator[Finding]:

@@ -24,11 +24,14 @@ CHUNK_BYTES = 16 << 20
 """Most bytes of values that are checked at a time."""
 
 MOST_OF_ONE = 20
-"""Limit on the number of findings about one variable; a damaged one has many alike."""
+"""Limit on the findings of one kind where all are wanted; a damaged file has many alike."""
 
 
-def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]:
-    """Read every value, except where the check of the format does."""
+def check_values(source: Source, tensors: Iterable[Tensor], most: int) -> Iterator[Finding]:
+    """Read every value, except where the check of the format does.
+
+    Of each variable at most so many findings; what follows them is not read.
+    """
     for tensor in tensors:
         layout = tensor.layout.stored
         if layout is None or layout.is_checked_by_format:
@@ -37,7 +40,7 @@ def check_values(source: Source, tensors: Iterable[Tensor]) -> Iterator[Finding]
             findings = _check_booleans(tensor.source or source, tensor.name, layout)
         else:
             findings = _check_readable(tensor.source or source, tensor.name, layout)
-        yield from islice(findings, MOST_OF_ONE)
+        yield from islice(findings, most)
 
 
 def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:

@@ -37,8 +37,8 @@ class MagFormat(Format):
 
         return plan(checked, **options)
 
-    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check padding and bytes at the end."""
         from xr_tensorfmt.formats.mag.check import check  # noqa: PLC0415
 
-        return check(reader)
+        return check(reader, most)

@@ -13,11 +13,11 @@ from xr_tensorfmt.formats.mag.read import read_contents
 from xr_tensorfmt.formats.mag.spec import Contents, round_up
 
 
-def check(reader: HeaderReader) -> Iterator[Finding]:
+def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     contents = read_contents(reader, OpenOptions(verify=False))
     yield from trailing(reader.source, contents.data_stop, "the data")
-    yield from check_gaps(reader.source, _gaps(contents))
+    yield from check_gaps(reader.source, _gaps(contents), most)
 
 
 def _gaps(contents: Contents) -> Iterator[Gap]:

@@ -63,8 +63,8 @@ class PycausetFormat(Format):
         """All elements of a matrix, however few are stored."""
         return OpenOptions(sparse="dense", verify=False)
 
-    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check slots, metadata, padding, checksums and what the file claims of its values."""
         from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
 
-        return check(reader)
+        return check(reader, most)

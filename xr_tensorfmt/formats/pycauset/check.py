@@ -60,14 +60,14 @@ _ZEROS = (
 )
 
 
-def check(reader: HeaderReader) -> Iterator[Finding]:
+def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read, and those of its blocks."""
     file = open_file(reader)
     for each in file.files:
         yield from _check_file(each)
         if each is not file and not each.blocks:
             dims = default_dims(len(each.stored.shape))
-            yield from check_values(each.source, [Tensor("tensor", dims, each.stored)])
+            yield from check_values(each.source, [Tensor("tensor", dims, each.stored)], most)
     yield from _check_properties(reader.source, file)
 
 

@@ -60,8 +60,8 @@ class TensFormat(Format):
         """All elements of a file of pairs, however many."""
         return OpenOptions(sparse="dense", verify=False)
 
-    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check reserved bytes, chunks, pairs and symmetries."""
         from xr_tensorfmt.formats.tens.check import check  # noqa: PLC0415
 
-        return check(reader, container)
+        return check(reader, container, most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import cast
 
 import numpy as np
@@ -16,8 +16,8 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import MOST_OF_ONE, attempt, check_symmetry, chunks
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
+from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
 from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs
 from xr_tensorfmt.formats.tens.read import Storage, TensContainer
@@ -40,7 +40,7 @@ MOST_FILLED = 1 << 28
 """Elements of a tensor of pairs up to which its symmetries are checked; all are filled in."""
 
 
-def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
+def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     source = reader.source
     parsed = cast("TensContainer", container)
@@ -48,11 +48,11 @@ def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
     yield from _check_dimensions(source, header)
     yield from _check_magics(source, storage)
     gaps, stop = _gaps(header, storage)
-    yield from check_gaps(source, gaps)
+    yield from check_gaps(source, gaps, most)
     yield from trailing(source, stop, "the data" if storage.pairs is None else "the pairs")
     if storage.pairs is not None:
         pairs = cast("Pairs", getattr(layout, "inner", layout))
-        found = list(_check_pairs(source, pairs))
+        found = list(islice(_check_pairs(source, pairs), most))
         yield from found
         if found or not storage.symmetries:
             return
@@ -64,17 +64,36 @@ def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
             yield Finding(source.name, header.stop, "the symmetries", message, "warning")
             return
         if len(pairs.group) > 1:
-            yield from islice(_check_packed(source, pairs), MOST_OF_ONE)
+            yield from islice(_check_packed(source, pairs), most)
     yield from _check_claims(source, header, storage, layout)
 
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Look for indices out of range, and for those that occur twice."""
-    yield from islice(_out_of_range(source, pairs), MOST_OF_ONE)
+    """Look for indices out of range, and for those that occur twice, first near each other."""
+    for first, index in _batches(source, pairs):
+        yield from _check_batch(source, pairs, first, index)
     if not _ascend(source, pairs):
         shares = -(-pairs.count // MOST_COMPARED)
-        found = (_repeated(source, pairs, share, shares) for share in range(shares))
-        yield from islice(chain.from_iterable(found), MOST_OF_ONE)
+        for share in range(shares):
+            yield from _repeated(source, pairs, share, shares)
+
+
+def _check_batch(source: Source, pairs: Pairs, first: int, index: Array) -> Iterator[Finding]:
+    """What is wrong with pairs that are read together."""
+    if (index[1:] > index[:-1]).all() and int(index[-1]) < pairs.total:
+        return
+    outside = index >= np.uint64(pairs.total)
+    order = np.argsort(index, kind="stable")
+    again = index[order[1:]] == index[order[:-1]]
+    earlier = dict(zip(order[1:][again].tolist(), order[:-1][again].tolist(), strict=True))
+    for number in sorted({*np.flatnonzero(outside).tolist(), *earlier}):
+        if outside[number]:
+            message = (
+                f"{index[number]}, expected a global index below {pairs.total}; the file is damaged"
+            )
+            yield _about(source, pairs, first + number, message)
+        else:
+            yield _twice(source, pairs, first + number, int(index[number]), first + earlier[number])
 
 
 def _batches(source: Source, pairs: Pairs) -> Iterator[tuple[int, Array]]:
@@ -82,15 +101,6 @@ def _batches(source: Source, pairs: Pairs) -> Iterator[tuple[int, Array]]:
     for first in range(0, pairs.count, _PAIRS_AT_ONCE):
         stop = min(first + _PAIRS_AT_ONCE, pairs.count)
         yield first, pairs.records(source, first, stop)["index"]
-
-
-def _out_of_range(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    for first, index in _batches(source, pairs):
-        for number in np.flatnonzero(index >= np.uint64(pairs.total)).tolist():
-            message = (
-                f"{index[number]}, expected a global index below {pairs.total}; the file is damaged"
-            )
-            yield _about(source, pairs, first + number, message)
 
 
 def _ascend(source: Source, pairs: Pairs) -> bool:
@@ -112,11 +122,18 @@ def _repeated(source: Source, pairs: Pairs, share: int, shares: int) -> Iterator
     order = np.argsort(index, kind="stable")
     index, numbers = index[order], numbers[order]
     for later in (np.flatnonzero(index[1:] == index[:-1]) + 1).tolist():
-        message = (
-            f"{index[later]}, as in pair {numbers[later - 1]}, expected an index that occurs once; "
-            "the value there is undefined: open with sparse='stored' to see all pairs"
-        )
-        yield _about(source, pairs, int(numbers[later]), message)
+        number, earlier = int(numbers[later]), int(numbers[later - 1])
+        # Those that are read together have been compared.
+        if number // _PAIRS_AT_ONCE != earlier // _PAIRS_AT_ONCE:
+            yield _twice(source, pairs, number, int(index[later]), earlier)
+
+
+def _twice(source: Source, pairs: Pairs, number: int, index: int, earlier: int) -> Finding:
+    message = (
+        f"{index}, as in pair {earlier}, expected an index that occurs once; "
+        "the value there is undefined: open with sparse='stored' to see all pairs"
+    )
+    return _about(source, pairs, number, message)
 
 
 def _about(source: Source, pairs: Pairs, number: int, message: str) -> Finding:

@@ -49,11 +49,11 @@ class VespaFormat(Format):
 
         return plan(checked, **options)
 
-    def check(self, reader: HeaderReader, container: Container) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check the labels of all blocks."""
         from xr_tensorfmt.formats.vespa.check import check  # noqa: PLC0415
 
-        return check(reader, container)
+        return check(reader, container, most)
 
 
 class VespaJsonFormat(Format):

@@ -13,35 +13,100 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import MOST_OF_ONE, attempt
+from xr_tensorfmt.core.value_checks import attempt
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.labels import Labels, Strings, repeated_labels
+from xr_tensorfmt.formats.vespa.labels import (
+    LABEL_BYTES,
+    Labels,
+    Strings,
+    repeated_blocks,
+    repeated_label,
+    repeated_values,
+    row_hashes,
+    rows_of,
+)
+
+MOST_COMPARED = 1 << 24
+"""Blocks whose labels are compared with each other in one pass; of more, each takes a share."""
+
+# Labels that occur twice and are looked up, of which far fewer are reported.
+_MOST_REPEATED = 1 << 16
 
 # Characters by which Python keeps bytes that are not UTF-8.
 _ESCAPED = re.compile("[\udc80-\udcff]")
 
 
-def check(reader: HeaderReader, container: Container) -> Iterator[Finding]:
-    """Check the labels of all blocks."""
+def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
+    """Check the labels of all blocks, some of which are in memory at a time."""
     labels = [each.layout for each in container.coordinates if isinstance(each.layout, Labels)]
     if labels:
-        yield from attempt(lambda: _check_labels(reader.source, labels), "")
+        yield from attempt(lambda: _check_labels(reader.source, labels, most), "")
 
 
-def _check_labels(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
+def _check_labels(source: Source, labels: Sequence[Labels], most: int) -> Iterator[Finding]:
+    wrong = (_not_utf8(source, each) for each in labels)
+    yield from islice(chain.from_iterable(wrong), most)
+    yield from islice(_repeated(source, labels), most)
+
+
+def _batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
+    """The labels of consecutive blocks, with the number of the first block."""
     table = labels[0].blocks.table
-    columns = [each.strings(source, slice(0, table.count, 1)) for each in labels]
-    wrong = (_not_utf8(source, *each) for each in zip(labels, columns, strict=True))
-    yield from islice(chain.from_iterable(wrong), MOST_OF_ONE)
-    yield from repeated_labels(source, table, columns, most=MOST_OF_ONE)
+    for entry in table.batches(slice(0, table.count, 1), LABEL_BYTES):
+        assert isinstance(entry, slice), "a part of a slice is one"
+        yield entry.start, [each.strings(source, entry) for each in labels]
 
 
-def _not_utf8(source: Source, labels: Labels, column: Strings) -> Iterator[Finding]:
+def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
     """What a reader that takes UTF-8 alone says of labels."""
     strict = replace(labels, errors="strict")
-    for block, string in enumerate(column.tolist()):
-        if not string.isascii() and _ESCAPED.search(string):
-            try:
-                strict.strings(source, np.array([block]))
-            except TensorFormatError as error:
-                yield finding_of(error)
+    for first, (column,) in _batches(source, [labels]):
+        strings = column.tolist()
+        if "".join(strings).isascii():
+            continue
+        for number, string in enumerate(strings):
+            if not string.isascii() and _ESCAPED.search(string):
+                try:
+                    strict.strings(source, np.array([first + number]))
+                except TensorFormatError as error:
+                    yield finding_of(error)
+
+
+Repeated = tuple[int, int, list[str]]
+"""A block, an earlier one with the same labels, and these."""
+
+
+def _repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
+    """The blocks that have the labels of an earlier one."""
+    known: set[int] = set()
+    table = labels[0].blocks.table
+    for block, earlier, row in chain(_near(source, labels), _far(source, labels)):
+        if block not in known:
+            known.add(block)
+            yield repeated_label(source, table, block, earlier, row)
+
+
+def _near(source: Source, labels: Sequence[Labels]) -> Iterator[Repeated]:
+    """Of many blocks those that are read together, as most of a damaged file are alike."""
+    many = labels[0].blocks.table.count > MOST_COMPARED
+    for first, columns in _batches(source, labels) if many else ():
+        for block, earlier in repeated_blocks(columns):
+            yield first + block, first + earlier, [column[block] for column in columns]
+
+
+def _far(source: Source, labels: Sequence[Labels]) -> Iterator[Repeated]:
+    """All blocks, a share of them in each pass: that of some hashes of the labels."""
+    shares = max(1, -(-labels[0].blocks.table.count // MOST_COMPARED))
+    for share in range(shares):
+        hashes = (row_hashes(columns) for _, columns in _batches(source, labels))
+        of_share = [each[each % shares == share] for each in hashes]
+        repeated = repeated_values(np.concatenate(of_share or [np.empty(0, np.int64)]))
+        if not repeated.size:
+            continue
+        known: dict[tuple[str, ...], int] = {}
+        for first, columns in _batches(source, labels):
+            for row in rows_of(row_hashes(columns), repeated[:_MOST_REPEATED]).tolist():
+                names = [column[row] for column in columns]
+                earlier = known.setdefault(tuple(names), first + row)
+                if earlier != first + row:
+                    yield first + row, earlier, names

@@ -29,8 +29,8 @@ from xr_tensorfmt.formats.vespa.spec import unpack_at
 Strings = NDArray[Any]
 """A one-dimensional array of Python's strings."""
 
-# What the labels of a block probably take; so many of them are read together.
-_LABEL_BYTES = 256
+LABEL_BYTES = 256
+"""What the labels of a block probably take; so many of them are read together."""
 
 # By this dtype xarray knows arrays of strings, so that it need not look at every element.
 _STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
@@ -83,7 +83,7 @@ class Labels(Layout):
     def strings(self, source: Source, entry: Entry) -> Strings:
         """The labels of some blocks; those of one length are decoded together."""
         strings, position = np.empty(entry_length(entry), dtype=self.dtype), 0
-        for part in self.blocks.table.batches(entry, _LABEL_BYTES):
+        for part in self.blocks.table.batches(entry, LABEL_BYTES):
             count = entry_length(part)
             self._read_batch(strings[position : position + count], source, part)
             position += count
@@ -103,7 +103,7 @@ class Labels(Layout):
     def _read_batch(self, strings: Strings, source: Source, entry: Entry) -> None:
         table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
-        window, starts = table.fetch(source, extents, entry, _LABEL_BYTES)
+        window, starts = table.fetch(source, extents, entry, LABEL_BYTES)
         if isinstance(places, Regular):
             # Together they fit the cache, so that each page is read once.
             size = places.label_bytes
@@ -160,34 +160,52 @@ def repeated_labels(
 ) -> Iterator[Finding]:
     """The findings about the first blocks that have the labels of an earlier one."""
     for block, earlier in islice(repeated_blocks(columns), most):
-        row = shorten(", ".join(repr(column[block]) for column in columns))
-        yield Finding(
-            source.name,
-            table.start_of(block),
-            labels_field(block),
-            f"{row}, which block {earlier} has too; both are kept, but Vespa may refuse the file "
-            "or keep only one of them: leave one out",
-            "warning",
-        )
+        yield repeated_label(source, table, block, earlier, [column[block] for column in columns])
+
+
+def repeated_label(
+    source: Source, table: BlockTable, block: int, earlier: int, labels: Sequence[str]
+) -> Finding:
+    """The finding about a block that has the labels of an earlier one."""
+    return Finding(
+        source.name,
+        table.start_of(block),
+        labels_field(block),
+        f"{shorten(', '.join(map(repr, labels)))}, which block {earlier} has too; both are kept, "
+        "but Vespa may refuse the file or keep only one of them: leave one out",
+        "warning",
+    )
 
 
 def repeated_blocks(columns: Sequence[Strings]) -> Iterator[tuple[int, int]]:
     """Each block all of whose labels an earlier block has too, and that earlier block."""
-    if not _may_repeat(columns):
-        return
+    hashes = row_hashes(columns)
     known: dict[tuple[str, ...], int] = {}
-    for block, labels in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        earlier = known.setdefault(labels, block)
+    for block in rows_of(hashes, repeated_values(hashes)).tolist():
+        earlier = known.setdefault(tuple(column[block] for column in columns), block)
         if earlier != block:
             yield block, earlier
 
 
-def _may_repeat(columns: Sequence[Strings]) -> bool:
-    """Whether two rows of strings have the same hash."""
+def row_hashes(columns: Sequence[Strings]) -> Integers:
+    """A hash of each row of strings; rows with the same one are nearly always the same."""
     mixed: Any = 0
     for strings in columns:
         # Python keeps the hashes, which an index of these strings needs anyway.
         hashes = np.fromiter(map(hash, strings.tolist()), np.int64, strings.size)
         mixed = mixed * _HASH_FACTOR ^ hashes
-    mixed.sort()
-    return bool((mixed[1:] == mixed[:-1]).any())
+    return np.asarray(mixed)
+
+
+def repeated_values(values: Integers) -> Integers:
+    """The values that occur more than once, ascending."""
+    ordered = np.sort(values)
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def rows_of(values: Integers, wanted: Integers) -> Integers:
+    """Where the values are that are among ascending others."""
+    if not wanted.size:
+        return np.empty(0, np.int64)
+    nearest = np.minimum(np.searchsorted(wanted, values), wanted.size - 1)
+    return np.flatnonzero(wanted[nearest] == values)

@@ -21,6 +21,9 @@ from xr_tensorfmt.formats.vespa.outer_product import outer_product
 from xr_tensorfmt.formats.vespa.scan import BlockForm
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
 
+MOST_INDEXED = 1 << 23
+"""Limit on labels that become an index when a file is opened, with some 60 bytes for each."""
+
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
@@ -50,6 +53,7 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     findings = _trailing_bytes(source, header, blocks.table.stop, options)
     labels = tuple(Labels(blocks, number, options.errors) for number in range(form.labels))
     if options.sparse == "dense":
+        _check_indexed(source, header)
         names = _dimension_names(header, options)
         layout, distinct = outer_product(source, blocks, labels, header, options)
         axes = zip(names, distinct, strict=False)
@@ -57,11 +61,38 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
         return _container(header, options, findings, names, layout, coordinates)
     # Where each block has one label, this is the index of the blocks.
     is_indexed = form.labels == 1 and options.sparse == "auto"
+    if is_indexed and count > MOST_INDEXED:
+        is_indexed = False
+        findings.append(_without_index(source, header))
     names = _dimension_names(header, options, *(() if is_indexed else (BLOCK,)))
     along = names[0] if is_indexed else BLOCK
     coordinates = [Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False)]
     dims = (along, *names[form.labels :])
     return _container(header, options, findings, dims, blocks, coordinates)
+
+
+def _check_indexed(source: Source, header: Header) -> None:
+    """Refuse the outer product of more labels than an index may have."""
+    if header.blocks > MOST_INDEXED:
+        raise TensorFormatError(
+            source.name,
+            "the number of blocks",
+            header.blocks,
+            f"at most {MOST_INDEXED} for sparse='dense', which keeps all labels in memory",
+            "open the file with sparse='stored'",
+            offset=header.stop,
+        )
+
+
+def _without_index(source: Source, header: Header) -> Finding:
+    """What to say of labels that are too many for an index."""
+    (name,) = header.mapped
+    message = (
+        f"{header.blocks} of them, more than the {MOST_INDEXED} that become an index: {name!r} is "
+        f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; make an index "
+        f"of what you select by ds.set_index({BLOCK}={name!r})"
+    )
+    return Finding(source.name, header.stop, "the labels", message, "warning")
 
 
 def _dimension_names(header: Header, options: OpenOptions, *reserved: str) -> tuple[str, ...]:

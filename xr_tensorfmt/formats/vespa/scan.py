@@ -28,6 +28,9 @@ LARGE_BLOCK = 64 << 10
 LABELS_AT_ONCE = 4 << 10
 """Bytes that are read at once where only the labels of a block are."""
 
+MOST_LISTED = 1 << 26
+"""Limit on blocks with labels of different lengths, whose places are kept in memory."""
+
 # Blocks scanned one by one, to learn how long labels are and how far apart blocks begin.
 _SAMPLE = 128
 _MOST_SAMPLES = 8
@@ -52,6 +55,15 @@ class BlockForm:
 
 def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
     """Where each of `count` blocks begins, and where the last one ends."""
+    if count > MOST_LISTED:
+        raise TensorFormatError(
+            source.name,
+            "the number of blocks with labels of different lengths",
+            count,
+            f"at most {MOST_LISTED}, as the place of each is kept in memory",
+            "split the file, or give all labels of a dimension one length",
+            offset=offset,
+        )
     offsets = np.empty(count + 1, dtype=np.int64)
     offsets[0], known = offset, 0
     # One request after the other costs more than the cells between, unless those are very large.
