@@ -299,6 +299,18 @@ def test_pairs_all_alike_are_found_without_reading_all(
     assert sum(sizes) < 64 * MIB
 
 
+def test_pairs_all_alike_are_refused_when_the_first_of_them_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = 1 << 36
+    head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
+    path = hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
+    sizes = bytes_read(monkeypatch)
+    with pytest.raises(TensorFormatError, match=r"the index of pair 1 at byte .* as in another"):
+        tensor_of(path)[5, 5].load()
+    assert sum(sizes) < 64 * MIB
+
+
 def labels_in(path: Path, count: int, first: bytes = b"\0\0") -> Path:
     """A tensor of Vespa whose blocks have a label and a cell of a byte, all empty and 0."""
     head = vf.header("int8", ["x"], None, count)

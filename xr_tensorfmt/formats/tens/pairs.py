@@ -205,6 +205,10 @@ class Pairs(Layout):
                 )
             lowest.append(np.minimum.reduceat(index, edges).astype(np.int64))
             highest.append(most.astype(np.int64))
+            counts = np.diff(np.append(edges, index.size))
+            crowded = np.flatnonzero(highest[-1] - lowest[-1] < counts - 1)
+            if crowded.size:
+                self._refuse_crowded(source, first, index, int(edges[crowded[0]]))
             rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
             ascending, last = ascending and rising, int(index[-1])
         return BlockIndex(np.concatenate(lowest), np.concatenate(highest), ascending=ascending)
@@ -263,6 +267,14 @@ class Pairs(Layout):
         with np.errstate(invalid="ignore"):  # signalling NaNs warn
             negated: Array = 0 - values  # a stored zero stays the positive zero
         return negated
+
+    def _refuse_crowded(self, source: Source, first: int, index: Integers, edge: int) -> None:
+        """Refuse a block of more pairs than there are indices from its lowest to its highest."""
+        block = index[edge : edge + BLOCK]
+        order = np.argsort(block, kind="stable")
+        again = order[1:][block[order[1:]] == block[order[:-1]]]
+        number = int(again.min())
+        self._refuse_duplicate(source, first + edge + number, int(block[number]))
 
     def _refuse_duplicate(self, source: Source, number: int, index: int) -> None:
         raise self._error(
