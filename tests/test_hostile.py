@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from io import BytesIO
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -364,3 +366,64 @@ def test_labels_of_many_blocks_are_compared_share_by_share(
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._WINDOW", 1 << 14)
     assert validate(content, format="vespa", all=True) == expected
     assert "block 700 has too" in expected[0].message
+
+
+def npy_with(header: str, data: bytes = b"") -> bytes:
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        pytest.param("-" * 9000 + "1", "the header of the array .* not readable", id="signs"),
+        pytest.param("(" * 9000, "the header of the array .* not readable", id="parentheses"),
+        pytest.param(
+            "{'descr': '|S2147483647', 'fortran_order': False, 'shape': (0,), }",
+            "an element of the array .* 2147483647 bytes, expected at most 16777216",
+            id="long strings",
+        ),
+        pytest.param(
+            "{'descr': '<U536870911', 'fortran_order': False, 'shape': (0,), }",
+            "an element of the array .* 2147483644 bytes, expected at most 16777216",
+            id="long characters",
+        ),
+    ],
+)
+def test_headers_of_arrays(header: str, message: str) -> None:
+    with pytest.raises(TensorFormatError, match=message):
+        opened(memoryview(npy_with(header)), chunks={})
+
+
+def test_a_directory_of_a_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    content = BytesIO()
+    np.savez(content, a=np.ones(3))
+    size, directory = 1 << 40, 1 << 39
+    at = size - 98
+    end = b"PK\x06\x06" + pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, directory, at - directory)
+    end += b"PK\x06\x07" + pack("<IQI", 0, at, 1)
+    end += b"PK\x05\x06" + pack("<4H2IH", 0, 0, 65535, 65535, 2**32 - 1, 2**32 - 1, 0)
+    path = hollow(tmp_path / "a.npz", content.getvalue()[:60], size)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(end)
+    with pytest.raises(TensorFormatError, match="549755813888 bytes, expected at most 16777216"):
+        opened(path)
+
+
+@pytest.mark.parametrize("name", [".", "..", "x" * 300, "\ud800", "a\0b", "../a", "", 1, None])
+def test_an_index_names_files_beside_it(tmp_path: Path, name: object) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(TensorFormatError, match="expected names of files beside the index"):
+        opened(path)
+    assert len(validate(path)) == 1
+
+
+def test_json_that_lists_few_cells_of_a_large_block_is_refused() -> None:
+    cells = [{"address": {"x": "a", "y": "5"}, "value": 1}]
+    content = {"type": f"tensor(x{{}},y[{(1 << 24) + 1}])", "cells": cells}
+    with (
+        memory_below(16 * MIB),
+        pytest.raises(TensorFormatError, match="more than 16777216 cells, most of which"),
+    ):
+        opened(json.dumps(content).encode(), format="vespa-json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -218,6 +219,13 @@ class Source(ABC):
             done += count
 
 
+_LONGEST_NAME = 255
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def is_file_name(part: object) -> bool:
     """Whether something can be a part of the name of a file in the same directory."""
-    return isinstance(part, str) and bool(part) and not set("/\\:\0") & set(part)
+    if not isinstance(part, str) or part in ("", ".", "..") or set("/\\:\0") & set(part):
+        return False
+    # Not what no system allows, or UTF-8 cannot encode, as JSON can state it.
+    return len(part.encode(errors="replace")) <= _LONGEST_NAME and not _SURROGATE.search(part)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from io import BufferedReader, RawIOBase
-from typing import Any
+from io import RawIOBase
+from typing import IO, cast
 from zipfile import ZIP_STORED, ZipInfo
 
 import numpy as np
@@ -28,8 +28,11 @@ from xr_tensorfmt.formats.npy.spec import HEAD_BYTES, Header, NotHeldError, pars
 
 SUFFIX = ".npy"
 
-MOST_MEMBERS = 1 << 20
+MOST_MEMBERS = 1 << 17
 """Limit on the number of arrays."""
+
+MOST_DIRECTORY = 16 << 20
+"""Limit on the bytes of the directory, all of which is read when a file is opened."""
 
 _TAIL = 64 << 10
 """Bytes at the end of a file in which its directory is looked for first."""
@@ -69,13 +72,19 @@ class _File(RawIOBase):
         """The position."""
         return self._position
 
-    def readinto(self, buffer: Any) -> int:
-        """Read from the position on."""
-        count = max(0, min(len(buffer), self._size - self._position))
-        if count:
-            buffer[:count] = self._reader.bytes_at(self._position, count, "the zip")
+    def read(self, size: int = -1) -> bytes:
+        """Read from the position on, and no more than a directory may have."""
+        left = max(0, self._size - self._position)
+        count = left if size < 0 else min(size, left)
+        if count > MOST_DIRECTORY:
+            hint = "the file is damaged; write it again by numpy.savez"
+            expected = f"at most {MOST_DIRECTORY} bytes"
+            raise self._reader.error(
+                "the directory of the zip", f"{count} bytes", expected, hint, self._position
+            )
+        content = self._reader.bytes_at(self._position, count, "the zip")
         self._position += count
-        return count
+        return content
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -119,7 +128,7 @@ def _key(member: ZipInfo) -> str:
 def _members(reader: HeaderReader) -> tuple[list[ZipInfo], list[Finding]]:
     """The arrays in the directory, and what to say of other members."""
     path, size = reader.source.name, reader.source.size
-    every = directory(reader, BufferedReader(_File(reader)), max(0, size - _TAIL))
+    every = directory(reader, cast("IO[bytes]", _File(reader)), max(0, size - _TAIL))
     members = [each for each in every if each.filename.endswith(SUFFIX)]
     findings = [
         Finding(path, each.header_offset, f"the member {each.filename!r}", message, "warning")

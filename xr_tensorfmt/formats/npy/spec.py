@@ -31,8 +31,20 @@ HEAD_BYTES = MOST_HEADER_BYTES + 16
 _TIME_UNITS = ("s", "ms", "us", "ns")
 """Units of times that xarray holds."""
 
-# What numpy's parser raises for headers that are damaged.
-_UNREADABLE = ValueError, TypeError, SyntaxError, OverflowError, RecursionError, TokenError
+MOST_ELEMENT_BYTES = 1 << 24
+"""Limit on the bytes of an element, which is a string then; dask makes one to look at its type."""
+
+# What numpy's parser raises for headers that are damaged. They are short, so that where memory ends
+# it is that of Python's parser, by signs or parentheses within each other.
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+    TokenError,
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,10 @@ def parse(path: str, head: bytes, offset: int, array: str) -> Header:
     if min(shape, default=0) < 0:
         hint = "the header is damaged"
         raise TensorFormatError(path, f"the shape of {array}", shape, "lengths", hint, offset)
+    if element.stored.itemsize > MOST_ELEMENT_BYTES:
+        found, hint = f"{element.stored.itemsize} bytes", "the header is damaged"
+        expected = f"at most {MOST_ELEMENT_BYTES} bytes"
+        raise TensorFormatError(path, f"an element of {array}", found, expected, hint, offset)
     check_size(path, shape, element.stored.itemsize, offset)
     return Header(shape, element, is_fortran, offset + file.tell(), _dotted(version))
 

@@ -94,9 +94,9 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
 def _opened(source: Source, index: Document, files: Mapping[str, object]) -> Shards:
     """Open all files and read their headers, at once where that takes requests."""
     names = list(dict.fromkeys(map(str, files.values())))
-    wrong = next((each for each in files.values() if not is_file_name(each)), None)
-    if wrong is not None:
-        raise index.error("weight_map", shorten(repr(wrong)), "names of files beside the index")
+    for each in files.values():
+        if not is_file_name(each):
+            raise index.error("weight_map", shorten(repr(each)), "names of files beside the index")
     shards: dict[str, tuple[Source, Header]] = {}
 
     def open_one(number: int) -> None:

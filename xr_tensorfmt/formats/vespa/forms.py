@@ -44,7 +44,7 @@ Address = Mapping[str, Any]
 MOST_JSON_BYTES = 128 << 20
 """Limit on the bytes of a file of JSON, all of which is read when it is opened."""
 
-MOST_FILLED_CELLS = 1 << 27
+MOST_FILLED_CELLS = 1 << 24
 """Limit on the cells of blocks of which JSON lists only some."""
 
 
