@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "lists in lists in a line": (more("a: " + "[" * 100 + "]" * 100), "nested deeply"),
     "too many lists in lists": (more("a: " + "[" * 10**6), "recursion limit"),
     "lists by dashes": (more("a:\n " + "- " * 10**5 + "1\n"), "nested deeply"),
-    "few lists by dashes": (more("a:\n " + "- " * 70 + "1\n"), "at most 64 within each other"),
+    "few lists by dashes": (more("a:\n " + "- " * 70 + "1\n"), "at most 40 within each other"),
     "keys of keys": (more("? " * 10**5 + "1\n"), "nested deeply"),
     "lists by indentation": (
         more("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
@@ -407,7 +407,7 @@ class TestOptions:
         more = condition("{properties: [{property: P, dimension: 3}], nonZeros: [[1]]}")
         path = cf.save(tmp_path, "a", np.zeros(0), ["A"])
         path.write_text(cf.yaml((1 << 15,) * 3 + (1,), ["B", "B", "B", "A"], more=more))
-        with pytest.raises(ValueError, match="has 35184372088832 elements, of which 0 are stored"):
+        with pytest.raises(ValueError, match="35184372088832 elements, of which 0 are stored"):
             load(path)
         assert load(path, sparse="stored").a.shape == (0,)
 

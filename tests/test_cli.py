@@ -238,6 +238,17 @@ def test_warnings_matter_if_one_is_strict() -> None:
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
+def test_validate_ends_with_the_first_finding_of_a_kind_unless_all_are_wanted() -> None:
+    Path("a.tens").write_bytes(tf.index_value((3,), [1, 1, 1], np.ones(3)))
+    first = run("validate", "a.tens")
+    assert first.stdout.startswith(
+        "a.tens: 1 error\n  error at byte 72: the index of pair 1: 1, as"
+    )
+    every = run("validate", "--all", "a.tens")
+    assert every.stdout.startswith("a.tens: 2 errors\n")
+    assert first.exit_code == every.exit_code == 1
+
+
 def test_a_file_that_cannot_be_read_does_not_keep_validate_from_others() -> None:
     result = run("validate", "missing.mag", vertex())
     assert result.exit_code == 1
