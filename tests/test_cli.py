@@ -242,7 +242,7 @@ def test_validate_ends_with_the_first_finding_of_a_kind_unless_all_are_wanted() 
     Path("a.tens").write_bytes(tf.index_value((3,), [1, 1, 1], np.ones(3)))
     first = run("validate", "a.tens")
     assert first.stdout.startswith(
-        "a.tens: 1 error\n  error at byte 72: the index of pair 1: 1, as"
+        "a.tens: 1 error\n  error at byte 64: the index of pair 1: 1, as"
     )
     every = run("validate", "--all", "a.tens")
     assert every.stdout.startswith("a.tens: 2 errors\n")

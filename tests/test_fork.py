@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 
@@ -149,6 +150,8 @@ def test_while_a_thread_fills_a_cache_of_files(
 
 
 def test_while_a_thread_starts_the_loop_of_fsspec() -> None:
+    import_module("xr_tensorfmt.sources.transports")
+
     def start(pause: Callable[[], None]) -> None:
         with fsspec.asyn.get_lock():
             pause()

@@ -7,6 +7,7 @@ nor limits its time, which `retries` does for all of them.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -14,13 +15,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fsspec import AbstractFileSystem
-from fsspec.asyn import get_loop
+from fsspec.asyn import get_loop, reset_lock
 
 from xr_tensorfmt.sources.requests import Answer, Asked, Version
 from xr_tensorfmt.sources.retries import Progress
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
 
 _PIECE = 1 << 20
+
+if hasattr(os, "register_at_fork"):
+    # fsspec resets its loop in such a process, but not the lock under which it makes one.
+    os.register_at_fork(after_in_child=reset_lock)
 
 
 class Transport(ABC):
