@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd, prod
 
+import numpy as np
+
 PAGE = 4096
 """Bytes of which chunk lengths are a multiple where possible."""
 
@@ -59,3 +61,56 @@ def _rows(length: int, row: int, target: int, stored: int | None = None) -> int:
     count = -(-length // (most - most % step))
     even = -(-length // count)
     return -(-even // step) * step
+
+
+SMALLEST_DIVIDING = 64 << 10
+"""Least bytes of a chunk whose length divides that of its axis, unless a row is all it can be."""
+
+_MOST_TIMES_TARGET = 16
+
+
+def dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
+    """As `contiguous_chunk`, with no chunk shorter than the others; None where that cannot be.
+
+    Chunks may be up to 16 times as large as the target where the length of an axis has no better
+    divisor.
+    """
+    lengths = tuple(max(1, length) for length in shape)
+    if item * prod(shape) <= target:
+        return lengths
+    for axis in range(len(lengths)):
+        row = item * prod(lengths[axis + 1 :])
+        if row <= target or axis == len(lengths) - 1:
+            rows = _dividing_rows(lengths[axis], row, target)
+            return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
+    return lengths
+
+
+def _dividing_rows(length: int, row: int, target: int) -> int | None:
+    """A divisor of a length: near the target, else smaller, else larger."""
+    most = max(1, target // row)
+    least = min(most, -(-SMALLEST_DIVIDING // row))
+    near = max(least, most // 4)
+    for low, high, pick in (
+        (near, most, max),
+        (most + 1, 4 * most, min),
+        (least, near - 1, max),
+        (4 * most + 1, _MOST_TIMES_TARGET * most, min),
+    ):
+        divisors = _divisors_between(length, low, min(high, length))
+        if divisors:
+            return pick(divisors)
+    return None
+
+
+def _divisors_between(number: int, low: int, high: int) -> list[int]:
+    """The divisors in a range, found by trying those or the quotients, whichever are fewer."""
+    if low > high:
+        return []
+    first, last = -(-number // high), number // low
+    if last - first < high - low:
+        quotients = np.arange(first, last + 1)
+        return [number // quotient for quotient in quotients[number % quotients == 0].tolist()]
+    candidates = np.arange(low, high + 1)
+    found: list[int] = candidates[number % candidates == 0].tolist()
+    return found

@@ -115,6 +115,11 @@ class Layout(ABC):
         """Shape of efficient chunks: one range of bytes each, of at most `target` bytes."""
 
     @property
+    def stored_as(self) -> str:
+        """How the values are stored, for those who need the bytes of a plain array."""
+        return "in a layout of their own"
+
+    @property
     def stored(self) -> Layout | None:
         """The layout from whose bytes the values come; None where no byte is stored."""
         return self

@@ -63,6 +63,11 @@ class View(Layout):
         return self.inner.prefers_points
 
     @property
+    def stored_as(self) -> str:
+        """As those of the inner layout."""
+        return self.inner.stored_as
+
+    @property
     def stored(self) -> Layout | None:
         """That of the inner layout."""
         return self.inner.stored
@@ -158,6 +163,8 @@ class OnlyRow(View):
 @dataclass(frozen=True)
 class Elementwise(View):
     """A function of each value of another layout."""
+
+    stored_as = "as other numbers, from which they are computed"
 
     @abstractmethod
     def apply(self, values: Array) -> Array:

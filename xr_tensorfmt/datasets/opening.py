@@ -79,11 +79,16 @@ def _parse(file: Any, request: Request) -> tuple[Source, Container]:
     source, head = find_source(
         file, request.io, request.storage_options, request.fs, request.timeout
     )
+    return source, parsed(source, head, request)
+
+
+def parsed(source: Source, head: bytes, request: Request) -> Container:
+    """Read the header of a file, and warn of what is wrong with it."""
     reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=stacklevel_of_caller())
-    return source, container
+    return container
 
 
 def _dataset(container: Container, source: Source, request: Request) -> Dataset:
@@ -148,12 +153,20 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
 
 def _chunk_target(chunk_bytes: int | str) -> int:
     """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
-    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
-        raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
     if chunk_bytes == TARGET and not _dask_is_configured():
         return TARGET  # below dask's own default
+    wanted = bytes_of(chunk_bytes)
     from dask import config  # noqa: PLC0415  # takes longer than to open a file
     from dask.utils import parse_bytes  # noqa: PLC0415
+
+    return min(wanted, int(parse_bytes(config.get("array.chunk-size", "128MiB"))))
+
+
+def bytes_of(chunk_bytes: int | str) -> int:
+    """Bytes of a chunk, from what the user asks for."""
+    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
+        raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
+    from dask.utils import parse_bytes  # noqa: PLC0415  # takes longer than to open a file
 
     try:
         wanted = parse_bytes(chunk_bytes)
@@ -163,7 +176,7 @@ def _chunk_target(chunk_bytes: int | str) -> int:
         raise ValueError(
             f"chunk_bytes={chunk_bytes!r} must be a positive number of bytes such as '32MiB'"
         )
-    return min(wanted, int(parse_bytes(config.get("array.chunk-size", "128MiB"))))
+    return int(wanted)
 
 
 # Where dask looks for its files of settings; DASK_CONFIG names another one.

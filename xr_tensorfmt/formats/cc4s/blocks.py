@@ -190,6 +190,8 @@ class Filled(Layout):
         Where they belong.
     """
 
+    stored_as = "in part, as some blocks of them are zero"
+
     inner: Layout
     blocks: Blocks
 
@@ -291,6 +293,8 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
 @dataclass(frozen=True)
 class IndexOfStored(Layout):
     """The index along an axis of each stored element; nothing is read."""
+
+    stored_as = "nowhere, as they follow from the blocks"
 
     blocks: Blocks
     axis: int

@@ -45,6 +45,8 @@ class Text(Layout):
         Bytes of the text.
     """
 
+    stored_as = "as text"
+
     lengths: tuple[int, ...]
     is_complex: bool
     size: int

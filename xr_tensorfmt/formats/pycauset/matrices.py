@@ -69,6 +69,8 @@ class Scaled(Elementwise):
 class ComplexPlanes(Layout):
     """Complex numbers of which all real parts are stored before all imaginary parts."""
 
+    stored_as = "with all real parts before all imaginary parts"
+
     parts: Dense
 
     @property
@@ -284,6 +286,8 @@ class Block:
 @dataclass(frozen=True)
 class BlockMatrix(Layout):
     """A matrix that is put together of others."""
+
+    stored_as = "as blocks in several files, each of which can be opened by its own path"
 
     lengths: tuple[int, int]
     blocks: tuple[Block, ...]

@@ -179,6 +179,8 @@ class Pieces:
 class PartlyStored(Layout):
     """A layout that stores some elements only; those at other places are implied."""
 
+    stored_as = "in part, as the others are implied by their places"
+
     @abstractmethod
     def check_implied(self, selection: Selection, values: Array) -> None:
         """Refuse values that would be lost: not stored, and other than what is implied."""
@@ -363,6 +365,8 @@ def _one_by_one(values: Array, pieces: Pieces, encode: Callable[[Array], Array])
 @dataclass(frozen=True)
 class Bits(Packed):
     """Bit k of a row is bit ``k % 8`` of its byte ``k // 8``; values are bool."""
+
+    stored_as = "in one bit each"
 
     element: Element = field(default_factory=Boolean, init=False)
 

@@ -111,6 +111,8 @@ def equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
 class Pairs(Layout):
     """Pairs of global index and value, in any order; an element has one pair at most."""
 
+    stored_as = "as pairs of index and value"
+
     lengths: tuple[int, ...]
     element: Element
     components: int

@@ -178,6 +178,8 @@ def _regular(source: Source, form: BlockForm, offset: int) -> Regular | None:
 class Blocks(Layout):
     """The cells of all blocks: the first axis counts blocks, the others are those of a block."""
 
+    stored_as = "in blocks with labels between them"
+
     table: BlockTable
     lengths: tuple[int, ...]
     element: Element

@@ -43,6 +43,8 @@ _HASH_FACTOR = 1_000_003
 class Labels(Layout):
     """The labels of all blocks for one mapped dimension."""
 
+    stored_as = "as labels between blocks"
+
     blocks: Blocks
     number: int
     errors: Literal["strict", "surrogateescape"] = "strict"

@@ -1,0 +1,212 @@
+"""The parser for VirtualiZarr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from obspec_utils.registry import ObjectStoreRegistry
+from virtualizarr.manifests import ManifestArray, ManifestStore
+from xarray import Dataset, Variable
+
+from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.container import Container, Names, Tensor
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import InMemory
+from xr_tensorfmt.datasets import groups
+from xr_tensorfmt.datasets.opening import bytes_of, parsed
+from xr_tensorfmt.datasets.options import Request
+from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.virtual.arrays import (
+    NotVirtualError,
+    check_not_decoded,
+    json_attrs,
+    manifest_array,
+)
+from xr_tensorfmt.virtual.store import Node, VirtualStore
+from xr_tensorfmt.virtual.stored_object import StoredObject
+
+_MOST_REASONS = 5
+
+
+@dataclass(frozen=True)
+class TensorFormatParser:
+    """A parser of VirtualiZarr for the files of all formats.
+
+    Dense tensors of numbers, bools and times become arrays that refer to the bytes of the file.
+    Coordinates that the header has are loaded. Nothing else is read.
+
+    Parameters
+    ----------
+    group : str, optional
+        As in `TensorFormatBackend.open_dataset`: only the variables of this branch.
+    skip_variables : iterable of str, optional
+        Variables to leave out, such as those that cannot be virtual.
+    separator : str
+        Separator of the parts of a name, for `group` and `nested`.
+    nested : bool
+        Whether the parts of names become groups, for `virtualizarr.open_virtual_datatree`.
+    leading_dim : str, optional
+        A dimension of length 1 that each variable gets first, along which files can be
+        concatenated. VirtualiZarr itself adds none to column-major arrays.
+    chunk_bytes : int or str
+        About how many bytes a chunk has, such as ``"8MiB"``. Its length always divides that of
+        the axis that is slowest in the file: it is the largest divisor below, if that is not far
+        below.
+    format, name, dims, verify
+        As in `TensorFormatBackend.open_dataset`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from obspec_utils.registry import ObjectStoreRegistry
+    >>> from obstore.store import LocalStore
+    >>> from virtualizarr import open_virtual_dataset
+    >>> np.save("numbers.npy", np.arange(6.0))
+    >>> registry = ObjectStoreRegistry({"file://": LocalStore()})
+    >>> parser = TensorFormatParser(dims=["x"], chunk_bytes="8MiB")
+    >>> open_virtual_dataset("numbers.npy", registry=registry, parser=parser).sizes
+    Frozen({'x': 6})
+    """
+
+    group: str | None = None
+    skip_variables: Iterable[str] | None = None
+    _: KW_ONLY
+    separator: str = "."
+    nested: bool = False
+    leading_dim: str | None = None
+    chunk_bytes: int | str = TARGET
+    format: str | None = None
+    name: str = "tensor"
+    dims: Names = None
+    verify: bool = True
+
+    def __call__(self, url: str, registry: ObjectStoreRegistry[Any]) -> ManifestStore:
+        """Parse the header of a file.
+
+        Parameters
+        ----------
+        url : str
+            The file.
+        registry : ObjectStoreRegistry
+            The store in which it is.
+
+        Returns
+        -------
+        ManifestStore
+            A store of Zarr that refers to the file.
+
+        Raises
+        ------
+        TensorFormatError
+            The file is damaged or of no known format.
+        ValueError
+            A variable cannot be virtual; the message says why. Or a keyword does not fit the file.
+        OSError
+            The file cannot be read.
+        """
+        request = Request(
+            group=self.group,
+            separator=self.separator,
+            drop_variables=self.skip_variables,
+            chunk_bytes=self.chunk_bytes,
+            format=self.format,
+            name=self.name,
+            dims=self.dims,
+            verify=self.verify,
+        )
+        source = StoredObject.at(url, registry)
+        container = parsed(source, b"", request)
+        part = groups.branch(container, request.group, request.separator)
+        parts = {"/": part}
+        if self.nested:
+            parts = groups.split(part, request.separator, is_tree=True)
+        target = bytes_of(self.chunk_bytes)
+        nodes = {
+            path: _Reader(source, request.dropped, target, self.leading_dim, node).node()
+            for path, node in parts.items()
+        }
+        return VirtualStore(nodes, registry)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What turns a group of a file into a group of Zarr."""
+
+    source: StoredObject
+    dropped: frozenset[str]
+    target: int
+    leading_dim: str | None
+    container: Container
+
+    def node(self) -> Node:
+        """The group; ValueError where a variable cannot be virtual."""
+        arrays: dict[str, ManifestArray] = {}
+        in_memory: dict[str, Variable] = {}
+        refused: dict[str, str] = {}
+        for tensor in (*self.container.tensors, *self.container.coordinates):
+            if tensor.name in self.dropped:
+                continue
+            try:
+                self._check(tensor)
+                if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
+                    in_memory[tensor.name] = self._variable(tensor)
+                else:
+                    arrays[tensor.name] = self._array(tensor)
+            except NotVirtualError as reason:
+                refused[tensor.name] = str(reason)
+        if refused:
+            raise self._refusal(refused)
+        return Node(arrays, Dataset(coords=in_memory), self._attrs(arrays.keys() | in_memory))
+
+    def _check(self, tensor: Tensor) -> None:
+        if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
+            raise NotVirtualError(
+                "its name cannot be that of an array in Zarr; separator='/' makes groups of a path"
+            )
+        if self.leading_dim in (*tensor.dims, tensor.name):
+            raise NotVirtualError(f"leading_dim={self.leading_dim!r} is a name of its own")
+        if self.container.decoded and tensor.attrs:
+            check_not_decoded(tensor)
+
+    def _array(self, tensor: Tensor) -> ManifestArray:
+        source = tensor.source or self.source
+        if not isinstance(source, StoredObject):
+            raise NotVirtualError("its values are not in the file, but were computed from it")
+        leading = None if tensor in self.container.coordinates else self.leading_dim
+        return manifest_array(tensor, source.url, json_attrs(tensor.attrs), self.target, leading)
+
+    def _variable(self, tensor: Tensor) -> Variable:
+        layout = tensor.layout
+        values = layout.read(self.source, Selection.everything(layout.shape))
+        # Zarr has no specified data type for the fixed-length str of numpy.
+        values = values.astype(object) if values.dtype.kind == "U" else values
+        return Variable(tensor.dims, values, json_attrs(tensor.attrs))
+
+    def _attrs(self, names: Iterable[str]) -> dict[str, Any]:
+        """Attributes of the group; those of xarray say which variables are coordinates."""
+        attrs = json_attrs(self.container.attrs)
+        coordinates = [
+            tensor.name
+            for tensor in self.container.coordinates
+            if tensor.name in names and tensor.dims != (tensor.name,)
+        ]
+        if coordinates:
+            if "coordinates" in attrs or any(" " in name for name in coordinates):
+                raise ValueError(
+                    f"{self.source.name}: xarray lists the coordinates {coordinates} in an "
+                    "attribute 'coordinates' of Zarr, which the file has itself, or one of them "
+                    "has a space in its name; leave them out by skip_variables="
+                )
+            attrs["coordinates"] = " ".join(coordinates)
+        return attrs
+
+    def _refusal(self, refused: dict[str, str]) -> ValueError:
+        reasons = [f"{name!r}, as {reason}" for name, reason in refused.items()]
+        more = f"; and {len(reasons) - _MOST_REASONS} more" * (len(reasons) > _MOST_REASONS)
+        return ValueError(
+            f"{self.source.name}: these cannot be virtual: {'; '.join(reasons[:_MOST_REASONS])}"
+            f"{more}; leave them out by skip_variables={shorten(list(refused))}, or open the file "
+            "itself with engine='tensorfmt'"
+        )

@@ -1,0 +1,121 @@
+"""The store that the parser gives to VirtualiZarr: references, and small arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from obspec_utils.registry import ObjectStoreRegistry
+from virtualizarr.manifests import ManifestArray, ManifestGroup, ManifestStore
+from xarray import Dataset, DataTree
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import MemoryStore
+
+
+@dataclass(frozen=True)
+class Node:
+    """A group: arrays that refer to a file, arrays that are in no file, and attributes."""
+
+    arrays: Mapping[str, ManifestArray]
+    in_memory: Dataset
+    attrs: Mapping[str, Any]
+
+
+class VirtualStore(ManifestStore):
+    """A `ManifestStore` in which some arrays are in memory.
+
+    Parameters
+    ----------
+    nodes : mapping of str to Node
+        The groups by path, the root first.
+    registry : ObjectStoreRegistry
+        The stores of the files.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
+        super().__init__(_group("/", nodes), registry=registry)
+        self._nodes = nodes
+        self._in_memory = MemoryStore()
+        self._names: dict[str, list[str]] = {}
+        for path, node in nodes.items():
+            if node.in_memory.variables:
+                node.in_memory.to_zarr(
+                    self._in_memory, group=path, mode="a", zarr_format=3, consolidated=False
+                )
+                self._names[path.strip("/")] = [str(name) for name in node.in_memory.variables]
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Metadata and chunks, by their keys."""
+        for path, names in self._names.items():
+            start = f"{path}/" if path else ""
+            name = key.removeprefix(start).partition("/")
+            if key.startswith(start) and name[1] and name[0] in names:
+                return await self._in_memory.get(key, prototype, byte_range)
+        return await super().get(key, prototype, byte_range)
+
+    async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
+        """The names in a group."""
+        async for name in super().list_dir(prefix):
+            yield name
+        for name in self._names.get(prefix.strip("/"), ()):
+            yield name
+
+    def to_virtual_dataset(
+        self,
+        group: str = "",
+        loadable_variables: Iterable[str] | None = None,
+        decode_times: bool | None = None,
+    ) -> Dataset:
+        """The Dataset of the root; what is in memory is loaded, as nothing can refer to it."""
+        node = self._nodes["/"]
+        held = [str(name) for name in node.in_memory.variables]
+        if loadable_variables is None:
+            loadable_variables = [
+                name
+                for name, array in node.arrays.items()
+                if array.metadata.dimension_names == (name,)
+            ]
+        virtual = super().to_virtual_dataset(
+            group=group,
+            loadable_variables=[*loadable_variables, *held],
+            decode_times=decode_times,
+        )
+        for name in held:
+            virtual[name].load()
+        return virtual
+
+    def to_virtual_datatree(
+        self,
+        group: str = "",
+        *,
+        loadable_variables: Iterable[str] | None = None,
+        decode_times: bool | None = None,
+    ) -> DataTree:
+        """The tree of all groups, or of those below one."""
+        above = f"/{group.strip('/')}".rstrip("/")
+        return DataTree.from_dict(
+            {
+                path.removeprefix(above) or "/": VirtualStore(
+                    {"/": node}, self._registry
+                ).to_virtual_dataset("", loadable_variables, decode_times)
+                for path, node in self._nodes.items()
+                if f"{path.rstrip('/')}/".startswith(f"{above}/")
+            }
+        )
+
+
+def _group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:
+    """The group of a path, with those below it."""
+    start = path.rstrip("/") + "/"
+    below = [each for each in nodes if each.startswith(start) and each != path]
+    children = [each for each in below if "/" not in each.removeprefix(start)]
+    node = nodes[path]
+    return ManifestGroup(
+        arrays=node.arrays,
+        groups={each.removeprefix(start): _group(each, nodes) for each in children},
+        attributes=dict(node.attrs),
+    )
