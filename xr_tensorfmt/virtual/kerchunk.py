@@ -120,4 +120,4 @@ def _writable(virtual: Dataset) -> Iterator[tuple[Hashable, Variable]]:
             plain = ManifestArray(ArrayV3Metadata.from_dict(metadata), array.manifest)
             yield name, Variable(variable.dims, plain, variable.attrs, variable.encoding)
         elif not isinstance(array, ManifestArray) and variable.dtype.kind in "OT":
-            yield name, variable.astype(str)
+            yield name, variable.astype(object).astype(str)  # numpy needs both steps

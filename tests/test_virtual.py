@@ -1,0 +1,663 @@
+"""Virtual Zarr: values by Zarr alone, what is refused, and the traps of Kerchunk and of chunks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import cc4sfiles, magfiles, pycausetfiles, tensfiles, vespafiles
+from tests.opening import opened
+from tests.processes import run_python
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning
+
+pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
+icechunk = pytest.importorskip("icechunk", reason="Icechunk is not installed")
+
+from obspec_utils.registry import ObjectStoreRegistry  # noqa: E402
+from obstore.store import LocalStore, MemoryStore, S3Store  # noqa: E402
+from virtualizarr import open_virtual_dataset, open_virtual_datatree  # noqa: E402
+from virtualizarr.manifests import ManifestArray  # noqa: E402
+
+from xr_tensorfmt.virtual import TensorFormatParser, parser, to_kerchunk  # noqa: E402
+
+LOCAL = ObjectStoreRegistry({"file://": LocalStore()})
+
+# 7 and 5 have no divisors, 30 has many; a chunk has at most 100 bytes.
+SHAPES = ((7, 5, 3), (30, 4), (13,), ())
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros among the values, and for floating-point numbers -0.0, NaN and infinity."""
+    values = (np.arange(np.prod(shape, dtype=int)) % 5 + 3 * (not shape)).reshape(shape)
+    values = values.astype(dtype)
+    if values.dtype.kind in "fc" and values.size > 9:
+        values.flat[4:8] = [-0.0, np.nan, np.inf, -np.inf]
+    return values
+
+
+def virtual(path: object, registry: Any = LOCAL, **options: Any) -> xr.Dataset:
+    options = {"chunk_bytes": 100, **options}
+    return open_virtual_dataset(str(path), registry, parser=TensorFormatParser(**options))
+
+
+def by_references(references: Any) -> xr.Dataset:
+    """Open references of Kerchunk with the zarr engine."""
+    options = {"consolidated": False, "storage_options": {"fo": references}}
+    return xr.open_dataset("reference://", engine="zarr", chunks=None, backend_kwargs=options)
+
+
+def by_manifest(path: Path, **options: Any) -> xr.Dataset:
+    """Open the store of the parser itself."""
+    store = TensorFormatParser(**{"chunk_bytes": 100, **options})(f"file://{path}", LOCAL)
+    return xr.open_zarr(store, consolidated=False, zarr_format=3, chunks=None)
+
+
+def repository(directory: Path, storage: Any = None) -> Any:
+    """An Icechunk repository whose chunks may be in files of the directory."""
+    prefix = f"file://{directory}/"
+    config = icechunk.RepositoryConfig.default()
+    files = icechunk.local_filesystem_store(str(directory))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, files))
+    access = getattr(icechunk.credentials, "LocalFileSystemAccess", None)  # Icechunk 2
+    return icechunk.Repository.create(
+        storage or icechunk.in_memory_storage(),
+        config,
+        {prefix: access} if access else icechunk.containers_credentials({prefix: None}),
+    )
+
+
+def by_icechunk(directory: Path, virtuals: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Write groups to Icechunk, and open them again."""
+    repo = repository(directory)
+    session = repo.writable_session("main")
+    for group, dataset in virtuals.items():
+        dataset.vz.to_icechunk(session.store, group=group)
+    session.commit("references")
+    store = repo.readonly_session("main").store
+    keywords: dict[str, Any] = {"consolidated": False, "zarr_format": 3, "chunks": None}
+    return {group: xr.open_zarr(store, group=group, **keywords) for group in virtuals}
+
+
+def assert_same_bits(found: np.ndarray, expected: np.ndarray) -> None:
+    native = expected.astype(expected.dtype.newbyteorder("="))
+    assert found.dtype.newbyteorder("=") == native.dtype
+    assert found.shape == native.shape
+    assert found.astype(native.dtype).tobytes() == native.tobytes()
+
+
+Maker = Callable[[Path, str, dict[str, np.ndarray]], Path]
+
+
+def _put(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def _npy(order: Any) -> Maker:
+    def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+        np.save(directory / f"{name}.npy", np.asarray(arrays["tensor"], order=order))
+        return directory / f"{name}.npy"
+
+    return make
+
+
+def _npz(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+    np.savez(directory / f"{name}.npz", **arrays)
+    return directory / f"{name}.npz"
+
+
+def _safetensors(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    save_file(arrays, directory / f"{name}.safetensors")
+    return directory / f"{name}.safetensors"
+
+
+def _mag(container: Callable[[dict[str, magfiles.Put]], bytes]) -> Maker:
+    def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+        puts = {key: magfiles.put(values) for key, values in arrays.items()}
+        return _put(directory / f"{name}.mag", container(puts))
+
+    return make
+
+
+def _tens(version: Callable[..., bytes]) -> Maker:
+    def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+        return _put(directory / f"{name}.tens", version(arrays["tensor"]))
+
+    return make
+
+
+def _cc4s(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+    return cc4sfiles.save(directory, name, arrays[name])
+
+
+def _pycauset(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+    values = arrays["tensor"]
+    kinds = {np.dtype(code): kind for kind, code in pycausetfiles.NUMPY_DTYPES.items()}
+    facts = pycausetfiles.metadata("DENSE_FLOAT", kinds[values.dtype], *values.shape)
+    return _put(directory / f"{name}.pycauset", pycausetfiles.r1(facts, values.tobytes()))
+
+
+def _vespa(cells: str) -> Maker:
+    def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+        values = arrays["tensor"]
+        dims = {f"d{axis}": length for axis, length in enumerate(values.shape)}
+        content = vespafiles.tensor(cells, [], dims, [], values.reshape(1, *values.shape))
+        return _put(directory / f"{name}.tbf", content)
+
+    return make
+
+
+def _one(shape: tuple[int, ...], dtype: str, name: str = "tensor") -> dict[str, np.ndarray]:
+    return {name: numbers(shape, dtype)}
+
+
+DTYPES = ("<f8", ">f8", "<f4", ">f4", "<f2", "<c16", ">c8", "<i8", ">i4", "<i2", "u1", "bool")
+TIMES = ("<M8[ns]", ">M8[s]", "<m8[ms]")
+MANY = {
+    "a.weight": numbers((7, 5, 3), "float32"),
+    "a.mask": numbers((30, 4), "bool"),
+    "b": numbers((), "int32"),
+    "c": numbers((13,), "float16"),
+}
+KINDS: dict[str, tuple[Maker, dict[str, np.ndarray]]] = {
+    **{
+        f"npy_{order}_{dtype}_{len(shape)}": (_npy(order), _one(shape, dtype))
+        for order in "CF"
+        for shape in SHAPES
+        for dtype in (DTYPES if len(shape) == 3 else ("<f8", ">i4", "bool", *TIMES))
+    },
+    "npz": (_npz, {"x": numbers((7, 5, 3), ">c16"), "y": numbers((13,), "<u8")}),
+    "safetensors": (_safetensors, MANY),
+    "archive": (_mag(magfiles.archive), {key: MANY[key] for key in ("a.weight", "a.mask", "c")}),
+    "snapshot": (_mag(magfiles.snapshot), MANY),
+    "document": (_mag(magfiles.document), MANY),
+    **{
+        f"tens_{version.__name__}_{dtype}": (_tens(version), _one((7, 5, 3), dtype))
+        for version in (tensfiles.version_0_9, tensfiles.version_1_0)
+        for dtype in ("<f8", "<c16", ">i4", "<u2")
+    },
+    "cc4s": (_cc4s, _one((7, 5, 3), "<f8", "cc4s")),
+    "cc4s_complex": (_cc4s, _one((30, 4), "<c16", "cc4s_complex")),
+    "pycauset": (_pycauset, _one((7, 5), "<f8")),
+    "pycauset_integers": (_pycauset, _one((30, 4), "<i4")),
+    **{
+        f"vespa_{cells}": (_vespa(cells), _one((7, 5, 3), dtype))
+        for cells, dtype in (("double", ">f8"), ("float", ">f4"), ("int8", "i1"))
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A file of each kind, in a directory with a space in its name."""
+    directory = tmp_path_factory.mktemp("a directory")
+    return {name: make(directory, name, arrays) for name, (make, arrays) in KINDS.items()}
+
+
+@pytest.fixture(scope="module")
+def virtuals(files: dict[str, Path]) -> dict[str, xr.Dataset]:
+    return {name: virtual(path) for name, path in files.items()}
+
+
+def test_no_value_is_read_and_names_and_attributes_are_those_of_the_engine(
+    files: dict[str, Path], virtuals: dict[str, xr.Dataset]
+) -> None:
+    for name, found in virtuals.items():
+        expected = opened(files[name])
+        assert all(isinstance(each.data, ManifestArray) for each in found.data_vars.values()), name
+        assert found.sizes == expected.sizes, name
+        assert {key: each.dims for key, each in found.items()} == {
+            key: each.dims for key, each in expected.items()
+        }
+        assert found.attrs == expected.attrs
+        for key, variable in expected.items():
+            attrs = dict(found[key].attrs)
+            if variable.dtype == bool:
+                assert attrs.pop("dtype") == "bool"
+            assert attrs == variable.attrs, (name, key)
+
+
+def test_no_chunk_is_shorter_than_the_others_and_none_much_larger_than_wanted(
+    virtuals: dict[str, xr.Dataset],
+) -> None:
+    several = 0
+    for dataset in virtuals.values():
+        for variable in dataset.data_vars.values():
+            array = variable.data
+            chunk = array.metadata.chunks
+            assert not any(n % k for n, k in zip(array.shape, chunk, strict=True))
+            assert np.prod(chunk, dtype=int) * array.dtype.itemsize <= 1600
+            several += len(array.manifest) > 1
+    assert several > 40
+
+
+def test_the_values_of_the_store_of_the_parser_are_those_of_the_file(
+    files: dict[str, Path],
+) -> None:
+    for name, (_, arrays) in KINDS.items():
+        found = by_manifest(files[name])
+        for key, values in arrays.items():
+            assert_same_bits(found[key].values, values)
+
+
+WITHOUT_THIS_PACKAGE = """
+import sys, warnings
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("xr_tensorfmt", "virtualizarr"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Refuse())
+import icechunk, numpy as np, xarray as xr
+
+warnings.simplefilter("ignore")
+directory, *names = sys.argv[1:]
+prefix = f"file://{directory}/"
+access = getattr(icechunk.credentials, "LocalFileSystemAccess", None)
+granted = {prefix: access} if access else icechunk.containers_credentials({prefix: None})
+storage = icechunk.local_filesystem_storage("repository")
+repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=granted)
+store = repo.readonly_session("main").store
+found = {}
+for name in names:
+    options = {"consolidated": False, "storage_options": {"fo": f"{name}.json"}}
+    by_references = xr.open_dataset("reference://", engine="zarr", backend_kwargs=options)
+    by_icechunk = xr.open_zarr(store, group=name, consolidated=False, chunks=None)
+    for way, dataset in (("kerchunk", by_references), ("icechunk", by_icechunk)):
+        for key, variable in dataset.variables.items():
+            found[f"{way} {name} {key}"] = variable.values
+assert not {"xr_tensorfmt", "virtualizarr"} & set(sys.modules)
+np.savez("values.npz", **found)
+"""
+
+
+def test_values_are_those_of_the_files_in_a_process_without_this_package(
+    files: dict[str, Path], virtuals: dict[str, xr.Dataset], tmp_path: Path
+) -> None:
+    directory = files["npz"].parent
+    repo = repository(directory, icechunk.local_filesystem_storage(str(tmp_path / "repository")))
+    session = repo.writable_session("main")
+    for name, dataset in virtuals.items():
+        to_kerchunk(dataset, tmp_path / f"{name}.json")
+        dataset.vz.to_icechunk(session.store, group=name)
+    session.commit("references")
+    run_python("-c", WITHOUT_THIS_PACKAGE, directory, *virtuals, cwd=tmp_path)
+    with np.load(tmp_path / "values.npz") as found:
+        for name, (_, arrays) in KINDS.items():
+            for key, values in arrays.items():
+                assert_same_bits(found[f"kerchunk {name} {key}"], values)
+                assert_same_bits(found[f"icechunk {name} {key}"], values)
+
+
+def labelled(path: Path) -> xr.Dataset:
+    """A file with coordinates in its header, with and without an index."""
+    dataset = xr.Dataset(
+        {"tensor": (("x", "y"), np.arange(12.0).reshape(4, 3), {"units": "hartree"})},
+        {
+            "x": ["1s", "2s", "2p", "\N{GREEK SMALL LETTER ALPHA}"],
+            "y": [0.5, 1.5, 0.0],
+            "spin": ("x", np.array([0, 1, 0, 1], "int16")),
+            "run": 0,
+        },
+        {"unit": "bohr", "levels": np.array([1, 2])},
+    )
+    dataset.tensorfmt.to_file(path, version="1.0")
+    return dataset
+
+
+def test_coordinates_of_the_header_are_loaded_and_kept(tmp_path: Path) -> None:
+    dataset = labelled(tmp_path / "a.tens")
+    found = virtual(tmp_path / "a.tens")
+    assert isinstance(found.tensor.data, ManifestArray)
+    assert not any(isinstance(each.data, ManifestArray) for each in found.coords.values())
+    assert found.indexes["x"].tolist() == dataset.x.values.tolist()
+    references = to_kerchunk(found)
+    for back in (
+        by_references(references),
+        by_manifest(tmp_path / "a.tens"),
+        by_icechunk(tmp_path, {"g": found})["g"],
+    ):
+        xr.testing.assert_equal(back.load(), dataset)
+        assert set(back.coords) == {"x", "y", "spin", "run"}
+        assert back.attrs == {"unit": "bohr", "levels": [1, 2]}
+        assert back.tensor.attrs == {"units": "hartree"}
+
+
+def test_coordinates_among_the_tensors_refer_to_the_file(tmp_path: Path) -> None:
+    dataset = xr.Dataset(
+        {"a": (("x", "y"), np.arange(12, dtype="i4").reshape(4, 3))},
+        {"x": [3.0, 2.0, 0.0, 1.0], "weight": ("y", np.array([0, 1, 2], "i8"))},
+    )
+    dataset.tensorfmt.to_file(tmp_path / "a.mag")
+    found = virtual(tmp_path / "a.mag")
+    assert isinstance(found.weight.data, ManifestArray)
+    assert found.indexes["x"].tolist() == [3, 2, 0, 1]
+    for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+        xr.testing.assert_identical(back.load().drop_attrs(), dataset)
+
+
+def test_zeros_of_integers_cannot_become_missing_by_the_writer_of_virtualizarr(
+    tmp_path: Path,
+) -> None:
+    for dtype in ("<i4", "?", "<M8[s]", "u1"):
+        np.save(tmp_path / "a.npy", np.zeros(5, dtype))
+        with pytest.raises(Exception, match="transpose"):
+            virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
+    values = numbers((30, 4), "<f8")
+    np.save(tmp_path / "a.npy", values)
+    references = virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
+    assert_same_bits(by_references(references).tensor.values, values)
+
+
+def test_any_byte_but_zero_is_true(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(4, bool))
+    content = bytearray((tmp_path / "a.npy").read_bytes())
+    content[-3:] = b"\x02\x01\xff"
+    found = virtual(_put(tmp_path / "a.npy", bytes(content)))
+    for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+        assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
+
+
+def test_a_length_without_divisors_makes_a_single_chunk_or_is_refused(tmp_path: Path) -> None:
+    prime = 1_000_003
+    np.save(tmp_path / "a.npy", np.arange(prime, dtype="<f8"))
+    found = virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
+    assert found.tensor.data.metadata.chunks == (prime,)
+    assert by_manifest(tmp_path / "a.npy", chunk_bytes="1MiB").tensor[-1] == prime - 1
+    with pytest.raises(ValueError, match=r"have no divisors .* a larger chunk_bytes makes"):
+        virtual(tmp_path / "a.npy", chunk_bytes="100kB")
+
+
+def test_chunks_follow_the_order_of_the_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "c.npy", np.zeros((30, 4)))
+    np.save(tmp_path / "f.npy", np.zeros((4, 30), order="F"))
+    assert virtual(tmp_path / "c.npy").tensor.data.metadata.chunks == (3, 4)
+    assert virtual(tmp_path / "f.npy").tensor.data.metadata.chunks == (4, 3)
+
+
+def test_an_empty_tensor_is_loaded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", empty=np.zeros((0, 3), ">f4"), full=np.arange(3))
+    found = virtual(tmp_path / "a.npz")
+    assert found.empty.shape == (0, 3)
+    for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+        assert back.empty.shape == (0, 3)
+        assert back.full.values.tolist() == [0, 1, 2]
+
+
+def _bits(directory: Path) -> Path:
+    facts = pycausetfiles.metadata("DENSE_FLOAT", "BIT", 3, 70)
+    payload = pycausetfiles.dense_bits(np.ones((3, 70), bool), 64)
+    return _put(directory / "a.pycauset", pycausetfiles.r1(facts, payload))
+
+
+def _triangle(directory: Path) -> Path:
+    facts = pycausetfiles.metadata("TRIANGULAR_FLOAT", "FLOAT64", 20, 20)
+    payload = pycausetfiles.triangle(np.ones((20, 20)))
+    return _put(directory / "a.pycauset", pycausetfiles.r1(facts, payload))
+
+
+def _identity(directory: Path) -> Path:
+    facts = pycausetfiles.metadata("IDENTITY", "FLOAT64", 3, 3)
+    return _put(directory / "a.pycauset", pycausetfiles.r1(facts))
+
+
+def _scaled(directory: Path) -> Path:
+    facts = pycausetfiles.metadata(
+        "DENSE_FLOAT", "FLOAT64", 3, 3, scalar={"real": 2.0, "imag": 0.0}
+    )
+    return _put(directory / "a.pycauset", pycausetfiles.r1(facts, bytes(72)))
+
+
+def _blocks(directory: Path) -> Path:
+    content = vespafiles.tensor("float", ["u"], {"x": 2}, [["a"], ["b"]], np.ones((2, 2)))
+    return _put(directory / "a.tbf", content)
+
+
+def _pairs(directory: Path) -> Path:
+    return _put(directory / "a.tens", tensfiles.index_value((4, 3), [1, 5], np.ones(2)))
+
+
+def _text(directory: Path) -> Path:
+    return cc4sfiles.save(directory, "a", np.ones((2, 3)), elements=cc4sfiles.TEXT)
+
+
+def _json(directory: Path) -> Path:
+    content = b'{"type": "tensor(x[2])", "values": [1, 2]}'
+    return _put(directory / "a.json", content)
+
+
+def _bfloat16(directory: Path) -> Path:
+    put = magfiles.Put("bfloat16", (3,), bytes(6))
+    return _put(directory / "a.mag", magfiles.snapshot({"tensor": put}))
+
+
+def _str(directory: Path) -> Path:
+    np.save(directory / "a.npy", np.array(["a", "b"]))
+    return directory / "a.npy"
+
+
+def _slash(directory: Path) -> Path:
+    np.savez(directory / "a.npz", **{"a/b": np.ones(3)})
+    return directory / "a.npz"
+
+
+REFUSED = {
+    _bits: "stored in one bit each",
+    _triangle: "stored in part, as the others are implied",
+    _identity: "stored in part, as the others are implied",
+    _scaled: "stored as other numbers, from which they are computed",
+    _blocks: "stored in blocks with labels between them",
+    _pairs: "stored as pairs of index and value",
+    _text: "stored as text",
+    _json: "values are not in the file, but were computed from it",
+    _bfloat16: "no specified data type for bfloat16",
+    _str: "no specified data type for str",
+    _slash: "cannot be that of an array in Zarr; separator='/' makes groups",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
+def test_what_cannot_be_virtual_is_refused_with_the_reason_or_left_out(
+    make: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    path = make(tmp_path)
+    names = list(opened(path).variables)
+    with pytest.raises(ValueError, match=REFUSED[make]) as caught:
+        virtual(path)
+    assert str(caught.value).startswith(f"file://{path}: these cannot be virtual: ")
+    assert not virtual(path, skip_variables=names).variables
+
+
+def test_stored_pairs_and_quadruple_precision_are_refused(tmp_path: Path) -> None:
+    content = tensfiles.header((2,), size=16) + tensfiles.quad(1.5) * 2
+    with pytest.raises(ValueError, match="no specified data type for binary128"):
+        virtual(_put(tmp_path / "a.tens", content))
+
+
+def test_the_message_names_all_variables_that_can_be_left_out(tmp_path: Path) -> None:
+    puts = {f"n{i}": magfiles.Put("bfloat16", (1,), bytes(2)) for i in range(7)}
+    puts["kept"] = magfiles.put(np.arange(3, dtype="i4"))
+    path = _put(tmp_path / "a.mag", magfiles.snapshot(puts))
+    with pytest.raises(
+        ValueError, match="; and 2 more; leave them out by skip_variables="
+    ) as found:
+        virtual(path)
+    names = [f"n{i}" for i in range(7)]
+    assert f"skip_variables={names}" in str(found.value)
+    assert list(virtual(path, skip_variables=names)) == ["kept"]
+
+
+def test_attributes_that_xarray_would_decode_again_are_refused(tmp_path: Path) -> None:
+    dataset = xr.Dataset({"tensor": ("x", np.arange(3.0))})
+    for attrs in ({"scale_factor": 2.0}, {"units": "days since 2000-01-01"}, {"_FillValue": 0.0}):
+        path = tmp_path / "a.tens"
+        dataset.tensor.assign_attrs(attrs).tensorfmt.to_file(path, version="1.0")
+        assert opened(path).tensor.attrs == attrs
+        name = next(iter(attrs))
+        with pytest.raises(ValueError, match=f"attribute '{name}', by which xarray would"):
+            virtual(path)
+
+
+def test_attributes_of_a_file_that_the_engine_decodes_are_decoded(tmp_path: Path) -> None:
+    metadata = {"title": "a model", "nested": {"a": [1, 2.5, None]}}
+    puts = {"a": magfiles.put(np.arange(3, dtype="i4"))}
+    path = _put(tmp_path / "a.mag", magfiles.document(puts, metadata))
+    assert by_manifest(path).attrs == opened(path).attrs == metadata
+
+
+def many(path: Path) -> Path:
+    puts = {name: magfiles.put(values) for name, values in MANY.items()}
+    return _put(path, magfiles.document(puts, {"title": "a model"}))
+
+
+def test_a_group_is_that_of_the_engine(tmp_path: Path) -> None:
+    path = many(tmp_path / "a.mag")
+    for group in ("a", "/a"):
+        found, expected = virtual(path, group=group), opened(path, group=group)
+        assert found.sizes == expected.sizes
+        assert set(found) == {"weight", "mask"}
+        xr.testing.assert_equal(by_manifest(path, group=group).load(), expected.load())
+    with pytest.raises(ValueError, match="did you mean 'a'"):
+        virtual(path, group="A")
+
+
+def test_nested_groups_are_those_of_the_tree(tmp_path: Path) -> None:
+    path = many(tmp_path / "a.mag")
+    options = TensorFormatParser(nested=True, chunk_bytes=100)
+    tree = open_virtual_datatree(str(path), LOCAL, options)
+    expected = xr.open_datatree(path, engine="tensorfmt")
+    assert tree.groups == expected.groups == ("/", "/a")
+    assert tree.attrs == expected.attrs == {"title": "a model"}
+    assert isinstance(tree["/a/weight"].data, ManifestArray)
+    repo = repository(tmp_path)
+    session = repo.writable_session("main")
+    tree.vz.to_icechunk(session.store)
+    back = xr.open_datatree(session.store, engine="zarr", consolidated=False, zarr_format=3)
+    for name in expected.groups:
+        xr.testing.assert_equal(back[name].to_dataset().load(), expected[name].to_dataset().load())
+
+
+def test_many_files_are_concatenated(tmp_path: Path) -> None:
+    parts = [numbers((7, 5, 3), "<f8") + number for number in range(4)]
+    for number, values in enumerate(parts):
+        np.save(tmp_path / f"{number}.npy", values)
+        _put(tmp_path / f"{number}.tens", tensfiles.version_0_9(values))
+    for suffix in ("npy", "tens"):
+        virtuals = [virtual(tmp_path / f"{n}.{suffix}", leading_dim="run") for n in range(4)]
+        along_new = xr.concat(virtuals, "run")
+        virtuals = [virtual(tmp_path / f"{n}.{suffix}", dims=["i", "j", "k"]) for n in range(4)]
+        along_old = xr.concat(virtuals, "k")
+        for combined, expected in (
+            (along_new, np.stack(parts)),
+            (along_old, np.concatenate(parts, axis=2)),
+        ):
+            references = by_references(to_kerchunk(combined))
+            assert_same_bits(references.tensor.values, expected)
+            back = by_icechunk(tmp_path, {"g": combined})["g"]
+            assert_same_bits(back.tensor.values, expected)
+
+
+def test_references_of_another_order_of_axes_are_refused(tmp_path: Path) -> None:
+    values = np.arange(48.0).reshape(2, 3, 4, 2)
+    path = tmp_path / "a.tens"
+    # Four numbers an element make a fastest axis, which the others are not reversed with.
+    header = tensfiles.header((2, 3), numbers=4)
+    found = virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
+    with pytest.raises(ValueError, match=r"in the order \(1, 0, 2\).* write it to Icechunk"):
+        to_kerchunk(found)
+    back = by_icechunk(tmp_path, {"g": found})["g"]
+    xr.testing.assert_equal(back.load(), opened(path).load())
+
+
+def test_files_beside_the_one_that_was_opened_are_found_in_its_store() -> None:
+    store = MemoryStore()
+    registry = ObjectStoreRegistry({"memory://bucket": store})
+    values = cc4sfiles.numbers((5, 4))
+    store.put("a/x.yaml", cc4sfiles.yaml(values.shape, ["State", None]).encode())
+    store.put("a/x.elements", cc4sfiles.binary(values))
+    store.put("a/State.yaml", cc4sfiles.properties("State", {"Spin": [0, 1, 0, 1, 1]}).encode())
+    found = virtual("memory://bucket/a/x.yaml", registry)
+    assert set(found.x.data.manifest.iter_nonempty_paths()) == {"memory://bucket/a/x.elements"}
+    assert found.State_Spin.values.tolist() == [0, 1, 0, 1, 1]
+    store.delete("a/x.elements")
+    with pytest.raises(FileNotFoundError, match="is missing; fetch it too"):
+        virtual("memory://bucket/a/x.yaml", registry)
+
+
+def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
+    values = numbers((30, 4), ">f8")
+    url = s3.put("virtual/a.tens", tensfiles.version_1_0(values.astype("<f8")))
+    options = {
+        "endpoint": s3.options["endpoint_url"],
+        "access_key_id": "key",
+        "secret_access_key": "secret",
+        "region": "us-east-1",
+        "virtual_hosted_style_request": False,
+        "client_options": {"allow_http": True},
+    }
+    registry = ObjectStoreRegistry({"s3://bucket": S3Store("bucket", **options)})
+    s3.log.clear()
+    found = virtual(url, registry)
+    assert s3.log.fetched < 2 * 1048576
+    config = icechunk.RepositoryConfig.default()
+    bucket = icechunk.s3_store(
+        region="us-east-1",
+        endpoint_url=options["endpoint"],
+        allow_http=True,
+        force_path_style=True,
+        s3_compatible=True,
+    )
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer("s3://bucket/", bucket))
+    keys = icechunk.s3_credentials(access_key_id="key", secret_access_key="secret")
+    repo = icechunk.Repository.create(
+        icechunk.in_memory_storage(),
+        config,
+        icechunk.containers_credentials({"s3://bucket/": keys}),
+    )
+    session = repo.writable_session("main")
+    found.vz.to_icechunk(session.store)
+    back = xr.open_zarr(session.store, consolidated=False, zarr_format=3, chunks=None)
+    assert_same_bits(back.tensor.values, values)
+
+
+def test_a_file_that_is_missing_or_damaged_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.tens"):
+        virtual(tmp_path / "nowhere.tens")
+    path = _put(tmp_path / "a.tens", tensfiles.version_1_0(np.ones(3))[:-1])
+    with pytest.raises(TensorFormatError, match="the file is incomplete"):
+        virtual(path)
+    content = magfiles.archive({"name": magfiles.put(np.arange(3, dtype="i4"))})
+    with pytest.raises(TensorFormatError, match="checksum"):
+        virtual(_put(tmp_path / "a.mag", content.replace(b"name", b"NAME")))
+
+
+def test_findings_are_warnings(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    with open(tmp_path / "a.npy", "ab") as file:
+        file.write(b"more")
+    with pytest.warns(TensorFormatWarning, match="4 more bytes"):
+        virtual(tmp_path / "a.npy")
+
+
+def test_wrong_keywords_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    for options in ({"chunk_bytes": 0}, {"chunk_bytes": True}, {"dims": "x"}, {"format": "nope"}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(options))):
+            virtual(tmp_path / "a.npy", **options)
+    with pytest.raises(ValueError, match="leading_dim='x' is a name of its own"):
+        virtual(tmp_path / "a.npy", dims=["x"], leading_dim="x")
+
+
+def test_the_parser_without_options_pickles(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    copy = pickle.loads(pickle.dumps(parser))
+    assert copy == parser
+    assert open_virtual_dataset(str(tmp_path / "a.npy"), LOCAL, copy).sizes == {"dim_0": 3}
