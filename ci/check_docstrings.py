@@ -16,7 +16,7 @@ from typing import Any
 from numpydoc.validate import validate
 
 import xr_tensorfmt
-from xr_tensorfmt import accessor, contract
+from xr_tensorfmt import accessor, contract, virtual
 from xr_tensorfmt.datasets import explanation
 from xr_tensorfmt.writing import checked_input, file_plan
 
@@ -26,6 +26,7 @@ CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_
 ]
 USED = [getattr(xr_tensorfmt, name) for name in xr_tensorfmt.__all__ if name != "__version__"]
 OFFERED = [getattr(contract, name) for name in contract.__all__]
+VIRTUAL = [virtual.TensorFormatParser, virtual.to_kerchunk]
 OTHERS = [
     accessor.TensorFormatAccessor,
     explanation.Explanation,
@@ -66,9 +67,9 @@ def faults(name: str, *, example: bool) -> Iterator[str]:
 
 def main() -> int:
     """Check all, print the faults, and return how many there are."""
-    functions = [thing for thing in USED if inspect.isfunction(thing)]
+    functions = [thing for thing in (*USED, *VIRTUAL) if inspect.isfunction(thing)]
     found, count = [], 0
-    for thing in dict.fromkeys([*USED, *OFFERED, *OTHERS]):
+    for thing in dict.fromkeys([*USED, *OFFERED, *VIRTUAL, *OTHERS]):
         for name in names_of(thing):
             count += 1
             found += faults(name, example=thing in functions)

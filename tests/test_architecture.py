@@ -26,6 +26,7 @@ LEVELS = {
     "accessor": "public",
     "backend": "public",
     "validation": "public",
+    "virtual": "public",
     "formats": "formats",
     "datasets": "formats",
     "writing": "formats",

@@ -64,9 +64,10 @@ def _rows(length: int, row: int, target: int, stored: int | None = None) -> int:
 
 
 SMALLEST_DIVIDING = 64 << 10
-"""Least bytes of a chunk whose length divides that of its axis, unless a row is all it can be."""
+"""Least bytes of a chunk whose length must be a divisor, where the target is not below."""
 
 _MOST_TIMES_TARGET = 16
+_MOST_TRIED = 1 << 22
 
 
 def dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
@@ -108,6 +109,8 @@ def _divisors_between(number: int, low: int, high: int) -> list[int]:
     if low > high:
         return []
     first, last = -(-number // high), number // low
+    if min(last - first, high - low) > _MOST_TRIED:
+        return []  # only of axes of terabytes
     if last - first < high - low:
         quotients = np.arange(first, last + 1)
         return [number // quotient for quotient in quotients[number % quotients == 0].tolist()]

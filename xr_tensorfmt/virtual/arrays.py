@@ -60,8 +60,9 @@ def manifest_array(
     chunk = dividing_chunk(dense.lengths, dtype.itemsize, target)
     if chunk is None:
         raise NotVirtualError(
-            f"Zarr needs chunks of one length, and the axes {dense.lengths} have no divisors that "
-            f"make chunks of about {target} bytes; a larger chunk_bytes makes it a single chunk"
+            f"Zarr needs chunks of one length, and in the order of the file its lengths "
+            f"{dense.lengths} have no divisors that make chunks of about {target} bytes; "
+            f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
         )
     grid = tuple(-(-length // part) for length, part in zip(dense.lengths, chunk, strict=True))
     nbytes = dtype.itemsize * int(np.prod(chunk, dtype=object))

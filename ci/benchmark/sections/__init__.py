@@ -15,6 +15,7 @@ from benchmark.sections import (
     remote,
     safetensors,
     vespa,
+    virtual,
     write,
 )
 
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Section] = {
         safetensors,
         opening,
         remote,
+        virtual,
         write,
         imports,
     )
