@@ -24,6 +24,8 @@ def examples(page: Path) -> str:
     "page", [page for page in PAGES if examples(page)], ids=lambda page: page.name
 )
 def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkeypatch) -> None:
+    if "virtualizarr" in examples(page):
+        pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
     monkeypatch.chdir(tmp_path)
     test = doctest.DocTestParser().get_doctest(examples(page), {}, page.name, str(page), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
+import os
 import pickle
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -577,6 +580,19 @@ def test_references_of_another_order_of_axes_are_refused(tmp_path: Path) -> None
     xr.testing.assert_equal(back.load(), opened(path).load())
 
 
+def test_icechunk_notices_a_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(5.0))
+    found = virtual(tmp_path / "a.npy")
+    references = to_kerchunk(found)
+    back = by_icechunk(tmp_path, {"g": found})["g"]
+    np.save(tmp_path / "a.npy", np.arange(5.0) + 1)
+    later = time.time() + 10
+    os.utime(tmp_path / "a.npy", (later, later))
+    with pytest.raises(icechunk.IcechunkError, match=r"changed|modified|updated"):
+        back.load()
+    assert by_references(references).tensor[0] == 1
+
+
 def test_files_beside_the_one_that_was_opened_are_found_in_its_store() -> None:
     store = MemoryStore()
     registry = ObjectStoreRegistry({"memory://bucket": store})
@@ -661,3 +677,23 @@ def test_the_parser_without_options_pickles(tmp_path: Path) -> None:
     copy = pickle.loads(pickle.dumps(parser))
     assert copy == parser
     assert open_virtual_dataset(str(tmp_path / "a.npy"), LOCAL, copy).sizes == {"dim_0": 3}
+
+
+@pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda each: each.__name__)
+def test_the_examples_of_the_docstrings_run(thing: Any, working_directory: Path) -> None:
+    (test,) = doctest.DocTestFinder(recurse=False).find(
+        thing, thing.__name__, globs={thing.__name__: thing}
+    )
+    assert test.examples
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_without_virtualizarr_the_error_says_what_to_install() -> None:
+    code = (
+        "import sys, xr_tensorfmt\n"
+        "assert 'virtualizarr' not in sys.modules\n"
+        "sys.modules['virtualizarr'] = None\n"
+        "try:\n    import xr_tensorfmt.virtual\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    assert "pip install 'xr-tensorfmt[virtual]'" in run_python("-c", code).stdout
