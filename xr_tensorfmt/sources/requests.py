@@ -10,8 +10,9 @@ from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError
 
-# Names that fsspec's file systems use for the two, in order of preference.
-_ETAGS = ("ETag", "etag", "generation", "VersionId", "version_id", "md5Hash", "Content-MD5")
+# Names that fsspec's file systems use for the two, in order of preference. Google's store has
+# conditions on the generation alone.
+_ETAGS = ("generation", "ETag", "etag", "VersionId", "version_id", "md5Hash", "Content-MD5")
 _TIMES = ("Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
 
 

@@ -93,9 +93,9 @@ def store_error(
 
 
 def _number(error: Exception) -> int:
-    status = _status(error)
-    if status is not None:
-        return _NUMBERS_BY_STATUS.get(status, errno.EIO)
+    answered = _answered(error)
+    if answered is not None:
+        return _NUMBERS_BY_STATUS.get(answered[0], errno.EIO)
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return error.errno
     if type(error).__name__ == "NoCredentialsError":  # botocore's
@@ -103,18 +103,27 @@ def _number(error: Exception) -> int:
     return next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
 
 
-def _status(error: Exception) -> int | None:
-    """The HTTP status in an error of aiohttp, or of a library with the same attribute."""
-    status = getattr(error, "status", None)
-    return status if isinstance(status, int) else None
+def _answered(error: BaseException | None) -> tuple[int, str] | None:
+    """The HTTP status and the message in an error of a library, or in that behind it."""
+    if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
+        return 403, str(error).partition("\n")[2]
+    for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
+        status = getattr(error, name, None)
+        if isinstance(status, int):
+            return status, str(getattr(error, "message", "")).partition("\n")[0]
+    # adlfs raises it from an error of Azure.
+    return _answered(error.__cause__) if type(error) is RuntimeError else None
 
 
 def _reason(error: Exception, url: str, path: str) -> str:
-    status, text = _status(error), str(error)
-    if status is not None:
+    answered, text = _answered(error), str(error)
+    if answered is not None:
         # Not str(error), which also describes the request.
-        return f"the server answered {status} {getattr(error, 'message', '')}".rstrip()
-    if isinstance(error, FileNotFoundError) and text.strip("/") in ("", path.strip("/"), url):
+        return " ".join(("the server answered", *map(str, answered))).rstrip()
+    names = ("", path.strip("/"), url)
+    if isinstance(error, FileNotFoundError) and (
+        text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
+    ):
         return "there is no such object"
     if isinstance(error, OSError):
         return error.strerror or text or type(error).__name__

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fsspec import AbstractFileSystem
 from fsspec.asyn import get_loop, reset_lock
 
-from xr_tensorfmt.sources.requests import Answer, Asked, Version
+from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import Progress
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
 
@@ -178,6 +178,48 @@ class Coroutines(Transport):
         return Answer(await cat_file(asked.path, start=asked.start, end=asked.stop))
 
 
+class Google(Coroutines):
+    """Google Cloud Storage, by gcsfs, which itself repeats what fails."""
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range of a generation; only buckets with object versioning keep old ones."""
+        if not asked.version.etag:
+            return await super().get(asked, progress)
+        progress.hide(asked.stop - asked.start)
+        span = {"start": asked.start, "end": asked.stop}
+        cat_file = _coroutine(self.fs, "cat_file")
+        try:
+            return Answer(await cat_file(asked.path, **span, generation=asked.version.etag))
+        except FileNotFoundError:
+            self.fs.invalidate_cache(asked.path)
+            found = Version.of(await self.info(asked.path, progress))
+            if asked.version.differs(found):
+                raise changed(asked.url, found, asked.version) from None
+            raise
+
+
+class Azure(Transport):
+    """Azure Blob Storage, by the client of adlfs, which itself repeats what fails."""
+
+    async def get(self, asked: Asked, progress: Progress) -> Answer:
+        """Request a range, with a condition on the version, which `cat_file` has not."""
+        progress.hide(asked.stop - asked.start)
+        container, blob, version_id = self.fs.split_path(asked.path)
+        options: dict[str, Any] = {"version_id": version_id} if version_id else {}
+        if asked.version.etag:
+            unchanged = sys.modules["azure.core"].MatchConditions.IfNotModified
+            options |= {"etag": asked.version.etag, "match_condition": unchanged}
+        client = self.fs.service_client.get_blob_client(container=container, blob=blob)
+        async with client:
+            try:
+                length = asked.stop - asked.start
+                stream = await client.download_blob(offset=asked.start, length=length, **options)
+            except Exception as error:
+                asked.check_status(getattr(error, "status_code", 0))
+                raise
+            return Answer(await stream.readall())
+
+
 class Blocking(Transport):
     """File systems without coroutines, each of whose calls takes a thread."""
 
@@ -226,6 +268,10 @@ def transport_of(fs: AbstractFileSystem) -> Transport:
         return Http(fs)
     if _is(fs, "s3fs.core", "S3FileSystem"):
         return S3(fs)
+    if _is(fs, "gcsfs.core", "GCSFileSystem"):
+        return Google(fs)
+    if _is(fs, "adlfs.spec", "AzureBlobFileSystem"):
+        return Azure(fs)
     # fsspec makes these of coroutines, unless a file system has methods of its own.
     made = vars(fs)
     return Coroutines(fs) if "cat_file" in made and "info" in made else Blocking(fs)

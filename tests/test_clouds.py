@@ -1,0 +1,141 @@
+"""Google's and Azure's stores, by their file systems and emulators: reading, writing, errors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import cc4sfiles, clouds
+from tests import tensfiles as tf
+from tests.opening import opened
+from xr_tensorfmt import SourceChangedError, to_file
+from xr_tensorfmt.writing import upload
+
+pytestmark = [
+    # Of libraries below the file systems.
+    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),
+]
+
+VALUES = np.arange(6000.0).reshape(20, 300)
+
+
+@pytest.fixture(scope="module", params=["google", "azure"])
+def cloud(request: pytest.FixtureRequest) -> Iterator[clouds.Cloud]:
+    with getattr(clouds, request.param)() as store:
+        yield store
+
+
+def at(cloud: clouds.Cloud) -> dict[str, Any]:
+    return {"storage_options": cloud.options}
+
+
+def dataset() -> xr.Dataset:
+    """More than one part of an upload."""
+    values = np.random.default_rng(0).random((4200, 1000), dtype="f4")
+    assert values.nbytes > upload.SMALLEST_PART
+    return xr.Dataset({"w": (("x", "y"), values)}, {"x": np.arange(4200, dtype="i4")})
+
+
+@pytest.mark.parametrize("chunks", [None, {}], ids=str)
+def test_values_are_read(cloud: clouds.Cloud, chunks: Any) -> None:
+    url = cloud.put("a.tens", tf.version_0_9(VALUES))
+    tensor = opened(url, chunks=chunks, chunk_bytes=5000, **at(cloud)).tensor
+    np.testing.assert_array_equal(tensor[3, 5:9], VALUES[3, 5:9])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(tensor)), VALUES)
+
+
+def test_files_beside_are_found(cloud: clouds.Cloud) -> None:
+    values = cc4sfiles.numbers((5, 4))
+    cloud.put("c/x.elements", cc4sfiles.binary(values))
+    url = cloud.put("c/x.yaml", cc4sfiles.yaml(values.shape).encode())
+    np.testing.assert_array_equal(opened(url, **at(cloud)).x, values)
+
+
+@pytest.mark.parametrize("chunks", [None, {}], ids=str)
+def test_a_replaced_object_is_noticed(cloud: clouds.Cloud, chunks: Any) -> None:
+    url = cloud.put("replaced.tens", tf.version_0_9(VALUES))
+    before = opened(url, chunks=chunks, **at(cloud)).tensor
+    assert before[0, 0] == 0
+    cloud.put("replaced.tens", tf.version_0_9(VALUES + 1))
+    with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+        before[1].compute()
+    np.testing.assert_array_equal(opened(url, chunks=chunks, **at(cloud)).tensor, VALUES + 1)
+
+
+def test_a_replaced_object_has_another_name_in_dask(cloud: clouds.Cloud) -> None:
+    url = cloud.put("named.tens", tf.version_0_9(VALUES))
+    before = opened(url, chunks={}, **at(cloud)).tensor.data.name
+    assert opened(url, chunks={}, **at(cloud)).tensor.data.name == before
+    cloud.put("named.tens", tf.version_0_9(VALUES + 1))
+    assert opened(url, chunks={}, **at(cloud)).tensor.data.name != before
+
+
+def test_a_deleted_object_is_missing(cloud: clouds.Cloud) -> None:
+    url = cloud.put("deleted.tens", tf.version_0_9(VALUES))
+    tensor = opened(url, **at(cloud)).tensor
+    cloud.fs.rm("bucket/deleted.tens")
+    with pytest.raises(cloud.deleted, match=url):
+        tensor.load()
+
+
+@pytest.mark.parametrize("place", ["bucket/nowhere.tens", "nowhere/a.tens"])
+def test_a_missing_object_is_no_file(cloud: clouds.Cloud, place: str) -> None:
+    url = f"{cloud.scheme}://{place}"
+    with pytest.raises(FileNotFoundError) as caught:
+        opened(url, **at(cloud))
+    assert caught.value.filename == url
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_wrong_credentials_are_a_permission_error_without_secrets(cloud: clouds.Cloud) -> None:
+    url = cloud.put("secret.tens", tf.version_0_9(VALUES))
+    wrong = {"storage_options": cloud.wrong}
+    with pytest.raises(PermissionError, match=r"the server answered 403 .+") as reading:
+        opened(url, **wrong)
+    with pytest.raises(PermissionError, match=r"the server answered 403 .+unchanged") as writing:
+        to_file(dataset().isel(x=slice(0, 3)), cloud.url("refused.mag"), **wrong)
+    for caught in (reading, writing):
+        assert cloud.secret not in str(caught.value)
+        assert "\n" not in str(caught.value)
+        pickle.loads(pickle.dumps(caught.value))
+    assert "refused.mag" not in cloud.names()
+
+
+@pytest.mark.parametrize("chunks", [{"x": 500}, {"y": 300}], ids=str)
+def test_a_dataset_is_written_and_comes_back(cloud: clouds.Cloud, chunks: Any) -> None:
+    for number in range(2):  # the second replaces the first
+        data = dataset() + number
+        to_file(data.chunk(chunks), cloud.url("w.mag"), **at(cloud))
+        xr.testing.assert_identical(opened(cloud.url("w.mag"), **at(cloud)).load(), data)
+
+
+def test_an_object_that_exists_is_kept(cloud: clouds.Cloud) -> None:
+    small = dataset().isel(x=slice(0, 3))
+    to_file(small, cloud.url("kept.mag"), mode="x", **at(cloud))
+    with pytest.raises(FileExistsError, match="exists already"):
+        to_file(small + 1, cloud.url("kept.mag"), mode="x", **at(cloud))
+    xr.testing.assert_identical(opened(cloud.url("kept.mag"), **at(cloud)).load(), small)
+
+
+def test_what_fails_leaves_what_was_there(cloud: clouds.Cloud) -> None:
+    to_file(dataset(), cloud.url("before.mag"), **at(cloud))
+    names = cloud.names()
+
+    def fail_late(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+        if block_info[0]["chunk-location"][0] == 9:
+            raise ZeroDivisionError
+        return block
+
+    values = da.ones((4200, 1000), chunks=(400, 1000), dtype="f4")
+    failing = dataset().assign(w=(("x", "y"), values.map_blocks(fail_late, dtype="f4")))
+    for name in ("before.mag", "new.mag"):
+        with pytest.raises(ZeroDivisionError):
+            to_file(failing, cloud.url(name), **at(cloud))
+    assert cloud.names() == names
+    xr.testing.assert_identical(opened(cloud.url("before.mag"), **at(cloud)).load(), dataset())
