@@ -509,6 +509,26 @@ def test_attributes_that_xarray_would_decode_again_are_refused(tmp_path: Path) -
             virtual(path)
 
 
+def test_attributes_that_zarr_cannot_hold_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    mask = xr.Dataset({"mask": ("x", np.ones(3, bool), {"dtype": "an attribute"})})
+    mask.tensorfmt.to_file(path)
+    with pytest.raises(ValueError, match="attribute 'dtype', which xarray needs for bools"):
+        virtual(path)
+    numbers = xr.Dataset({"a": ("x", np.arange(3, dtype="i4"))})
+    numbers.assign_attrs(z=1 - 2j).tensorfmt.to_file(path)
+    with pytest.raises(ValueError, match=r"the file cannot be virtual: Zarr cannot hold .*1-2j"):
+        virtual(path)
+    numbers.a.assign_attrs(z=1 - 2j).to_dataset().tensorfmt.to_file(path)
+    with pytest.raises(ValueError, match="these cannot be virtual: 'a', as Zarr cannot hold"):
+        virtual(path)
+    named = numbers.assign_attrs(coordinates="mine").assign_coords(w=("x", np.arange(3.0)))
+    named.tensorfmt.to_file(path)
+    with pytest.raises(ValueError, match=r"lists the coordinates .'w'. in an attribute"):
+        virtual(path)
+    assert virtual(path, skip_variables=["w"]).attrs == {}
+
+
 def test_attributes_of_a_file_that_the_engine_decodes_are_decoded(tmp_path: Path) -> None:
     metadata = {"title": "a model", "nested": {"a": [1, 2.5, None]}}
     puts = {"a": magfiles.put(np.arange(3, dtype="i4"))}
@@ -540,6 +560,9 @@ def test_nested_groups_are_those_of_the_tree(tmp_path: Path) -> None:
     assert tree.groups == expected.groups == ("/", "/a")
     assert tree.attrs == expected.attrs == {"title": "a model"}
     assert isinstance(tree["/a/weight"].data, ManifestArray)
+    store = options(f"file://{path}", LOCAL)
+    (node,) = store.to_virtual_datatree("a").subtree
+    assert set(node.data_vars) == {"weight", "mask"}
     repo = repository(tmp_path)
     session = repo.writable_session("main")
     tree.vz.to_icechunk(session.store)

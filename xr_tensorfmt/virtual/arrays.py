@@ -146,7 +146,7 @@ def json_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     try:
         encoded: dict[str, Any] = json.loads(json.dumps(dict(attrs), default=_plain))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotVirtualError(f"an attribute cannot be JSON: {error}") from None
+        raise NotVirtualError(f"Zarr cannot hold an attribute: {error}") from None
     return encoded
 
 

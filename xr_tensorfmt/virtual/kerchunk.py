@@ -11,7 +11,6 @@ import fsspec
 from virtualizarr.manifests import ManifestArray
 from xarray import Dataset, Variable
 from zarr.codecs import BytesCodec, TransposeCodec
-from zarr.core.metadata.v3 import ArrayV3Metadata
 
 
 def to_kerchunk(
@@ -117,7 +116,7 @@ def _writable(virtual: Dataset) -> Iterator[tuple[Hashable, Variable]]:
         if isinstance(array, ManifestArray) and _is_raw(array):
             metadata: dict[str, Any] = array.metadata.to_dict()
             metadata["codecs"] = [c for c in metadata["codecs"] if c["name"] != "transpose"]
-            plain = ManifestArray(ArrayV3Metadata.from_dict(metadata), array.manifest)
+            plain = ManifestArray(type(array.metadata).from_dict(metadata), array.manifest)
             yield name, Variable(variable.dims, plain, variable.attrs, variable.encoding)
         elif not isinstance(array, ManifestArray) and variable.dtype.kind in "OT":
             yield name, variable.astype(object).astype(str)  # numpy needs both steps

@@ -188,7 +188,10 @@ class _Reader:
 
     def _attrs(self, names: Iterable[str]) -> dict[str, Any]:
         """Attributes of the group; those of xarray say which variables are coordinates."""
-        attrs = json_attrs(self.container.attrs)
+        try:
+            attrs = json_attrs(self.container.attrs)
+        except NotVirtualError as reason:
+            raise ValueError(f"{self.source.name}: the file cannot be virtual: {reason}") from None
         coordinates = [
             tensor.name
             for tensor in self.container.coordinates

@@ -9,8 +9,8 @@ from typing import Any
 from obspec_utils.registry import ObjectStoreRegistry
 from virtualizarr.manifests import ManifestArray, ManifestGroup, ManifestStore
 from xarray import Dataset, DataTree
+from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore
 
 
@@ -36,7 +36,7 @@ class VirtualStore(ManifestStore):
 
     def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
         super().__init__(_group("/", nodes), registry=registry)
-        self._nodes = nodes
+        self._nodes, self._stores = nodes, registry
         self._in_memory = MemoryStore()
         self._names: dict[str, list[str]] = {}
         for path, node in nodes.items():
@@ -100,7 +100,7 @@ class VirtualStore(ManifestStore):
         return DataTree.from_dict(
             {
                 path.removeprefix(above) or "/": VirtualStore(
-                    {"/": node}, self._registry
+                    {"/": node}, self._stores
                 ).to_virtual_dataset("", loadable_variables, decode_times)
                 for path, node in self._nodes.items()
                 if f"{path.rstrip('/')}/".startswith(f"{above}/")
