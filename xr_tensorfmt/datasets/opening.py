@@ -153,7 +153,7 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
 
 def _chunk_target(chunk_bytes: int | str) -> int:
     """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
-    if chunk_bytes == TARGET and not _dask_is_configured():
+    if type(chunk_bytes) is int and chunk_bytes == TARGET and not _dask_is_configured():
         return TARGET  # below dask's own default
     wanted = bytes_of(chunk_bytes)
     from dask import config  # noqa: PLC0415  # takes longer than to open a file
