@@ -19,17 +19,16 @@ from tests.opening import opened
 from tests.processes import run_python
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
-pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
+virtualizarr = pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
 icechunk = pytest.importorskip("icechunk", reason="Icechunk is not installed")
+stores = pytest.importorskip("obstore.store", reason="obstore is not installed")
+made = pytest.importorskip("xr_tensorfmt.virtual")
 
-from obspec_utils.registry import ObjectStoreRegistry  # noqa: E402
-from obstore.store import LocalStore, MemoryStore, S3Store  # noqa: E402
-from virtualizarr import open_virtual_dataset, open_virtual_datatree  # noqa: E402
-from virtualizarr.manifests import ManifestArray  # noqa: E402
+ManifestArray = pytest.importorskip("virtualizarr.manifests").ManifestArray
+ObjectStoreRegistry = pytest.importorskip("obspec_utils.registry").ObjectStoreRegistry
+TensorFormatParser, parser, to_kerchunk = made.TensorFormatParser, made.parser, made.to_kerchunk
 
-from xr_tensorfmt.virtual import TensorFormatParser, parser, to_kerchunk  # noqa: E402
-
-LOCAL = ObjectStoreRegistry({"file://": LocalStore()})
+LOCAL = ObjectStoreRegistry({"file://": stores.LocalStore()})
 
 # 7 and 5 have no divisors, 30 has many; a chunk has at most 100 bytes.
 SHAPES = ((7, 5, 3), (30, 4), (13,), ())
@@ -46,7 +45,9 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 def virtual(path: object, registry: Any = LOCAL, **options: Any) -> xr.Dataset:
     options = {"chunk_bytes": 100, **options}
-    return open_virtual_dataset(str(path), registry, parser=TensorFormatParser(**options))
+    return virtualizarr.open_virtual_dataset(
+        str(path), registry, parser=TensorFormatParser(**options)
+    )
 
 
 def by_references(references: Any) -> xr.Dataset:
@@ -555,7 +556,7 @@ def test_a_group_is_that_of_the_engine(tmp_path: Path) -> None:
 def test_nested_groups_are_those_of_the_tree(tmp_path: Path) -> None:
     path = many(tmp_path / "a.mag")
     options = TensorFormatParser(nested=True, chunk_bytes=100)
-    tree = open_virtual_datatree(str(path), LOCAL, options)
+    tree = virtualizarr.open_virtual_datatree(str(path), LOCAL, options)
     expected = xr.open_datatree(path, engine="tensorfmt")
     assert tree.groups == expected.groups == ("/", "/a")
     assert tree.attrs == expected.attrs == {"title": "a model"}
@@ -617,7 +618,7 @@ def test_icechunk_notices_a_file_that_was_changed_and_kerchunk_does_not(tmp_path
 
 
 def test_files_beside_the_one_that_was_opened_are_found_in_its_store() -> None:
-    store = MemoryStore()
+    store = stores.MemoryStore()
     registry = ObjectStoreRegistry({"memory://bucket": store})
     values = cc4sfiles.numbers((5, 4))
     store.put("a/x.yaml", cc4sfiles.yaml(values.shape, ["State", None]).encode())
@@ -642,7 +643,7 @@ def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
         "virtual_hosted_style_request": False,
         "client_options": {"allow_http": True},
     }
-    registry = ObjectStoreRegistry({"s3://bucket": S3Store("bucket", **options)})
+    registry = ObjectStoreRegistry({"s3://bucket": stores.S3Store("bucket", **options)})
     s3.log.clear()
     found = virtual(url, registry)
     assert s3.log.fetched < 2 * 1048576
@@ -699,7 +700,9 @@ def test_the_parser_without_options_pickles(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3.0))
     copy = pickle.loads(pickle.dumps(parser))
     assert copy == parser
-    assert open_virtual_dataset(str(tmp_path / "a.npy"), LOCAL, copy).sizes == {"dim_0": 3}
+    assert virtualizarr.open_virtual_dataset(str(tmp_path / "a.npy"), LOCAL, copy).sizes == {
+        "dim_0": 3
+    }
 
 
 @pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda each: each.__name__)

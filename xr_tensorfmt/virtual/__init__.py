@@ -6,14 +6,12 @@ What is read by Zarr alone needs this package no more, once the references are m
 from __future__ import annotations
 
 try:
-    import virtualizarr as _  # noqa: F401
-except ImportError as error:
+    from xr_tensorfmt.virtual.kerchunk import to_kerchunk
+    from xr_tensorfmt.virtual.parsing import TensorFormatParser
+except ModuleNotFoundError as error:
     raise ImportError(
-        "xr_tensorfmt.virtual needs VirtualiZarr: pip install 'xr-tensorfmt[virtual]'"
+        f"xr_tensorfmt.virtual needs VirtualiZarr: pip install 'xr-tensorfmt[virtual]' ({error})"
     ) from error
-
-from xr_tensorfmt.virtual.kerchunk import to_kerchunk
-from xr_tensorfmt.virtual.parsing import TensorFormatParser
 
 __all__ = ["TensorFormatParser", "parser", "to_kerchunk"]
 
