@@ -11,6 +11,7 @@ import pydoc
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
-from xr_tensorfmt import TensorFormatBackend, TensorFormatError
+from xr_tensorfmt import TensorFormatBackend, TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.sources import open_source
 
@@ -230,6 +231,27 @@ def test_chunk_bytes_may_be_a_text() -> None:
     content = memoryview(tf.version_0_9(np.zeros((512, 512))))
     tensor = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes="1MiB").tensor
     assert tensor.chunks == ((512,), (256, 256))
+
+
+def test_chunk_bytes_without_chunks_is_warned_of_when_values_are_read() -> None:
+    content = memoryview(tf.version_0_9(np.ones((64, 64))))
+    for key in ((..., [3, 1]), (slice(None, None, -1),), ()):
+        array = xr.open_dataset(content, engine="tensorfmt", chunk_bytes=4096).tensor
+        for part in (array.T[key], array[key]):
+            with pytest.warns(TensorFormatWarning, match="chunk_bytes= has no effect") as caught:
+                part.load()
+            assert [each.filename for each in caught] == [__file__]
+        array.load()
+
+
+@pytest.mark.parametrize("chunks", [{}, "auto", {"a": -1}])
+def test_chunk_bytes_with_chunks_of_any_kind_is_not_warned_of(chunks: Any) -> None:
+    content = memoryview(tf.version_0_9(np.ones((64, 64))))
+    keywords: dict[str, Any] = {"engine": "tensorfmt", "chunk_bytes": 64 * 64 * 8}
+    xr.open_dataset(content, chunks=chunks, **keywords).load()
+    xr.open_dataset(content, **keywords).chunk(a=10).load()
+    xr.open_dataset(content, **keywords).tensor[3:, ::-1].chunk().load()
+    xr.open_datatree(content, chunks=chunks, **keywords).load()
 
 
 @pytest.mark.parametrize("word", ["entry", "component"])

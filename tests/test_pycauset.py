@@ -438,12 +438,13 @@ def test_real_files_by_every_source_and_chunked(conformance: Path) -> None:
         path = root / record["file"]
         values = expected_values(json.loads((root / record["expected"]).read_text())["values"])
         tolerance = 1e-12 if values.dtype.kind == "c" else 0
-        sources = {"read": (path, {"io": "read"}), "chunked": (path, {"chunks": {}})}
+        chunks = {"chunks": {}, "chunk_bytes": 1000}
+        sources = {"read": (path, {"io": "read"}), "chunked": (path, chunks)}
         if record["matrix_type"] != "BLOCK":
             sources["file object"] = (io.BytesIO(path.read_bytes()), {})
         for file, options in sources.values():
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                array = tensor_of(file, chunk_bytes=1000, **options)
+                array = tensor_of(file, **options)
             assert array.dtype == values.dtype
             np.testing.assert_allclose(array.values, values, rtol=tolerance, err_msg=str(path))

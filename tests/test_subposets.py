@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dask
 import fsspec
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import xarray as xr
 
 from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
-from xr_tensorfmt.core import indexing
+from xr_tensorfmt.core import selection
 from xr_tensorfmt.core.indexing import plan_outer
 from xr_tensorfmt.formats.pycauset import packed
 from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
@@ -51,7 +52,7 @@ def test_columns_of_bits_are_taken_eight_rows_at_a_time(
 
 @pytest.mark.parametrize("most", [1, 1000, 1 << 20])
 def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "_MOST_REORDERED", most)
+    monkeypatch.setattr(selection, "_MOST_REORDERED", most)
     values = causal_values(100)
     content = causal_file(values)
     data = opened(content)
@@ -74,7 +75,7 @@ def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.Monk
 def test_all_axes_of_more_than_two_are_brought_into_order(
     most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(indexing, "_MOST_REORDERED", most)
+    monkeypatch.setattr(selection, "_MOST_REORDERED", most)
     cube = xr.DataArray(np.arange(4 * 5 * 6).reshape(4, 5, 6), dims=("x", "y", "z"))
     cube.to_dataset(name="cube").tensorfmt.to_file(tmp_path / "cube.mag")
     lazy = xr.open_dataset(tmp_path / "cube.mag", engine="tensorfmt").cube
@@ -85,6 +86,77 @@ def test_all_axes_of_more_than_two_are_brought_into_order(
         {"x": [2, 0, 1], "y": [], "z": [1, 0]},
     ):
         xr.testing.assert_equal(lazy.isel(key), cube.isel(key))
+
+
+def test_lists_pick_from_chunks_before_these_are_read() -> None:
+    values = causal_values(300)
+    content = memoryview(causal_file(values))
+    chunked = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes=9000)
+    data = chunked.tensor
+    assert len(data.chunks[0]) > 5
+    rng = np.random.default_rng(3)
+    some = rng.permutation(300)[:270]
+    for rows in (
+        np.sort(some),
+        [4, 4, 299],
+        values[7],
+        xr.DataArray(np.sort(some), dims="row"),
+    ):
+        for columns in (some, slice(5, None, 2), 7, slice(None)):
+            part = data.isel(row=rows, col=columns)
+            assert len(dask.optimize(part)[0].__dask_graph__()) <= len(part.chunks[0]) + 1
+            expected = xr.DataArray(values, dims=("row", "col")).isel(row=rows, col=columns)
+            xr.testing.assert_equal(part, expected)
+            assert max(part.chunksizes["row"]) <= max(data.chunksizes["row"])
+    twice = data.isel(row=np.sort(some)).isel(row=[5, 3], col=[9, 1, 2])
+    np.testing.assert_array_equal(twice, values[np.sort(some)][np.ix_([5, 3], [9, 1, 2])])
+    assert data.isel(row=[3, 5]).data.name == data.isel(row=[3, 5]).data.name
+    assert data.isel(row=[3, 5]).data.name != data.isel(row=[3, 6]).data.name
+
+
+def test_rows_that_are_picked_from_chunks_are_explained(tmp_path: Path) -> None:
+    xr.DataArray(np.ones((64, 1024), "f4"), dims=("x", "y")).tensorfmt.to_file(tmp_path / "a.mag")
+    data = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={}, chunk_bytes=8192)
+    (array,) = data.data_vars.values()
+    assert array.tensorfmt.explain().needed == 64 * 4096
+    explained = array[[60, 3, 4, 17]].tensorfmt.explain()
+    assert (explained.needed, len(explained.pieces)) == (4 * 4096, 2)
+
+
+def test_elements_of_short_rows_in_any_order_are_left_to_dask(tmp_path: Path) -> None:
+    values = np.arange(6000, dtype="f4").reshape(3000, 2)
+    xr.DataArray(values, dims=("x", "y")).tensorfmt.to_file(tmp_path / "a.mag")
+    data = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={}, chunk_bytes=8192)
+    (array,) = data.data_vars.values()
+    some = np.random.default_rng(0).permutation(3000)
+    np.testing.assert_array_equal(array[some], values[some])
+    # Each chunk is read once.
+    assert array[some].tensorfmt.explain().needed == values.nbytes
+    np.testing.assert_array_equal(
+        array[np.sort(some[:9]), [1, 0]], values[np.sort(some[:9])][:, ::-1]
+    )
+    points = xr.DataArray(some[:5], dims="p")
+    np.testing.assert_array_equal(array[points, points % 2], values[some[:5], some[:5] % 2])
+
+
+@pytest.mark.parametrize("matrix", ["CAUSAL", "DENSE_FLOAT"])
+def test_elements_in_any_order_are_those_of_numpy_at_every_size_of_blocks(
+    matrix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = causal_values(200)
+    payload = pf.triangle(values) if matrix == "CAUSAL" else pf.dense_bits(values, 8)
+    data = opened(pf.r1(pf.metadata(matrix, "BIT", 200, 200), payload))
+    expected = xr.DataArray(values, dims=("row", "col"))
+    some = np.random.default_rng(4).permutation(200)[:171]
+    keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])
+    for unpacked in (1, 1 << 13, 1 << 20):
+        monkeypatch.setattr(packed, "_UNPACKED", unpacked)
+        for rows in keys:
+            for columns in keys:
+                for array in (data, data.transpose()):
+                    part = array.isel(row=rows, col=columns)
+                    plain = expected.transpose(*array.dims).isel(row=rows, col=columns)
+                    xr.testing.assert_equal(part, plain)
 
 
 # Written as what they are.

@@ -127,7 +127,8 @@ class TensorFormatBackend(BackendEntrypoint):
         chunk_bytes : int or str
             Upper limit on the bytes of a chunk for ``chunks={}``, such as ``"64MiB"``; 31 MiB by
             default. dask's setting ``array.chunk-size`` is a limit as well. Without ``chunks=``
-            nothing is cut into chunks, and this has no effect: xarray does not tell an engine.
+            nothing is cut into chunks, and a warning says so when values are read: xarray does
+            not tell an engine earlier.
         **unknown
             Refused, with the most similar keyword.
 

@@ -17,15 +17,11 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.layout import Layout, Read
-from xr_tensorfmt.core.selection import Entry, Selection, entry_indices
+from xr_tensorfmt.core.selection import KEEP, Entry, Selection, Then, entry_indices, in_order
 from xr_tensorfmt.core.source import Source
 
-_KEEP = slice(None)
 _REVERSE = slice(None, None, -1)
 _EMPTY = slice(0, 0, 1)
-
-# Elements that are brought into another order along several axes at a time, within a cache.
-_MOST_REORDERED = 1 << 20
 
 Spread = tuple[tuple[int, ...], ...]
 """For each axis the axes of a broadcast result that it becomes."""
@@ -36,7 +32,7 @@ class AxisPick:
     """What is read along one axis, and the key that is then applied to what was read."""
 
     entry: Entry
-    then: int | slice | Integers
+    then: Then
 
 
 def pick(key: Any, length: int) -> AxisPick:
@@ -51,20 +47,20 @@ def pick(key: Any, length: int) -> AxisPick:
 
 def _pick_slice(indices: range) -> AxisPick:
     if not indices:
-        return AxisPick(_EMPTY, _KEEP)
+        return AxisPick(_EMPTY, KEEP)
     if indices.step > 0:
-        return AxisPick(slice(indices[0], indices[-1] + 1, indices.step), _KEEP)
+        return AxisPick(slice(indices[0], indices[-1] + 1, indices.step), KEEP)
     return AxisPick(slice(indices[-1], indices[0] + 1, -indices.step), _REVERSE)
 
 
 def _pick_array(indices: Integers) -> AxisPick:
     if not indices.size:
-        return AxisPick(_EMPTY, _KEEP)
+        return AxisPick(_EMPTY, KEEP)
     steps = np.diff(indices)
     if (regular := _regular(indices, steps)) is not None:
         return _pick_slice(regular)
     if (steps > 0).all():
-        return AxisPick(indices, _KEEP)
+        return AxisPick(indices, KEEP)
     unique, inverse = np.unique(indices, return_inverse=True)
     return AxisPick(_pick_array(unique).entry, inverse)
 
@@ -114,40 +110,13 @@ class OuterPlan:
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
-        selection = self.selection
-        # Nothing is computed of an axis, which may be long where another one is empty.
-        values = (
-            layout.read(source, selection)
-            if selection.size
-            else np.empty(selection.shape, dtype=layout.dtype)
-        )
-        values = _in_order(values, [axis.then for axis in self.picks])
+        selection, keys = self.selection, [axis.then for axis in self.picks]
+        if selection.size:
+            values = layout.read_in_order(source, selection, keys)
+        else:
+            # Nothing is computed of an axis, which may be long where another one is empty.
+            values = in_order(np.empty(selection.shape, dtype=layout.dtype), keys)
         return values if self.spread is None else arrange(values, self.spread, self.shape)
-
-
-def _in_order(values: Array, keys: Sequence[int | slice | Integers]) -> Array:
-    """Apply a key to each axis, to some rows at a time where several are arrays."""
-    first, more = keys[0] if keys else _KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
-    if isinstance(first, np.ndarray) and more and values.size > _MOST_REORDERED:
-        shape = _apply_keys(values[:0], [_KEEP, *keys[1:]]).shape[1:]
-        ordered = np.empty((first.size, *shape), dtype=values.dtype)
-        step = max(1, _MOST_REORDERED * len(values) // values.size)
-        for begin in range(0, first.size, step):
-            rows = values[first[begin : begin + step]]
-            ordered[begin : begin + step] = _apply_keys(rows, [_KEEP, *keys[1:]])
-        return ordered
-    return _apply_keys(values, keys)
-
-
-def _apply_keys(values: Array, keys: Sequence[int | slice | Integers]) -> Array:
-    # From the last axis to the first, as dropping an axis renumbers those behind it.
-    for axis in reversed(range(len(keys))):
-        key = keys[axis]
-        if isinstance(key, np.ndarray):
-            values = np.take(values, key, axis=axis)
-        elif key != _KEEP:
-            values = values[(slice(None),) * axis + (key, ...)]
-    return values
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
@@ -255,7 +224,7 @@ def plan_vectorized(key: Sequence[Integers], extent: tuple[int, ...]) -> OuterPl
     arrays = list(map(checked_indices, key, extent))
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        empty = (AxisPick(_EMPTY, _KEEP),) * len(extent)
+        empty = (AxisPick(_EMPTY, KEEP),) * len(extent)
         return OuterPlan(extent, empty, (tuple(range(len(shape))),), shape)
     varying = list(map(_varying_axes, arrays))
     uses = Counter(axis for axes in varying for axis in axes)

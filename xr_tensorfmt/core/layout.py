@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.selection import Selection, Then, in_order
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -86,6 +86,14 @@ class Layout(ABC):
         TensorFormatError
             The bytes violate the format.
         """
+
+    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+        """Read a selection, and apply a key to each axis of what was read.
+
+        A layout whose elements take less than a byte each can bring them into order before it
+        unpacks them.
+        """
+        return in_order(self.read(source, selection), keys)
 
     @abstractmethod
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:

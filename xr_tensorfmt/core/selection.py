@@ -9,13 +9,23 @@ from math import prod
 
 import numpy as np
 
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 
 Entry = slice | Integers
 """A slice with positive step and exact bounds, or a strictly ascending integer array."""
 
+Then = int | slice | Integers
+"""What is applied to an axis of the values of a Selection, in the order of the key."""
+
+KEEP = slice(None)
+"""The one that changes nothing."""
+
 # A plan has an integer for each run of a Selection; this limits its memory.
 MOST_RUNS = 1 << 20
+
+# Elements that are brought into another order along several axes at a time, within a cache.
+_MOST_REORDERED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,3 +195,28 @@ def entry_indices(entry: Entry) -> Integers:
     if isinstance(entry, slice):
         return np.arange(entry.start, entry.stop, entry.step, dtype=np.int64)
     return entry
+
+
+def in_order(values: Array, keys: Sequence[Then]) -> Array:
+    """Apply a key to each axis, to some rows at a time where several are arrays."""
+    first, more = keys[0] if keys else KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
+    if isinstance(first, np.ndarray) and more and values.size > _MOST_REORDERED:
+        shape = _apply_keys(values[:0], [KEEP, *keys[1:]]).shape[1:]
+        ordered = np.empty((first.size, *shape), dtype=values.dtype)
+        step = max(1, _MOST_REORDERED * len(values) // values.size)
+        for begin in range(0, first.size, step):
+            rows = values[first[begin : begin + step]]
+            ordered[begin : begin + step] = _apply_keys(rows, [KEEP, *keys[1:]])
+        return ordered
+    return _apply_keys(values, keys)
+
+
+def _apply_keys(values: Array, keys: Sequence[Then]) -> Array:
+    # From the last axis to the first, as dropping an axis renumbers those behind it.
+    for axis in reversed(range(len(keys))):
+        key = keys[axis]
+        if isinstance(key, np.ndarray):
+            values = np.take(values, key, axis=axis)
+        elif key != KEEP:
+            values = values[(slice(None),) * axis + (key, ...)]
+    return values

@@ -13,7 +13,7 @@ from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Encoded, Layout, Read
-from xr_tensorfmt.core.selection import Selection, entry_indices
+from xr_tensorfmt.core.selection import Selection, Then, entry_indices
 from xr_tensorfmt.core.source import Source
 
 
@@ -105,6 +105,14 @@ class Transposed(View):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read in file order and hand out a transposed view."""
         return self.inner.read(source, self._inward(selection)).transpose(self.axes)
+
+    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+        """Read in file order, unless a key drops an axis."""
+        if any(isinstance(key, int) for key in keys):
+            return super().read_in_order(source, selection, keys)
+        inward = [keys[axis] for axis in self._inverse]
+        values = self.inner.read_in_order(source, self._inward(selection), inward)
+        return values.transpose(self.axes)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout, reordered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,26 +25,42 @@ from xarray.core.indexing import (
 
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transposed
+from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources.threads import loads_of
+
+# Least bytes of a row for which reading rows in any order is little slower than in order.
+_LONG_ROW = 1024
 
 
 class TensorArray(BackendArray):
     """A Layout over a Source, as the lazy array that xarray indexes."""
 
-    __slots__ = ("dtype", "layout", "shape", "source")
+    __slots__ = ("dtype", "has_unused_limit", "layout", "shape", "source")
 
-    def __init__(self, source: Source, layout: Layout) -> None:
+    def __init__(self, source: Source, layout: Layout, *, has_unused_limit: bool = False) -> None:
         self.source = source
         self.layout = layout
         self.shape = layout.shape
         self.dtype: np.dtype[Any] = layout.dtype
+        # Whether the user has limited the size of chunks, and there are none so far.
+        self.has_unused_limit = has_unused_limit
 
     def __getitem__(self, key: ExplicitIndexer) -> Array:
         """Read exactly what a key selects."""
+        if self.has_unused_limit:
+            self.has_unused_limit = False
+            warnings.warn(
+                f"{self.source.name}: chunk_bytes= has no effect, as the file was opened without "
+                "chunks= and is read as a whole; pass chunks={} as well",
+                TensorFormatWarning,
+                stacklevel=stacklevel_of_caller(),
+            )
         return self.plan(key).read(self.layout, self.source)
 
     def plan(self, key: ExplicitIndexer) -> OuterPlan | PointPlan:
@@ -75,7 +92,11 @@ class LazyTensor(LazilyIndexedArray):
             *(kept[i] for i in order),
             *(axis for axis in range(len(integers)) if integers[axis]),
         )
-        array = TensorArray(self.array.source, transposed(self.array.layout, axes))
+        array = TensorArray(
+            self.array.source,
+            transposed(self.array.layout, axes),
+            has_unused_limit=self.array.has_unused_limit,
+        )
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
@@ -96,13 +117,60 @@ class DistinctVariable(Variable):
         lazy = unwrapped(self)
         if lazy is not None:
             _check_chunks(self, lazy[0])
+            lazy[0].has_unused_limit = False
         if isinstance(arguments.get("name"), str) and lazy is not None:
             from dask.base import tokenize  # noqa: PLC0415  # not needed before
 
             token = tokenize(lazy[0].source, lazy[0].layout)
             keywords["from_array_kwargs"] = {**arguments, "name": f"{arguments['name']}-{token}"}
         chunked = super().chunk(*args, **keywords)
-        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
+        return ChunkedVariable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding)
+
+
+class ChunkedVariable(Variable):
+    """A variable in chunks that picks by lists before the chunks are read, not after.
+
+    dask would read whole chunks, take from each of them, and put the parts together.
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        """As of a Variable."""
+        lists = _lists(key, self)
+        lazy = unread(self) if lists else None
+        if lazy is None or not all(_is_read_once(self, lazy.layout, *item) for item in lists):
+            return super().__getitem__(key)
+        from dask.base import tokenize  # noqa: PLC0415  # not needed before
+
+        picked = unchunked(self)[key]
+        sizes = {dim: max(self.chunksizes[dim]) for dim in picked.dims}
+        return picked.chunk(sizes, name=f"{self.data.name}-{tokenize(key)}")
+
+
+def _lists(key: Any, variable: Variable) -> list[tuple[int, Integers]]:
+    """Each axis with the indices that a key lists for it; none where it picks points."""
+    lists = []
+    for axis, (entry, dim) in enumerate(zip(key, variable.dims, strict=False)):
+        if isinstance(entry, Variable) and (entry.dims != (dim,) or entry.chunks is not None):
+            return []
+        if not isinstance(entry, slice) and np.ndim(entry):
+            array = np.asarray(entry)
+            indices = np.flatnonzero(array) if array.dtype.kind == "b" else array
+            lists.append((axis, indices))
+    return lists if all(indices.ndim == 1 for _, indices in lists) else []
+
+
+def _is_read_once(variable: Variable, layout: Layout, axis: int, indices: Integers) -> bool:
+    """Whether no two chunks of what a list picks read the same bytes, or hardly any."""
+    is_ascending = bool((indices[1:] >= indices[:-1]).all() and (indices[:1] >= 0).all())
+    if is_ascending or len(variable.chunksizes[variable.dims[axis]]) == 1:
+        return True
+    if axis or layout.shape != variable.shape:
+        return False
+    first = (slice(0, 1, 1), *(slice(0, length, 1) for length in layout.shape[1:]))
+    extents = layout.extents(Selection(layout.shape, first))
+    return len(extents) == 1 and extents.nbytes >= _LONG_ROW
 
 
 def _check_chunks(variable: Variable, lazy: TensorArray) -> None:
@@ -131,9 +199,13 @@ def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
     return None
 
 
-def lazy_array(source: Source, layout: Layout) -> LazyTensor:
-    """Wrap a layout so that indexing it reads nothing until the values are asked for."""
-    return LazyTensor(TensorArray(source, layout), _everything(len(layout.shape)))
+def lazy_array(source: Source, layout: Layout, *, has_unused_limit: bool = False) -> LazyTensor:
+    """Wrap a layout so that indexing it reads nothing until the values are asked for.
+
+    `has_unused_limit` says that the user has limited the size of chunks, in vain if there are none.
+    """
+    array = TensorArray(source, layout, has_unused_limit=has_unused_limit)
+    return LazyTensor(array, _everything(len(layout.shape)))
 
 
 @cache
@@ -170,8 +242,10 @@ def unchunked(variable: Variable) -> Variable:
 def _lazy_data(variable: Variable) -> LazyTensor | None:
     data = wrapped_data(variable)
     if variable.chunks is not None:
-        # dask stores the wrapped array under this key; derived arrays have other names.
-        data = data.dask.get(f"original-{data.name}")
+        # dask stores the wrapped array under this key; derived arrays have other names. Other
+        # chunk managers than dask have no such graph.
+        graph = getattr(data, "dask", None)
+        data = None if graph is None else graph.get(f"original-{data.name}")
     wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
     while isinstance(data, wrappers):
         data = data.array

@@ -131,14 +131,15 @@ def _nothing_to_close() -> None:
 
 def _variables(container: Container, source: Source, request: Request) -> dict[Any, Variable]:
     target, dropped = _chunk_target(request.chunk_bytes), request.dropped
+    is_limited = request.chunk_bytes != TARGET
     return {
-        tensor.name: _variable(tensor, source, target)
+        tensor.name: _variable(tensor, source, target, is_limited=is_limited)
         for tensor in (*container.tensors, *container.coordinates)
         if tensor.name not in dropped
     }
 
 
-def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
+def _variable(tensor: Tensor, source: Source, target: int, *, is_limited: bool) -> Variable:
     layout = tensor.layout
     shape = layout.chunk_shape(target)
     # Too many have no length: DistinctVariable refuses to make them, if they are asked for.
@@ -146,7 +147,7 @@ def _variable(tensor: Tensor, source: Source, target: int) -> Variable:
     chunk = dict(zip(tensor.dims, shape, strict=True)) if is_possible else {}
     encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
     encoding["original_shape"] = layout.shape  # as the netCDF engines of xarray call it
-    data = lazy_array(tensor.source or source, layout)
+    data = lazy_array(tensor.source or source, layout, has_unused_limit=is_limited)
     attrs = displayable(tensor.attrs) or None
     return DistinctVariable(tensor.dims, data, attrs, encoding, fastpath=True)
 

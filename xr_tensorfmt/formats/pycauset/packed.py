@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, row_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, NotHeldError, raw_bytes
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
+from xr_tensorfmt.core.selection import KEEP, MOST_RUNS, Selection, Then, entry_indices, in_order
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
 Number = TypeVar("Number", int, Integers)
@@ -30,7 +30,7 @@ _FEW = 64
 # From so many bytes on, one copy a row is as fast as a gather by numpy.
 _LONG_ROW = 8 << 10
 # Bytes of bits that are unpacked at a time to take columns of them.
-_UNPACKED = 2 << 20
+_UNPACKED = 1 << 20
 # Bits that are packed at a time: each value is read once, so that no cache would help.
 _BITS_BATCH = 32 << 20
 
@@ -237,19 +237,19 @@ class Packed(PartlyStored):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the columns from the first wanted one to the last, row by row."""
-        if not selection.size:
-            return np.zeros(selection.shape, dtype=self.dtype)
-        rows, indices = map(entry_indices, selection.entries)
-        first, stop = int(indices[0]), int(indices[-1]) + 1
-        if self.rows.firsts(rows[:1])[0] >= stop:
-            return np.zeros(selection.shape, dtype=self.dtype)
-        if stop - first > _FEW * indices.size or stop - first == 1:
-            return self._read_each(source, rows, indices)
+        return self.read_in_order(source, selection, (KEEP, KEEP))
+
+    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+        """Read as `read` does; `finish` applies the keys."""
+        rows, columns = map(entry_indices, selection.entries)
+        if not selection.size or self.rows.firsts(rows[:1])[0] > columns[-1]:
+            return in_order(np.zeros(selection.shape, dtype=self.dtype), keys)
+        first, stop = int(columns[0]), int(columns[-1]) + 1
+        if stop - first > _FEW * columns.size or stop - first == 1:
+            return in_order(self._read_each(source, rows, columns), keys)
         filled = self.gathered(source, rows, first, stop)
-        if indices.size == stop - first:
-            return self.finish(filled, stop - first)
         leads = np.maximum(self.rows.firsts(rows) - first, 0)
-        return self.finish_some(filled, indices - first, leads)
+        return self.finish(filled, columns - first, leads, keys)
 
     def _read_each(self, source: Source, rows: Integers, columns: Integers) -> Array:
         values = np.empty((rows.size, columns.size), dtype=self.dtype)
@@ -285,13 +285,15 @@ class Packed(PartlyStored):
             raw = window[position : position + (width - lead) * item].view(self.element.stored)
             self.element.decode_into(row[lead:], raw)
 
-    def finish(self, filled: Array, columns: int) -> Array:
-        """The values of what `fill` has filled."""
-        return filled
+    def finish(
+        self, filled: Array, columns: Integers, leads: Integers, keys: Sequence[Then]
+    ) -> Array:
+        """The values of some columns of what `fill` has filled, after a key on each axis.
 
-    def finish_some(self, filled: Array, columns: Integers, leads: Integers) -> Array:
-        """The values of some columns of what `fill` has filled, behind so many of each row."""
-        return np.take(filled, columns, axis=1)
+        `leads` has the columns of each row that are not stored.
+        """
+        is_whole = columns.size == filled.shape[1]
+        return in_order(filled if is_whole else np.take(filled, columns, axis=1), keys)
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """The values of single stored elements, which begin at these bits of their bytes."""
@@ -389,29 +391,21 @@ class Bits(Packed):
         if lead[-1]:
             _clear(words, lead)
 
-    def finish(self, filled: Words, columns: int) -> Array:
-        """Unpack all rows at once."""
+    def finish(
+        self, filled: Words, columns: Integers, leads: Integers, keys: Sequence[Then]
+    ) -> Array:
+        """Bring rows into order while they are packed, and columns while eight rows are a byte."""
+        rows, some = keys
+        is_whole = columns.size == columns[-1] + 1
+        if isinstance(rows, np.ndarray):
+            filled, leads, rows = filled[rows], leads[rows], KEEP
+        if isinstance(some, np.ndarray):
+            columns, some, is_whole = columns[some], KEEP, False
+        if not is_whole:
+            return in_order(_taken(filled, columns, leads), (rows, some))
         packed = filled.view(np.uint8)
-        return np.unpackbits(packed, axis=1, count=columns, bitorder="little").view(np.bool_)
-
-    def finish_some(self, filled: Words, columns: Integers, leads: Integers) -> Array:
-        """Take columns of eight rows at once, as bits of one byte, since numpy takes singly."""
-        values = np.zeros((len(filled), columns.size), dtype=np.bool_)
-        count, packed = len(filled) - len(filled) % 8, filled.view(np.uint8)
-        step = max(8, _UNPACKED // (8 * packed.shape[1]) // 8 * 8)
-        for begin in range(0, count, step):
-            part = slice(begin, min(begin + step, count))
-            word, skipped = leads[begin] // 64, np.searchsorted(columns, leads[begin])
-            if skipped == columns.size:
-                return values
-            stored = _eight_in_one(packed[part, 8 * word :])
-            eights = stored.take(columns[skipped:] - 64 * word, axis=1)
-            for row in range(8):
-                bit = eights & np.uint8(1 << row)
-                np.not_equal(bit, 0, out=values[part, skipped:][row::8])
-        rest = np.unpackbits(packed[count:], axis=1, bitorder="little")
-        values[count:] = np.take(rest, columns, axis=1)
-        return values
+        values = np.unpackbits(packed, axis=1, count=columns.size, bitorder="little")
+        return in_order(values.view(np.bool_), (rows, some))
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Shift each byte."""
@@ -433,14 +427,43 @@ class Bits(Packed):
         return (1, 8) if self.rows.stride else (1, WHOLE)
 
 
+def _taken(filled: Words, columns: Integers, leads: Integers) -> Array:
+    """Take columns of eight rows at once, as bits of one byte, since numpy takes singly."""
+    values = np.zeros((len(filled), columns.size), dtype=np.bool_)
+    count, packed = len(filled) - len(filled) % 8, filled.view(np.uint8)
+    is_ascending = bool((columns[1:] > columns[:-1]).all())
+    step = max(8, _UNPACKED // (8 * packed.shape[1]) // 8 * 8)
+    for begin in range(0, count, step):
+        stop = min(begin + step, count)
+        # What no row of these stores need not be unpacked.
+        lead = int(leads[begin:stop].min()) if is_ascending else 0
+        word, skipped = lead // 64, int(np.searchsorted(columns, lead)) if lead else 0
+        if skipped == columns.size:
+            continue
+        eights = _eight_in_one(packed[begin:stop, 8 * word :])
+        eights = eights.take(columns[skipped:] - 64 * word, axis=1)
+        bit, rows = np.empty_like(eights), (stop - begin) // 8
+        for number in range(8):
+            some = slice(begin + number * rows, begin + (number + 1) * rows)
+            np.bitwise_and(eights, np.uint8(1 << number), out=bit)
+            np.not_equal(bit, 0, out=values[some, skipped:])
+    rest = np.unpackbits(packed[count:], axis=1, bitorder="little")
+    values[count:] = np.take(rest, columns, axis=1)
+    return values
+
+
 def _eight_in_one(packed: Bytes) -> Bytes:
-    """A byte for each column of eight rows, of which row k gives bit k."""
-    unpacked = np.unpackbits(packed, axis=1, bitorder="little").view(np.uint64)
-    words = unpacked.reshape(-1, 8, unpacked.shape[1])
+    """A byte for each column of eight rows; bit k is that of the rows in the kth eighth."""
+    words = np.unpackbits(packed, axis=1, bitorder="little").view(np.uint64)
+    rows, columns = words.shape
+    words = words.reshape(8, rows // 8, columns)
     # Shifted as words, which is faster: no bit leaves its byte, as only the lowest ones are set.
     for half in (4, 2, 1):
-        words = words[:, :half] | (words[:, half:] << np.uint64(half))
-    return words[:, 0].view(np.uint8)
+        upper = words[half : 2 * half]
+        upper <<= np.uint64(half)
+        words[:half] |= upper
+    eights: Bytes = words[0].view(np.uint8)
+    return eights
 
 
 def _windows(window: Bytes, begins: Integers, length: int) -> Bytes:
