@@ -22,6 +22,7 @@ PACKAGES = ("xarray", "dask", "distributed", "fsspec", "s3fs", "aiohttp", "obsto
 USES = {
     "datasets/lazy_array.py": ("xarray.core.indexing",),
     "datasets/dask_tasks.py": ("dask._task_spec",),
+    "datasets/long_attributes.py": ("xarray.core",),
 }
 """Modules without a stable interface, by the one module that imports from each."""
 

@@ -184,9 +184,6 @@ class Conversion:
 
 def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
     """Write a netCDF file, which takes its name when it is complete."""
-    for attrs in (ds.attrs, *(variable.attrs for variable in ds.variables.values())):
-        # h5netcdf takes no subclass of str.
-        attrs |= {name: value[:] for name, value in attrs.items() if isinstance(value, str)}
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
     remove_abandoned(target_of(path, replace=True))

@@ -1,16 +1,19 @@
 """Long attributes, such as a tokenizer, which xarray would display in full in a notebook.
 
-It displays ``html.escape(str(value))``. For a list and a dict this is their ``repr``, which is
-short here. Of a string, ``str`` must stay whole, as numpy and netCDF4 copy strings by it, so that
-only the escaping shortens it. All are equal to the plain values, and are copied, pickled and
-encoded as JSON as these are.
+It displays ``str(value)`` of each. For a list and a dict this is their ``repr``, which is short
+here; they are equal to the plain values, and are copied, pickled and encoded as JSON as these are.
+A long string stays a plain str, as h5py takes no subclass. Where a file has one, xarray's HTML of
+attributes is made from the beginnings of long strings from then on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from reprlib import Repr
-from typing import Any, SupportsIndex
+from typing import Any
+
+from xarray.core import formatting_html
 
 LONGEST_SHOWN = 10_000
 """Characters of an attribute that are displayed in full; of a longer one only the beginning is."""
@@ -18,25 +21,6 @@ LONGEST_SHOWN = 10_000
 _BEGINNING = 200
 _ITEMS = Repr()
 _ITEMS.maxlist = _ITEMS.maxdict = 4
-
-
-class LongStr(str):
-    """A string of which only the beginning is displayed; ``value[:]`` is a plain one."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        """The whole string."""
-        return self
-
-    def __repr__(self) -> str:
-        """The beginning, and how long it is."""
-        return f"{self[:_BEGINNING]!r}... ({len(self)} characters)"
-
-    def replace(self, old: str, new: str, /, count: SupportsIndex = -1) -> str:
-        """As of a str; the first step of `html.escape` shortens it."""
-        is_escaped = (old, new) == ("&", "&amp;")
-        return (repr(self) if is_escaped else self[:]).replace(old, new, count)
 
 
 class LongList(list[Any]):
@@ -57,17 +41,19 @@ class LongDict(dict[str, Any]):
 
 def displayable(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of which none fills a notebook; their values are the same."""
-    return {
-        name: _LONG[type(value)](value) if type(value) in _LONG and _is_long(value) else value
-        for name, value in attrs.items()
-    }
+    long = {name: value for name, value in attrs.items() if _is_long(value)}
+    if any(isinstance(value, str) for value in long.values()):
+        _shorten_in_html()
+    return {**attrs, **{name: _LONG[type(value)](value) for name, value in long.items()}}
 
 
-_LONG: dict[type, Callable[[Any], Any]] = {str: LongStr, list: LongList, dict: LongDict}
+_LONG: dict[type, Callable[[Any], Any]] = {str: str, list: LongList, dict: LongDict}
 
 
 def _is_long(value: Any) -> bool:
     """Whether a value has more characters than are displayed, without looking at all of it."""
+    if type(value) not in _LONG:
+        return False
     left, values = LONGEST_SHOWN, [value]
     while values and left >= 0:
         item = values.pop()
@@ -77,3 +63,25 @@ def _is_long(value: Any) -> bool:
             if isinstance(item, dict):
                 values.extend(item.values())
     return left < 0
+
+
+@cache
+def _shorten_in_html() -> None:
+    """Let xarray display the beginnings of long strings; once, and where it has these names."""
+    summarize = getattr(formatting_html, "summarize_attrs", None)
+    section = getattr(formatting_html, "attr_section", None)
+    if summarize is not None and section is not None:
+        shortened = partial(_summarize_shortened, summarize)
+        formatting_html.summarize_attrs = shortened
+        formatting_html.attr_section = partial(section, details_func=shortened)
+
+
+def _summarize_shortened(summarize: Callable[[Any], str], attrs: Mapping[Any, Any]) -> str:
+    return summarize({name: _shortened(value) for name, value in attrs.items()})
+
+
+def _shortened(value: Any) -> Any:
+    """The beginning of a long string, and how long it is; anything else as it is."""
+    if not isinstance(value, str) or len(value) <= LONGEST_SHOWN:
+        return value
+    return f"{value[:_BEGINNING]!r}... ({len(value)} characters)"
