@@ -206,3 +206,79 @@ def test_only_a_store_is_replaced_by_a_store(file: str, remote: bool) -> None:
     assert f"{target} exists and is not a zarr store" in message
     with fsspec.open(f"{root}{file}") as kept:
         assert kept.read() == b"dear"
+
+
+def tree_of_layers() -> xr.DataTree:
+    """Groups with a shared and an own dimension, a coordinate, and variables on two levels."""
+    root = xr.Dataset({"bias": ("x", np.ones(3, "f4"))}, {"x": [1, 2, 3]}, {"title": "all"})
+    layers = [
+        xr.Dataset({"w": (("x", "y"), np.full((3, n + 1), n, "f4")), "n": ((), n)}) for n in (0, 1)
+    ]
+    return xr.DataTree.from_dict({"/": root, "/layers/0": layers[0], "/layers/1": layers[1]})
+
+
+def written_tree(path: str, tree: xr.DataTree | None = None) -> str:
+    tree = tree or tree_of_layers()
+    if path.endswith(".zarr"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that zarr has not specified consolidated metadata yet
+            tree.to_zarr(path)
+    else:
+        tree.to_netcdf(path)
+    return path
+
+
+def opened_tree(path: str) -> xr.DataTree:
+    engine = "zarr" if path.endswith(".zarr") else "h5netcdf"
+    with xr.open_datatree(path, engine=engine if Path(path).suffix != ".mag" else "tensorfmt") as t:
+        return t.load()
+
+
+@pytest.mark.parametrize("source", ["a.zarr", "a.nc"])
+@pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
+def test_a_store_with_groups_is_converted_as_a_whole_there_and_back(
+    source: str, store: str
+) -> None:
+    done("convert", written_tree(source), "a.mag")
+    xr.testing.assert_identical(opened_tree("a.mag"), tree_of_layers())
+    done("convert", "a.mag", store, "--tree")
+    xr.testing.assert_identical(opened_tree(store), tree_of_layers())
+    done("convert", source, "--overwrite", store)
+    xr.testing.assert_identical(opened_tree(store), tree_of_layers())
+    done("diff", source, "a.mag")
+    done("convert", "a.mag", "flat.zarr")
+    assert "layers.1.w" in load_any("flat.zarr")
+
+
+def test_dtypes_of_variables_in_groups_are_those_of_their_names_in_a_file() -> None:
+    written_tree("a.zarr")
+    for target in ("b.zarr", "b.nc"):
+        done("convert", "a.zarr", target, "--dtype", "layers.1.*=float64")
+        found = opened_tree(target)
+        assert (found["layers/0/w"].dtype, found["layers/1/w"].dtype) == ("float32", "float64")
+    done("convert", "a.zarr", "b.mag", "--dtype", "layers.1.*=float16")
+    assert load_any("b.mag")["layers.1.w"].encoding["dtype"] == "float16"
+
+
+def test_groups_of_a_store_are_chosen_or_named_in_the_error() -> None:
+    written_tree("a.zarr")
+    done("convert", "a.zarr", "part.mag", "--group", "layers.1")
+    assert load_any("part.mag").w.shape == (3, 2)
+    done("convert", "a.zarr", "layers.nc", "--group", "/layers")
+    assert set(opened_tree("layers.nc").children) == {"0", "1"}
+    message = failed("convert", "a.zarr", "b.zarr", "--variable", "w")
+    assert "for one group, and there are the groups '/', '/layers', '/layers/0'" in message
+    done("convert", "a.zarr", "one.tbf", "--variable", "layers.0.w", "--drop", "coords")
+    assert load_any("one.tbf").tensor.shape == (3, 1)
+
+
+def test_attributes_of_groups_have_no_place_in_a_tensor_file() -> None:
+    tree = tree_of_layers()
+    tree["layers/1"].attrs["kind"] = "last"
+    written_tree("a.zarr", tree)
+    assert "the group '/layers/1' has attributes" in failed("convert", "a.zarr", "a.mag")
+    done("convert", "a.zarr", "a.mag", "--drop", "attrs")
+    done("convert", "a.zarr", "b.nc")
+    xr.testing.assert_identical(opened_tree("b.nc"), tree)
+    done("convert", "a.zarr", "c.zarr", "--drop", "attrs")
+    assert not opened_tree("c.zarr")["layers/1"].attrs

@@ -237,9 +237,22 @@ def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Pa
         xr.testing.assert_identical(xr.open_dataset(path).load(), back)
     with pytest.raises(ValueError, match="values in JSON, which region= would leave wrong"):
         to_file(users.drop_vars("user"), path, region={"user": slice(0, 2)})
-    path.write_text(json.dumps([1, 2]))
-    with pytest.raises(TensorFormatError, match=r"states no type .*xr_tensorfmt.vespa_from_json"):
+
+
+@pytest.mark.parametrize("content", [{"values": [1, 2]}, {"cells": {"a": 1}}, [1, 2], {"a": 1}])
+def test_a_file_without_a_type_says_how_to_state_it(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "query.json"
+    path.write_text(json.dumps(content))
+    words = r'states no type.*write {"type": "tensor.*"values": ...}.*xr_tensorfmt.vespa_from_json'
+    with pytest.raises(TensorFormatError, match=words):
         xr.open_dataset(path, engine="tensorfmt")
+    other = tmp_path / "query.txt"
+    other.write_text(json.dumps(content))
+    with pytest.raises(TensorFormatError, match="a tensor of Vespa, pass format='vespa-json'"):
+        xr.open_dataset(other, engine="tensorfmt")
+    other.write_text(json.dumps({"type": "tensor<float>(x[2])", "values": [1, 2]}))
+    opened = xr.open_dataset(other, engine="tensorfmt", format="vespa-json")
+    assert opened.tensor.values.tolist() == [1, 2]
 
 
 def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch: Any) -> None:

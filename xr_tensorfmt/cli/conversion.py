@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
@@ -32,6 +32,7 @@ from xr_tensorfmt.writing.atomic_file import (
 )
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
+from xr_tensorfmt.writing.tree import flattened, keys_of
 from xr_tensorfmt.writing.unfinished import beside, remove_abandoned
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
@@ -54,6 +55,7 @@ class Conversion:
     dtypes: tuple[str, ...]
     drop: tuple[Part, ...]
     options: Pairs
+    tree: bool
     sparse: str
     storage_options: Pairs
     verify: bool
@@ -66,13 +68,22 @@ class Conversion:
         with ExitStack() as stack:
             with errors_in_one_line(self.source):
                 file = stack.enter_context(input_of(self.source))
-                ds = part_of(self._open(file), self.variable, self.dims, self.name)
+                data, tree = self._open(file), None
+                if isinstance(data, xr.DataTree):
+                    if to in (NETCDF, ZARR):
+                        tree = self._whole(data)
+                    drop = self.drop if tree is None else ("attrs",)
+                    data = flattened(self.source, data, self.separator, drop)
+                ds = part_of(data, self.variable, self.dims, self.name)
                 encoding = self._encoding(ds)
             directory = os.path.dirname(self._located(self.target)[1])
             errors = errors_in_one_line(self.target, self.source)
             with errors, sigterm_raises_exit(directory), self._bar():
                 self._check_target(to)
-                self._write(ds, to, encoding)
+                if tree is None:
+                    self._write(ds, to, encoding)
+                else:
+                    self._write_tree(tree, to, encoding)
 
     def _bar(self) -> TqdmCallback:
         """A progress bar of the computations, shown if stderr is a terminal."""
@@ -116,14 +127,28 @@ class Conversion:
             for path in (target, *(os.path.join(target, name) for name in found)):
                 check_writable(path)
 
-    def _open(self, file: str | BinaryIO) -> xr.Dataset:
+    def _open(self, file: str | BinaryIO) -> xr.Dataset | xr.DataTree:
         from_ = self.from_ or store_format(self.source)
         if from_ in (ZARR, NETCDF) and file is not self.source:
             raise ValueError(f"{from_} is not read from standard input; pass a path")
-        return open_any(
+        storage_options = options_for(self.source, self.storage_options)
+        if self.tree and from_ not in (ZARR, NETCDF):
+            return xr.open_datatree(
+                file,
+                engine="tensorfmt",
+                chunks={},
+                format=from_,
+                storage_options=storage_options,
+                group=self.group,
+                separator=self.separator,
+                sparse=self.sparse,
+                verify=self.verify,
+            )
+        tree = tree_of_store(file, from_, storage_options, self.group, self.separator)
+        return tree or open_any(
             file,
             from_,
-            options_for(self.source, self.storage_options),
+            storage_options,
             chunks={},
             sparse=self.sparse,
             verify=self.verify,
@@ -167,6 +192,37 @@ class Conversion:
             write_empty_chunks=True,  # else -0.0, which equals the fill value, would become 0.0
         )
 
+    def _whole(self, tree: xr.DataTree) -> xr.DataTree:
+        """A tree whose groups are kept, so that nothing can choose or rename a variable."""
+        if self.variable or self.name or self.dims:
+            groups = shorten(", ".join(repr(path) for path in tree.to_dict()))
+            raise ValueError(
+                "--variable, --name and --dims are for one group, and there are the groups "
+                f"{groups}; choose one by --group"
+            )
+        return tree
+
+    def _write_tree(self, tree: xr.DataTree, to: str, encoding: Mapping[Any, Any]) -> None:
+        """Write zarr or netCDF with groups; `encoding` has the names that a file would have."""
+        by_group: dict[str, dict[Any, Any]] = {}
+        for path, name, key in keys_of(tree, self.separator):
+            if key in encoding:
+                by_group.setdefault(path, {})[name] = encoding[key]
+        tree = tree.map_over_datasets(xr.Dataset.drop_encoding)
+        if "attrs" in self.drop:
+            tree = tree.map_over_datasets(xr.Dataset.drop_attrs)
+        fs, path = self._located(self.target)
+        if to == NETCDF:
+            _write_netcdf(tree, path, by_group)
+            return
+        tree.to_zarr(
+            path if isinstance(fs, LocalFileSystem) else self.target,
+            mode="w" if self.overwrite else "w-",
+            encoding=by_group,
+            storage_options=options_for(self.target, self.storage_options),
+            write_empty_chunks=True,  # as of a Dataset
+        )
+
     def _format_options(self, ds: xr.Dataset, to: str) -> dict[str, Any]:
         """Keywords of the format: those given, or else the one by which pairs stay pairs."""
         chosen, options = formats.by_name(to), dict(self.options)
@@ -182,15 +238,17 @@ class Conversion:
         return options or ({"sparse": True} if pairs and "sparse" in chosen.write_options else {})
 
 
-def _write_netcdf(ds: xr.Dataset, path: str, encoding: Any) -> None:
+def _write_netcdf(data: xr.Dataset | xr.DataTree, path: str, encoding: Any) -> None:
     """Write a netCDF file, which takes its name when it is complete."""
-    is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
+    datasets = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
+    variables = (variable for ds in datasets for variable in ds.variables.values())
+    is_complex = any(variable.dtype.kind == "c" for variable in variables)
     engine: Literal["h5netcdf"] | None = "h5netcdf" if is_complex else None
     remove_abandoned(target_of(path, replace=True))
     part = beside(path)
     os.close(create_unfinished(part))
     try:
-        ds.to_netcdf(part, engine=engine, encoding=encoding)
+        data.to_netcdf(part, engine=engine, encoding=encoding)
         give_final_mode(part, path)
         os.replace(part, path)
     except BaseException:
@@ -209,17 +267,20 @@ def open_any(
     separator: str,
     **options: Any,
 ) -> xr.Dataset:
-    """Open a zarr store, a netCDF file without chunks, or a tensor file."""
+    """Open a zarr store, a netCDF file without chunks, or a tensor file.
+
+    Of a store with groups, the names of variables begin with those of their groups.
+    """
+    tree = tree_of_store(file, format, storage_options, group, separator)
+    if tree is not None:
+        return flattened(str(file), tree, separator, ("attrs",))
     path = group_path(group, separator)
     if format == ZARR:
         return xr.open_dataset(
             file, engine=ZARR, chunks=chunks, group=path, storage_options=storage_options
         )
     if format == NETCDF:
-        # h5netcdf is preferred, as it reads complex numbers.
-        h5netcdf = xr.backends.list_engines().get("h5netcdf")
-        is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(file)
-        return xr.open_dataset(file, engine="h5netcdf" if is_hdf5 else None, group=path)
+        return xr.open_dataset(file, engine=_netcdf_engine(file), group=path)
     return xr.open_dataset(
         file,
         engine="tensorfmt",
@@ -230,6 +291,36 @@ def open_any(
         separator=separator,
         **options,
     )
+
+
+def _netcdf_engine(file: Any) -> Literal["h5netcdf"] | None:
+    """For netCDF-4 h5netcdf, as it reads complex numbers, where it is installed."""
+    h5netcdf = xr.backends.list_engines().get("h5netcdf")
+    return "h5netcdf" if h5netcdf is not None and h5netcdf.guess_can_open(file) else None
+
+
+def tree_of_store(
+    file: Any,
+    format: str | None,
+    storage_options: dict[str, Any] | None,
+    group: str | None,
+    separator: str,
+) -> xr.DataTree | None:
+    """A zarr store or netCDF file with groups below the given one, in chunks; else None."""
+    path = group_path(group, separator)
+    if format == ZARR:
+        tree = xr.open_datatree(
+            file, engine=ZARR, chunks={}, group=path, storage_options=storage_options
+        )
+    elif format == NETCDF and (engine := _netcdf_engine(file)):
+        # netCDF-3 has no groups.
+        tree = xr.open_datatree(file, engine=engine, group=path)
+    else:
+        return None
+    if any(node.data_vars for node in tree.descendants):
+        return tree
+    tree.close()
+    return None
 
 
 def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]:

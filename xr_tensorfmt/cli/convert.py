@@ -55,6 +55,11 @@ from xr_tensorfmt.writing.checked_input import Part
     type=key_json,
     help="A keyword of the format, such as version=0.9; values may be JSON. Repeatable.",
 )
+@click.option(
+    "--tree",
+    is_flag=True,
+    help="Write zarr or netCDF with a group for each part of a name, as xarray.open_datatree has.",
+)
 @sparse_option
 @storage_option
 @verify_option

@@ -104,7 +104,9 @@ def other_kind(reader: HeaderReader) -> Kind:
     start = text.lstrip("\ufeff \t\r\n")[:16].lower()
     if start.startswith(("{", "[")):
         return Kind(
-            "text, perhaps JSON", "if it describes tensors, open the files that it speaks of"
+            "text, perhaps JSON",
+            "if it is a tensor of Vespa, pass format='vespa-json'; if it describes tensors, open "
+            "the files that it speaks of",
         )
     return Kind(
         "text",

@@ -116,11 +116,15 @@ def loaded(content: Any) -> Any:
     return data
 
 
+class UntypedError(ValueError):
+    """Neither the JSON of a tensor nor the caller states its type."""
+
+
 def packed_tensor(data: Any, type_: str | None) -> bytes:
     """The typed binary form of a tensor in any of its forms in JSON."""
     stated = data.get("type") if _is_wrapper(data) else None
     if type_ is None and not isinstance(stated, str):
-        raise ValueError(
+        raise UntypedError(
             "the JSON states no type of the tensor; pass that of the field or constant, such as "
             "vespa_from_json(..., 'tensor<float>(x[3])')"
         )
@@ -144,9 +148,16 @@ def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
         check_nested(data)
         packed = Memory(packed_tensor(data, None))
     except ValueError as error:
-        hint = "give JSON whose type it does not state to xr_tensorfmt.vespa_from_json"
-        expected = "a tensor of Vespa with its type"
-        raise reader.error("the JSON of a tensor", str(error), expected, hint, 0) from error
+        found, expected = str(error), "a tensor of Vespa with its type"
+        hint = "mend it, or open what it describes if it is no tensor"
+        if isinstance(error, UntypedError):
+            found = "JSON that states no type"
+            hint = (
+                'if it is a tensor, write {"type": "tensor<float>(x[3])", "values": ...} with the '
+                "type of its field, or pass the content and the type to "
+                "xr_tensorfmt.vespa_from_json"
+            )
+        raise reader.error("the JSON of a tensor", found, expected, hint, 0) from error
     container = read(HeaderReader(packed), options)
     (tensor,) = container.tensors
     facts = {key: tensor.encoding["tensorfmt"][key] for key in _FACTS} | {"format": "vespa-json"}
