@@ -268,8 +268,8 @@ def test_groups_of_a_store_are_chosen_or_named_in_the_error() -> None:
     assert set(opened_tree("layers.nc").children) == {"0", "1"}
     message = failed("convert", "a.zarr", "b.zarr", "--variable", "w")
     assert "for one group, and there are the groups '/', '/layers', '/layers/0'" in message
-    done("convert", "a.zarr", "one.tbf", "--variable", "layers.0.w", "--drop", "coords")
-    assert load_any("one.tbf").tensor.shape == (3, 1)
+    done("convert", "a.zarr", "one.tens", "--variable", "layers.0.w", "--dims", "x,y")
+    assert load_any("one.tens").tensor.sizes == {"x": 3, "y": 1}
 
 
 def test_attributes_of_groups_have_no_place_in_a_tensor_file() -> None:
