@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from tests.opening import opened
 from tests.vespafiles import tensor as vespa_tensor
-from xr_tensorfmt import TensorFormatError, validate
+from xr_tensorfmt import TensorFormatError, to_file, validate
 
 
 def tar() -> bytes:
@@ -95,6 +95,16 @@ def test_a_directory_says_what_is_in_it(tmp_path: Path) -> None:
         (tmp_path / f"{name}.mag").touch()
     with pytest.raises(IsADirectoryError, match=r"such as 'a.mag', 'b.mag', 'c.mag'$"):
         opened(tmp_path)
+
+
+def test_a_pattern_is_told_from_a_name(tmp_path: Path) -> None:
+    (tmp_path / "a.mag").touch()
+    with pytest.raises(FileNotFoundError, match=r"xarray.open_mfdataset opens .*\*\.mag"):
+        opened(tmp_path / "*.mag")
+    with pytest.raises(FileNotFoundError, match="No such file or directory"):
+        opened(tmp_path / "b.mag")
+    to_file(xr.DataArray(np.ones(3, "f4"), dims="x"), tmp_path / "[1].mag")
+    assert opened(tmp_path / "[1].mag").sizes == {"x": 3}
 
 
 def test_a_zarr_store_says_so(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ this package does so, `detach` copies the pages of all windows of the file.
 
 from __future__ import annotations
 
+import glob
 import mmap
 import os
 import platform
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from errno import EINVAL
+from errno import EINVAL, ENOENT
 from io import FileIO
 from threading import Lock
 from weakref import WeakKeyDictionary, WeakSet
@@ -140,7 +141,13 @@ class LocalFile(Source):
     def at(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
         """The file at `path`, in which ``~`` is the home directory."""
         absolute = os.path.abspath(os.path.expanduser(path))
-        status = os.stat(absolute)
+        try:
+            status = os.stat(absolute)
+        except FileNotFoundError:
+            if glob.has_magic(absolute):
+                reason = "No file has this name; xarray.open_mfdataset opens the files of a pattern"
+                raise FileNotFoundError(ENOENT, reason, absolute) from None
+            raise
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(_about_directory(absolute))
         if not stat.S_ISREG(status.st_mode):
