@@ -102,6 +102,22 @@ def _row_by_row(path: Path, order: int, rows: range, _: None) -> None:
         place += size
 
 
+def _part_by_hand(
+    path: Path, order: int, rows: NDArray[np.int64], columns: NDArray[np.int64], _: None
+) -> None:
+    """Unpack each of the rows that are needed, and take the columns."""
+    packed = _mapped(path, "u1")
+    values = np.empty((rows.size, columns.size), dtype=np.bool_)
+    line = np.zeros(order, dtype=np.bool_)
+    for number, row in enumerate(rows.tolist()):
+        stored = order - 1 - row
+        place = payload_bytes(order, 1) - payload_bytes(order - row, 1)
+        piece = packed[place : place + -(-stored // 64) * 8]
+        line[: row + 1] = False
+        line[row + 1 :] = np.unpackbits(piece, count=stored, bitorder="little")
+        np.take(line, columns, out=values[number], mode="clip")
+
+
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """PyCauset says something on stderr for each file that it maps."""
@@ -155,6 +171,9 @@ def _unpacking(folder: Path) -> Sequence[Table]:
     def ours(name: str, **key: Any) -> Case:
         return Case(f"tensorfmt, {name}", partial(_values, key), "ours", partial(_opened, path))
 
+    def part_by_hand(name: str, elements: NDArray[np.int64]) -> Case:
+        return Case(f"numpy, {name}", partial(_part_by_hand, path, order, elements, elements))
+
     def by_hand(name: str, rows: range) -> Case:
         return Case(f"numpy, {name} row by row", partial(_row_by_row, path, order, rows))
 
@@ -194,6 +213,8 @@ def _unpacking(folder: Path) -> Sequence[Table]:
                 ours("nine of ten rows", row=part),
                 ours("part", row=part, col=part),
                 ours("part in any order", row=some, col=some),
+                part_by_hand("part row by row", part),
+                part_by_hand("part in any order, row by row", some),
                 Case("numpy.ix_ of the whole", partial(_cut, part), "peer", partial(_opened, path)),
             ),
             memory=False,
@@ -316,6 +337,12 @@ def _aims(results: Results) -> Sequence[Aim]:
     large = "numpy.bitwise_count, the larger"
     return (
         Aim("unpack the whole", ratio("tensorfmt, whole", "numpy.unpackbits, 400 MB"), 1.5),
+        Aim("a part", ratio("tensorfmt, part", "numpy, part row by row"), 1.5),
+        Aim(
+            "a part in any order",
+            ratio("tensorfmt, part in any order", "numpy, part in any order, row by row"),
+            1.5,
+        ),
         Aim("unpack rows", ratio("tensorfmt, rows", "numpy.unpackbits, rows"), 1.5),
         Aim("nine of ten", ratio("tensorfmt, part", "tensorfmt, nine of ten rows"), 1.5),
         Aim("row sums", ratio("tensorfmt, row sums by dask, the larger", large), 1.5),
