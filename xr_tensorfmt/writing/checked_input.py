@@ -11,7 +11,7 @@ import numpy as np
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.elements import Element, StoredDtype
-from xr_tensorfmt.core.header import WIDEST, is_addressable
+from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import all_formats
@@ -210,6 +210,14 @@ class CheckedInput:
                 "format that holds several"
             )
         return next(iter(self.variables.items()))
+
+    def check_rank(self, name: Hashable, variable: Variable) -> None:
+        """Refuse more dimensions than a variable can be read with."""
+        if variable.ndim > MOST_DIMENSIONS:
+            raise ValueError(
+                f"{self.path}: {name!r} has {variable.ndim} dimensions, and a {self.format} file "
+                f"is read with at most {MOST_DIMENSIONS}; stack some of them"
+            )
 
     def only_values(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
         """The one variable of a format that has no place for anything but its values.

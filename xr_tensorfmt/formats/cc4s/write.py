@@ -16,7 +16,6 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
-from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
@@ -253,11 +252,7 @@ def _tensor(
             f"{checked.path}: {name!r} has only the stored elements of a tensor of blocks; open it "
             "with sparse='dense' to write all of it"
         )
-    if variable.ndim > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{checked.path}: {name!r} has {variable.ndim} dimensions, and a tensor is read with "
-            f"at most {MOST_DIMENSIONS}; stack some of them"
-        )
+    checked.check_rank(name, variable)
     conversion = checked.conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
     attrs = attributes(checked, checked.attrs_to_write(name, variable), repr(name))

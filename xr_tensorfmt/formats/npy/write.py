@@ -13,7 +13,6 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
-from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.formats.npy import NpyFormat
 from xr_tensorfmt.formats.npy.read import default_dims
 from xr_tensorfmt.writing.atomic_file import Piece
@@ -31,11 +30,7 @@ _ELEMENTS: Mapping[str, Element] = {"bool": Boolean()} | {
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
     name, variable = checked.only
-    if variable.ndim > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{checked.path}: {name!r} has {variable.ndim} dimensions, and an array is read with "
-            f"at most {MOST_DIMENSIONS}; stack some of them"
-        )
+    checked.check_rank(name, variable)
     checked.only_values(default_dims(variable.ndim))
     conversion = _conversion(checked, name, variable)
     element = conversion.element

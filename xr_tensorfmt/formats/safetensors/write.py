@@ -11,7 +11,6 @@ from xarray import DataArray, Dataset
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
-from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors import INDEX, SafetensorsFormat
 from xr_tensorfmt.formats.safetensors.spec import (
@@ -64,11 +63,7 @@ def _entry(checked: CheckedInput, key: str, variable: Any) -> Entry:
         raise ValueError(
             f"{checked.path}: {key!r} is the name of the metadata of safetensors; rename it"
         )
-    if variable.ndim > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{checked.path}: {key!r} has {variable.ndim} dimensions, and a tensor is read with "
-            f"at most {MOST_DIMENSIONS}; stack some of them"
-        )
+    checked.check_rank(key, variable)
     return Entry(key, variable, checked.conversion(key, variable, _ELEMENTS))
 
 

@@ -17,7 +17,6 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.formats.tens import TensFormat
@@ -189,11 +188,7 @@ def plan(
 def _conversion(checked: CheckedInput, dtypes: Sequence[str] = DTYPES) -> Conversion:
     """The dtype of the one variable in the file, after a look at its shape."""
     name, variable = checked.only
-    if variable.ndim > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{checked.path}: {name!r} has {variable.ndim} dimensions, and a TENS file is read "
-            f"with at most {MOST_DIMENSIONS}; stack some of them"
-        )
+    checked.check_rank(name, variable)
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         if length > MOST_LENGTH:
             raise ValueError(
