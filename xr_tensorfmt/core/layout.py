@@ -92,6 +92,20 @@ class Layout(ABC):
 
         A layout whose elements take less than a byte each can bring them into order before it
         unpacks them.
+
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        selection : Selection
+            The elements.
+        keys : sequence of int, slice or ndarray
+            For each axis what is applied to the values of the selection.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            As of `read`.
         """
         return in_order(self.read(source, selection), keys)
 
