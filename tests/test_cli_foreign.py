@@ -282,3 +282,15 @@ def test_attributes_of_groups_have_no_place_in_a_tensor_file() -> None:
     xr.testing.assert_identical(opened_tree("b.nc"), tree)
     done("convert", "a.zarr", "c.zarr", "--drop", "attrs")
     assert not opened_tree("c.zarr")["layers/1"].attrs
+
+
+def test_attributes_that_netcdf_has_no_place_for_are_named_with_their_group() -> None:
+    tree = tree_of_layers()
+    tree["layers/1/w"].attrs["config"] = {"a": 1}
+    written_tree("a.zarr", tree)
+    message = failed("convert", "a.zarr", "b.nc")
+    assert (
+        "the attribute 'config' in the group '/layers/1', which is a dict; pass --drop" in message
+    )
+    done("convert", "a.zarr", "b.nc", "--drop", "attrs")
+    assert opened_tree("b.nc")["layers/1/w"].attrs == {}

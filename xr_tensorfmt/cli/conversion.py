@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, BinaryIO, Literal
 
+import numpy as np
 import xarray as xr
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
@@ -213,6 +215,7 @@ class Conversion:
             tree = tree.map_over_datasets(xr.Dataset.drop_attrs)
         fs, path = self._located(self.target)
         if to == NETCDF:
+            _check_attributes(tree)
             _write_netcdf(tree, path, by_group)
             return
         tree.to_zarr(
@@ -236,6 +239,18 @@ class Conversion:
         facts = [variable.encoding.get("tensorfmt", {}) for variable in ds.data_vars.values()]
         pairs = all(fact.get("storage") == "pairs" for fact in facts)
         return options or ({"sparse": True} if pairs and "sparse" in chosen.write_options else {})
+
+
+def _check_attributes(tree: xr.DataTree) -> None:
+    """Refuse attributes for which netCDF has no place; of a Dataset, xarray does so itself."""
+    for group, ds in tree.to_dict().items():
+        for attrs in (ds.attrs, *(variable.attrs for variable in ds.variables.values())):
+            for name, value in attrs.items():
+                if not isinstance(value, str | bytes | Number | np.ndarray | list | tuple):
+                    raise TypeError(
+                        f"netCDF has no place for the attribute {name!r} in the group {group!r}, "
+                        f"which is a {type(value).__name__}; pass --drop attrs to leave all out"
+                    )
 
 
 def _write_netcdf(data: xr.Dataset | xr.DataTree, path: str, encoding: Any) -> None:
