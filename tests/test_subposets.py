@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dask
+import dask.array
 import fsspec
 import numpy as np
 import pytest
@@ -112,6 +112,19 @@ def test_lists_pick_from_chunks_before_these_are_read() -> None:
     np.testing.assert_array_equal(twice, values[np.sort(some)][np.ix_([5, 3], [9, 1, 2])])
     assert data.isel(row=[3, 5]).data.name == data.isel(row=[3, 5]).data.name
     assert data.isel(row=[3, 5]).data.name != data.isel(row=[3, 6]).data.name
+
+
+def test_indices_that_dask_refuses_or_computes_are_left_to_it() -> None:
+    values = causal_values(300)
+    content = memoryview(causal_file(values))
+    data = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes=9000).tensor
+    for outside in ([1, 300], [-301, 2]):
+        with pytest.raises(IndexError):
+            data.isel(row=outside)
+    some = dask.array.from_array(np.array([4, 2]))
+    np.testing.assert_array_equal(data.isel(row=some), values[[4, 2]])
+    np.testing.assert_array_equal(data.isel(row=[-3, -2], col=[]), values[-3:-1, :0])
+    assert data.isel(row=[]).sizes == {"row": 0, "col": 300}
 
 
 def test_rows_that_are_picked_from_chunks_are_explained(tmp_path: Path) -> None:

@@ -154,11 +154,16 @@ def _lists(key: Any, variable: Variable) -> list[tuple[int, Integers]]:
     for axis, (entry, dim) in enumerate(zip(key, variable.dims, strict=False)):
         if isinstance(entry, Variable) and (entry.dims != (dim,) or entry.chunks is not None):
             return []
+        if hasattr(entry, "dask"):  # which would be computed here
+            return []
         if not isinstance(entry, slice) and np.ndim(entry):
             array = np.asarray(entry)
             indices = np.flatnonzero(array) if array.dtype.kind == "b" else array
+            length = variable.shape[axis]
+            if indices.ndim > 1 or not ((-length <= indices) & (indices < length)).all():
+                return []  # dask refuses indices that are out of range at once
             lists.append((axis, indices))
-    return lists if all(indices.ndim == 1 for _, indices in lists) else []
+    return lists
 
 
 def _is_read_once(variable: Variable, layout: Layout, axis: int, indices: Integers) -> bool:
