@@ -498,7 +498,8 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_symmetries.TARGET", 400_000)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.TARGET", 400_000)
-    ds = opened(tmp_path / "t", chunks=chunks, chunk_bytes=400_000, io="read")
+    limit = {} if chunks is None else {"chunk_bytes": 400_000}
+    ds = opened(tmp_path / "t", chunks=chunks, io="read", **limit)
     tracemalloc.start()
     try:
         to_tens(ds, tmp_path / "u", sparse=True, symmetries="x ba")
