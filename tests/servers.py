@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR
 from socketserver import BaseServer
 from threading import Lock, Thread
 from typing import Any
@@ -132,15 +133,17 @@ class Handler(BaseHTTPRequestHandler):
         return self.path.lstrip("/").partition("?")[0]
 
     def refused(self) -> bool:
-        name, _, status = self.path.partition("-")
+        name, _, wanted = self.path.partition("-")
+        # A test may change them as soon as it has the answer.
+        cut, status = self.store.cut, self.store.status
         if name == "/status":
-            self.store.status = int(status)
+            self.store.status = int(wanted)
             self.answer(200, b"")
-        elif self.store.cut:
+        elif cut:
             self.close_connection = True
-        elif self.store.status:
-            self.answer(self.store.status, b"")
-        return name == "/status" or self.store.cut or bool(self.store.status)
+        elif status:
+            self.answer(status, b"")
+        return name == "/status" or cut or bool(status)
 
     def do_HEAD(self) -> None:
         if self.refused():
@@ -197,20 +200,39 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
+Fault = Callable[[dict, Callable[[], list[bytes]]], "list[bytes] | str | None"]
+
+
 class _Silent(WSGIRequestHandler):
     def log(self, *_: object) -> None: ...
 
 
 class S3Store:
-    """moto's S3, with one bucket, and options for s3fs to reach it."""
+    """moto's S3, with one bucket, and options for s3fs to reach it.
+
+    `fault` may answer a request in place of the server, whose answer it can call for: with a status
+    and the code of an error, or with None, which closes the connection.
+    """
 
     def __init__(self) -> None:
         inner = DomainDispatcherApplication(create_backend_app)
         self.log = Log()
         self.refused: Callable[[dict], bool] = lambda environ: False
+        self.fault: Fault = lambda environ, answer: answer()
         self.ranges = True
 
         def application(environ: dict, start_response: Any) -> Any:
+            answer = self.fault(environ, lambda: list(plain(environ, start_response)))
+            if answer is None:
+                environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+                raise ConnectionAbortedError
+            if isinstance(answer, str):
+                code = answer.partition(" ")[2]
+                start_response(answer, [("Content-Type", "application/xml")])
+                return [f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()]
+            return answer
+
+        def plain(environ: dict, start_response: Any) -> Any:
             with self.log.request(environ["REQUEST_METHOD"], environ.get("HTTP_RANGE")):
                 if self.refused(environ):
                     start_response("403 Forbidden", [("Content-Type", "application/xml")])

@@ -17,6 +17,7 @@ import xarray as xr
 
 from tests import magfiles as mf
 from tests import tensfiles as tf
+from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
@@ -387,3 +388,25 @@ def test_a_local_copy_spares_the_pass_over_blocks_its_requests(tmp_path: Path) -
 def test_there_is_no_folder_for_results_of_a_pass(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'index_cache' is not a keyword of the engine"):
         xr.open_dataset(FILES["vespa-irregular.tbf"](), engine="tensorfmt", index_cache=tmp_path)
+
+
+@pytest.mark.parametrize("sparse", ["auto", "dense"])
+@pytest.mark.parametrize("mapped", [["x"], ["x", "z"]], ids=["one", "two"])
+def test_labels_of_unequal_length_are_fetched_once(
+    http: HttpStore, monkeypatch: pytest.MonkeyPatch, mapped: list[str], sparse: str
+) -> None:
+    # Several windows, and no label where they meet is lost.
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.scan.WINDOW", 1 << 16)
+    addresses = [(f"label {i**3} {i % 7 * 'long '}", "") for i in range(4_000)]
+    values = np.arange(4_000 * 5.0, dtype="f4").reshape(4_000, 5)
+    rows = [address[: len(mapped)] for address in addresses]
+    content = vf.tensor("float", mapped, {"y": 5}, rows, values)
+    url = http.put("unequal.tbf", content)
+    ds = xr.open_dataset(url, engine="tensorfmt", sparse=sparse)
+    fetched = http.log.fetched
+    assert fetched <= len(content) + (64 << 10) + (6 << 10)
+    assert ds.x.values.tolist() == [address[0] for address in addresses]
+    if sparse == "dense" or len(mapped) == 1:
+        assert http.log.fetched == fetched
+    assert pickle.loads(pickle.dumps(ds)).x.values.tolist() == ds.x.values.tolist()
+    assert ds.tensor[2_345, ..., 3] == values[2_345, 3]

@@ -307,6 +307,66 @@ def test_what_the_command_prints(http: HttpStore, way: Way, command: str, tmp_pa
         assert_silent(answer.output)
 
 
+@ways
+@pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])
+def test_the_source_in_the_encoding_is_without_secrets(
+    http: HttpStore, way: Way, chunks: Any
+) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    url, options = way(plain)
+    for file, given in (
+        (url, {"storage_options": options}),
+        (fsspec.open(url, **options), {}),
+        (fsspec.open(url, **options).open(), {}),
+    ):
+        ds = xr.open_dataset(file, engine="tensorfmt", chunks=chunks, **given)
+        assert_silent(ds.encoding)
+        assert ds.encoding.get("source", plain).startswith(plain)
+        ds.close()
+    tree = xr.open_datatree(url, engine="tensorfmt", storage_options=options)
+    assert_silent(tree.encoding)
+    assert tree.encoding["source"].startswith(plain)
+
+
+@ways
+def test_a_file_object_is_no_target(http: HttpStore, way: Way) -> None:
+    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    with fsspec.open(url, **options) as file, pytest.raises(TypeError, match="URL") as caught:
+        to_mag(xr.Dataset({"a": ("x", np.zeros(3, "f4"))}), file)
+    assert_silent(caught.value)
+
+
+@ways
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_a_file_object_that_a_worker_cannot_open(http: HttpStore, way: Way, status: int) -> None:
+    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    url, options = way(plain)
+    with fsspec.open(url, cache_type="none", **options) as file:
+        content = pickle.dumps(xr.open_dataset(file, engine="tensorfmt"))
+        http.status = status
+        with pytest.raises(OSError, match=r".") as caught:
+            pickle.loads(content).load()
+    assert type(caught.value).__module__ == "builtins"
+    assert_silent(caught.value)
+
+
+@pytest.mark.parametrize("secret", [SECRET.encode(), [SECRET], {"a": {"b": SECRET}}])
+def test_secrets_of_any_form_are_left_out(secret: Any) -> None:
+    def fail() -> None:
+        raise RuntimeError(f"refused {SECRET}")
+
+    with pytest.raises(OSError, match=r"refused \*\*\*") as caught:
+        ask_store(fail, url="a", path="a", options={"token": secret})
+    assert_silent(caught.value)
+
+
+def test_an_option_that_is_none_is_not_repeated() -> None:
+    answer = CliRunner().invoke(main, ["info", "--storage-option", f"secret:{SECRET}", "a"])
+    assert answer.exit_code == 2
+    assert "not of the form KEY=VALUE" in answer.output
+    assert_silent(answer.output)
+
+
 URLS = {
     "http://host/x": "http://host/x",
     "http://host:80/a@b": "http://host:80/a@b",
@@ -354,7 +414,7 @@ def repeat_at_once():
     retries.FIRST_PAUSE = 0.001
 
 if __name__ == "__main__":
-    ways, switch, processes, folder = json.loads(sys.argv[1])
+    ways, switch, processes, folder, s3 = json.loads(sys.argv[1])
     import dask
     dask.config.set({"temporary-directory": folder})
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=processes,
@@ -371,18 +431,28 @@ if __name__ == "__main__":
                 tried(lambda: (ds.tensor + 1).mean().compute())
             urlopen(switch + "/status-0").close()
             tried(lambda: to_mag(ds.astype("f4"), url + ".mag", storage_options=options))
+        ds = xr.Dataset({"a": ("x", [1.0])}).astype("f4").chunk(x=1)
+        tried(lambda: to_mag(ds, "s3://bucket/x.mag", storage_options=s3))
+        tried(lambda: to_mag(ds, "s3://bucket/x.mag", storage_options=s3, compute=False).compute())
         print(json.dumps(["logs", *client.get_worker_logs().values()]))
 """
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
-def test_errors_on_a_cluster(http: HttpStore, tmp_path: Path, processes: bool) -> None:
+def test_errors_on_a_cluster(http: HttpStore, s3: S3Store, tmp_path: Path, processes: bool) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     ways = [way(plain) for way in WAYS]
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
-    done = run_python(script, json.dumps([ways, http.url, processes, str(tmp_path)]))
-    *errors, (_, *logs) = map(json.loads, done.stdout.splitlines())
+    s3.refused = lambda environ: True
+    options = {**s3.options, "secret": SECRET}
+    arguments = json.dumps([ways, http.url, processes, str(tmp_path), options])
+    try:
+        done = run_python(script, arguments)
+    finally:
+        s3.refused = lambda environ: False
+    *errors, written, later, (_, *logs) = map(json.loads, done.stdout.splitlines())
+    assert written[:2] == later[:2] == ["builtins", "PermissionError"]
     kinds = [PermissionError, FileNotFoundError, StoreUnavailableError]
     reads = [kind.__name__ for kind in kinds for _ in range(2)]
     assert [name for _, name, *_ in errors] == [*reads, "OSError"] * len(WAYS)

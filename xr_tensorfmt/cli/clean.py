@@ -3,42 +3,104 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from xr_tensorfmt.cli.messages import one_line, sentence
+from xr_tensorfmt.cli.options import Pairs, storage_option
 from xr_tensorfmt.core.extents import format_size
+from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.writing.unfinished import Unfinished, unfinished_in
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.unfinished_objects import UnfinishedUpload
+
+    Left = Unfinished | UnfinishedUpload
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _duration(value: str) -> float:
+    found = re.fullmatch(r"(\d+)([smhd])", value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a duration such as 36h or 7d")
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 @click.command(short_help="Remove what killed processes left unfinished.")
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
-@click.option("--recursive", "-r", is_flag=True, help="Directories below DIR as well.")
+@click.argument("places", metavar="DIR|URL...", nargs=-1, required=True, type=click.Path())
+@click.option("--recursive", "-r", is_flag=True, help="Directories below as well.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only say what would be removed.")
-def clean(directories: tuple[str, ...], recursive: bool, dry_run: bool) -> None:
-    """Remove unfinished files (.NAME.….part) of processes that have ended.
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    type=_duration,
+    help="Also what a process may be writing, if it was begun (in S3) or last written to (all "
+    "others) before this time, such as 36h or 7d.",
+)
+@storage_option
+def clean(
+    places: tuple[str, ...],
+    recursive: bool,
+    dry_run: bool,
+    older_than: float | None,
+    storage_options: Pairs,
+) -> None:
+    """Remove unfinished files (.NAME.….part) of processes that have ended, and unfinished uploads.
 
     Files of processes that run, or of which that cannot be known from here, are kept and listed.
+    So are all unfinished uploads of S3, whoever began them, unless --older-than is given.
     """
-    removed: list[int] = []
-    failed = False
-    for directory in (each for top in directories for each in _directories(top, recursive)):
+    removed: Counter[str] = Counter()
+    size, failed = 0, False
+    for name, unfinished in (
+        each for place in places for each in _groups(place, storage_options, recursive=recursive)
+    ):
         try:
-            for each in sorted(unfinished_in(directory), key=lambda each: each.path):
-                size, reason = each.size, each.reason_to_keep
+            for each in unfinished():
+                reason = _reason_to_keep(each, older_than)
+                bytes_stored = each.size
                 if not reason:
                     if not dry_run:
-                        os.unlink(each.path)
-                    removed.append(size)
-                _report(each, size, reason, dry_run=dry_run)
-        except OSError as error:
+                        each.remove()
+                    removed["file" if isinstance(each, Unfinished) else "upload"] += 1
+                    size += bytes_stored
+                _report(each, reason, bytes_stored, dry_run=dry_run)
+        except (OSError, ValueError, ImportError) as error:
             failed = True
-            click.echo(f"Error: {sentence(error, directory)}", err=True)
-    files = "1 file" if len(removed) == 1 else f"{len(removed)} files"
+            click.echo(f"Error: {sentence(error, name)}", err=True)
+    counted = " and ".join(f"{n} {noun}{'s' * (n != 1)}" for noun, n in sorted(removed.items()))
     done = "would be removed" if dry_run else "removed"
-    click.echo(f"{files} {done}, {format_size(sum(removed))}")
+    click.echo(f"{counted or '0 files'} {done}, {format_size(size)}")
     raise SystemExit(int(failed))
+
+
+def _groups(
+    place: str, storage_options: Pairs, *, recursive: bool
+) -> Iterator[tuple[str, Callable[[], Iterable[Left]]]]:
+    """Names of directories, of which one may be in a store, and what is unfinished in each."""
+    if is_url(place) and not place.startswith(("file://", "local://")):
+        yield place, partial(_in_store, place, storage_options, recursive=recursive)
+        return
+    for directory in _directories(place.partition("://")[2] or place, recursive):
+        yield directory, partial(_in_directory, directory)
+
+
+def _in_store(place: str, storage_options: Pairs, *, recursive: bool) -> Iterable[Left]:
+    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
+    from xr_tensorfmt.writing.unfinished_objects import unfinished_at  # noqa: PLC0415
+
+    return unfinished_at(locate(place, dict(storage_options), None), recursive=recursive)
+
+
+def _in_directory(directory: str) -> Iterable[Left]:
+    return sorted(unfinished_in(directory), key=lambda each: each.path)
 
 
 def _directories(top: str, recursive: bool) -> Iterator[str]:
@@ -50,6 +112,20 @@ def _directories(top: str, recursive: bool) -> Iterator[str]:
             yield from (os.path.join(root, name) for name in below)
 
 
-def _report(each: Unfinished, size: int, reason: str, *, dry_run: bool) -> None:
+def _reason_to_keep(each: Left, older_than: float | None) -> str:
+    """Why something is kept; nothing if its process has ended, or if it is as old as asked for."""
+    reason = each.reason_to_keep
+    if not reason or each.is_being_written:
+        return reason
+    modified, date = each.modified, "at an unknown time"
+    if modified is not None:
+        if older_than is not None and time.time() - modified >= older_than:
+            return ""
+        date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(modified))
+    advice = "; remove it with --older-than" if older_than is None else ""
+    return f"{reason} ({each.dated} {date}{advice})"
+
+
+def _report(each: Left, reason: str, size: int, *, dry_run: bool) -> None:
     verb = "kept" if reason else "would remove" if dry_run else "removed"
     click.echo(f"{verb} {one_line(each.path)}, {format_size(size)}{reason and f': {reason}'}")

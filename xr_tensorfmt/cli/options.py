@@ -59,7 +59,8 @@ def key_value(pair: str) -> tuple[str, str]:
     """Parse a value of the form ``KEY=VALUE``."""
     key, equals, value = pair.partition("=")
     if not (equals and key):
-        raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE")
+        # The pair itself may be secret, and is known to who gave it.
+        raise click.BadParameter("it is not of the form KEY=VALUE")
     return key, value
 
 

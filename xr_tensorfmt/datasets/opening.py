@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
 
@@ -22,7 +22,10 @@ from xr_tensorfmt.datasets.lazy_array import DistinctVariable, lazy_array, wrapp
 from xr_tensorfmt.datasets.long_attributes import displayable
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
-from xr_tensorfmt.sources import find_source, is_remote, open_source
+from xr_tensorfmt.sources import find_source, is_remote, is_url, open_source
+from xr_tensorfmt.sources.store_errors import redacted
+
+Opened = TypeVar("Opened", Dataset, DataTree)
 
 
 def open_file(file: Any, request: Request) -> Dataset:
@@ -30,7 +33,7 @@ def open_file(file: Any, request: Request) -> Dataset:
     with _paused_collector():
         source, container = _parse(file, request)
         part = groups.branch(container, request.group, request.separator)
-        return _dataset(part, source, request)
+        return _with_source(_dataset(part, source, request), file)
 
 
 def open_groups(file: Any, request: Request, *, is_tree: bool = False) -> dict[str, Dataset]:
@@ -44,7 +47,15 @@ def open_groups(file: Any, request: Request, *, is_tree: bool = False) -> dict[s
 
 def open_tree(file: Any, request: Request) -> DataTree:
     """Open a file as a tree of groups."""
-    return DataTree.from_dict(open_groups(file, request, is_tree=True))
+    return _with_source(DataTree.from_dict(open_groups(file, request, is_tree=True)), file)
+
+
+def _with_source(opened: Opened, file: Any) -> Opened:
+    """Name the source where xarray would name it by a URL with secrets in it."""
+    url = getattr(file, "full_name", getattr(file, "path", file))
+    if isinstance(url, str) and is_url(url) and redacted(url) != url:
+        opened.encoding["source"] = redacted(url)
+    return opened
 
 
 def recognised(file: Any) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from xr_tensorfmt.core.locks import RenewedLock
 from xr_tensorfmt.core.source import Fill, Source
@@ -69,8 +69,7 @@ class FileObject(Source):
     @contextmanager
     def opened(self) -> Iterator[Fill]:
         """Lock the file object, whose position all readers share."""
-        fs = getattr(self._file, "fs", None)  # of a file object of fsspec
-        path = str(getattr(self._file, "path", ""))
+        fs, path = self._place
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
@@ -92,13 +91,24 @@ class FileObject(Source):
         with self._lock.current:
             yield fill
 
-    def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO]]:
+    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[object, ...]]:
         """Pickle the file object, if it can be pickled, with a new lock."""
         try:
-            self._file.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            content = pickle.dumps(self._file)
         except TypeError as error:
             raise TypeError(
                 f"{self.name} is an open file, which cannot be sent to other processes; "
                 "open it by path"
             ) from error
-        return FileObject, (self._file,)
+        return _reopened, (content, *self._place, self.name)
+
+    @property
+    def _place(self) -> tuple[Any, str]:
+        """File system and path of a file object of fsspec; of others None and an empty str."""
+        return getattr(self._file, "fs", None), str(getattr(self._file, "path", ""))
+
+
+def _reopened(content: bytes, fs: Any, path: str, name: str) -> FileObject:
+    """Unpickle a file object, which may request something of a store."""
+    load = partial(pickle.loads, content)
+    return FileObject(ask_store(load, url=name, path=path, options=fs) if fs else load())

@@ -22,6 +22,7 @@ from fsspec.utils import get_protocol
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
 from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
@@ -92,7 +93,11 @@ class RemoteFile(Source):
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges by concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        fs, parts = of_this_process(self.fs), iter(self.parts(extents))
+        fs = of_this_process(self.fs)
+        if is_cache(fs):
+            self._read_cached(fs, extents, packed)
+            return packed
+        parts = iter(self.parts(extents))
         pending: dict[Future[Answer], tuple[Part, Request[Answer]]] = {}
         try:
             while True:
@@ -116,10 +121,24 @@ class RemoteFile(Source):
 
         def fill(start: int, buffer: memoryview) -> int:
             stop = start + len(buffer)
+            if is_cache(fs):
+                buffer[:] = self.read(Extents.single(start, stop)).data
+                return len(buffer)
             buffer[:] = self._received(self._start(fs, start, stop), start, stop)
             return len(buffer)
 
         yield fill
+
+    def _read_cached(self, fs: AbstractFileSystem, extents: Extents, packed: Bytes) -> None:
+        parts = self.parts(extents)
+
+        def place(number: int, data: bytes) -> None:
+            part = parts[number]
+            self._check_length(data, part.start, part.stop)
+            part.place(packed, np.frombuffer(data, dtype=np.uint8))
+
+        asked = Asked(self.url, self.path, *extents.bounds, self.version, self.size)
+        fetch_from_cache(fs, asked, [(each.start, each.stop) for each in parts], place)
 
     def _start(self, fs: AbstractFileSystem, start: int, stop: int) -> Request[Answer]:
         asked = Asked(self.url, self.path, start, stop, self.version, self.size)
@@ -127,6 +146,10 @@ class RemoteFile(Source):
 
     def _received(self, request: Request[Answer], start: int, stop: int) -> bytes:
         data = request.result().data
+        self._check_length(data, start, stop)
+        return data
+
+    def _check_length(self, data: bytes, start: int, stop: int) -> None:
         if len(data) != stop - start:
             raise TensorFormatError(
                 self.url,
@@ -137,7 +160,6 @@ class RemoteFile(Source):
                 "the object has changed, or its server does not serve byte ranges",
                 offset=start,
             )
-        return data
 
 
 def open_remote(
@@ -145,6 +167,8 @@ def open_remote(
 ) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and at the same time its first bytes."""
     fs = of_this_process(fs)
+    if is_cache(fs):
+        return _open_cached(url, fs, path, timeout)
     fs.invalidate_cache(path)  # a cached listing may be of an older version
     asked = start_info(fs, url, path, timeout)
     fetched = start_fetch(fs, Asked(url, path, 0, HEAD_BYTES), timeout)
@@ -166,6 +190,18 @@ def open_remote(
     return source, answer.data
 
 
+def _open_cached(
+    url: str, fs: AbstractFileSystem, path: str, timeout: float | None
+) -> tuple[RemoteFile, bytes]:
+    """Open an object of which a cache has a copy, or gets one."""
+    info = open_copy(fs, url, path)
+    _check_info(url, info)
+    source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info), timeout)
+    if not source.size:
+        return source, b""
+    return source, source.read(Extents.single(0, min(source.size, HEAD_BYTES))).tobytes()
+
+
 def _info(url: str, asked: Request[dict[str, Any]], fetched: Request[Answer]) -> dict[str, Any]:
     """The info of an object; of two errors, the one that is more specific."""
     try:
@@ -173,6 +209,12 @@ def _info(url: str, asked: Request[dict[str, Any]], fetched: Request[Answer]) ->
     except FileNotFoundError:
         fetched.result()  # fsspec's info() turns every HTTP error into "not found"
         raise
+    _check_info(url, info)
+    return info
+
+
+def _check_info(url: str, info: Mapping[str, Any]) -> None:
+    """Refuse what cannot be read by byte ranges."""
     if info.get("type") == "directory":
         raise IsADirectoryError(f"{url} is a directory; pass the path of a file in it")
     if info.get("size") is None:
@@ -180,7 +222,6 @@ def _info(url: str, asked: Request[dict[str, Any]], fetched: Request[Answer]) ->
             f"{url}: the store does not tell the size of the object, so it cannot be read by byte "
             "ranges; put 'simplecache::' before the URL to open a local copy"
         )
-    return info
 
 
 def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:

@@ -139,6 +139,8 @@ def _secrets(options: object, *, inside: bool = False) -> Iterator[str]:
     elif isinstance(options, list | tuple):
         for value in options:
             yield from _secrets(value, inside=inside)
+    elif isinstance(options, bytes) and inside:
+        yield from _secrets(options.decode(errors="replace"), inside=True)
     elif isinstance(options, str) and inside:
         parts = (options, *options.split())
         yield from (each for each in parts if len(each) >= _SHORTEST_SECRET)

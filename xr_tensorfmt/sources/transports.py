@@ -244,17 +244,6 @@ class Blocking(Transport):
         return data
 
 
-class Cached(Blocking):
-    """Caching file systems, whose first read downloads a whole file, however long that takes."""
-
-    most = 1
-
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
-        """Read from the copy, which is made where there is none."""
-        progress.hide(None)
-        return Answer(await asyncio.wrap_future(in_thread(self._cat_file, asked)))
-
-
 def _coroutine(fs: AbstractFileSystem, method: str) -> Any:
     """The coroutine function of a method; fsspec names it with an underscore."""
     return getattr(fs, f"_{method}")
@@ -262,8 +251,6 @@ def _coroutine(fs: AbstractFileSystem, method: str) -> Any:
 
 def transport_of(fs: AbstractFileSystem) -> Transport:
     """The transport for a file system."""
-    if _is(fs, "fsspec.implementations.cached", "CachingFileSystem"):
-        return Cached(fs)
     if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
         return Http(fs)
     if _is(fs, "s3fs.core", "S3FileSystem"):

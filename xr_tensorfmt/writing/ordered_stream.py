@@ -78,14 +78,14 @@ class OrderedStream:
         self._finished = True
 
     def discard(self) -> bool:
-        """Give the upload up, when no thread is sending any more; False if it is finished."""
+        """Give the upload up, when no thread is sending; False if the object may be there."""
         with self._changed:
             self._failure = self._failure or OSError(f"{self.target}: the upload was given up")
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._sending)
         if not self._finished:
             self._upload.discard()
-        return not self._finished
+        return not self._finished and self._upload.is_unchanged
 
     def _arrive(self, number: int, content: Bytes) -> None:
         """Keep a chunk until its turn, and wait for room while another thread is sending."""

@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -27,7 +28,7 @@ from xr_tensorfmt.writing.graph import FileTask, itself, writing
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
 from xr_tensorfmt.writing.saving import save_planned, unchanged
 from xr_tensorfmt.writing.unfinished import beside
-from xr_tensorfmt.writing.upload import Upload
+from xr_tensorfmt.writing.upload import Upload, abort_upload
 
 _BLOCK = 8 << 20
 
@@ -57,17 +58,44 @@ class LocalCopy(AtomicFile):
 
     def publish(self) -> None:
         """Upload the file, and remove it."""
+        self._abort_previous()
         upload = Upload(self.place, self.size, replace=self.replace)
+        token = ""
         try:
-            with open(self.path, "rb") as file:
-                while block := file.read(_BLOCK):
+            with opened(self.path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+                for start in range(0, self.size, _BLOCK):
+                    self._check_not_discarded()
+                    block = file.read(min(_BLOCK, self.size - start))
                     upload.write(np.frombuffer(block, np.uint8))
+                    if upload.token != token:
+                        token = upload.token
+                        write_at(descriptor, memoryview(token.encode()), self.size)
+            self._check_not_discarded()
             upload.finish()
         except BaseException:
             upload.discard()
             raise
         finally:
-            self.discard()
+            super().discard()
+
+    def _check_not_discarded(self) -> None:
+        """Stop where another thread has removed the file, as after Ctrl-C."""
+        if not os.path.exists(self.path):
+            reason = "the upload was given up; what was there before is unchanged"
+            raise OSError(errno.ECANCELED, reason, self.target)
+
+    def discard(self) -> bool:
+        """Remove the file, and give up the upload of a process that was lost."""
+        self._abort_previous()
+        return super().discard()
+
+    def _abort_previous(self) -> None:
+        """Abort the upload that another process began, and noted behind the bytes of the file."""
+        with suppress(OSError), open(self.path, "rb") as file:
+            file.seek(self.size)
+            token = file.read()
+            if token:
+                abort_upload(self.place, token.decode())
 
     def _check(self, path: str) -> None:
         if not os.path.exists(path):

@@ -19,6 +19,7 @@ from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.writing.atomic_file import atomic_file_for
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
@@ -34,7 +35,9 @@ def name_of(path: Any) -> str:
     name = path.full_name if isinstance(path, OpenFile) else path
     name = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(name, str):
-        raise TypeError(f"{path!r} is neither a path nor a URL; pass a str or a PathLike")
+        raise TypeError(
+            f"{redacted(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
+        )
     return name
 
 

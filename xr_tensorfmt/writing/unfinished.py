@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import ClassVar
 
 _LONGEST_NAME = 255
 _LONGEST_SUFFIX = 40
@@ -60,12 +61,30 @@ class Unfinished:
     host: str
     process: int
 
+    dated: ClassVar[str] = "last written to"
+
     @property
     def size(self) -> int:
         """Bytes of the file; 0 where it is not there any more."""
         with suppress(OSError):
             return os.lstat(self.path).st_size
         return 0
+
+    @property
+    def modified(self) -> float | None:
+        """When it was last written to, in seconds; None where it is not there any more."""
+        with suppress(OSError):
+            return os.lstat(self.path).st_mtime
+        return None
+
+    def remove(self) -> None:
+        """Remove the file."""
+        os.unlink(self.path)
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether its process is known to run, or another one of that number on this host."""
+        return self.process != _SEVERAL and self.host == _host() and _is_running(self.process)
 
     @property
     def reason_to_keep(self) -> str:
@@ -88,12 +107,23 @@ def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinis
     start = f"{stem or ''}."
     # Directories may have many files, so that most names are only looked at so far.
     for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
-        found = _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
+        found = _marked(name)
         if found is None or not name.startswith(start):
             continue
         path = os.path.join(directory, name)
         if stem in (None, name[: found.start()]) and _is_plain(path):
             yield Unfinished(path, found[1], int(found[2]))
+
+
+def _marked(name: str) -> re.Match[str] | None:
+    """What a name says of host and process, if it is that of an unfinished file."""
+    return _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
+
+
+def writer_of(name: str) -> tuple[str, int] | None:
+    """Host and process in the name of an unfinished file; None for all other names."""
+    found = _marked(name) if name.startswith(".") else None
+    return None if found is None else (found[1], int(found[2]))
 
 
 def remove_abandoned(target: str) -> None:

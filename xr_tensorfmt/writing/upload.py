@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import md5
+from threading import Thread
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -12,6 +17,7 @@ from fsspec.implementations.cached import CachingFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.sources.remote import Place, of_this_process
+from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.writing.atomic_file import exists_already, target_of
 from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
@@ -26,7 +32,19 @@ SMALLEST_PART = 16 * MIB
 MOST_PARTS = 10_000
 """Parts of an object in S3; Google's and Azure's stores take more."""
 
+LONGEST_WAIT = 300.0
+"""Seconds for a request and its repetitions, beyond those that its bytes take on a slow line."""
+
+_SLOW_LINE = 100_000
+"""Bytes per second of a slow line."""
+
+_NO_VERSION = Version()
 _UNCHANGED = "; what was there before is unchanged"
+_UNKNOWN = (
+    "; whether the object has been replaced is not known, as the store cannot be asked; look at it "
+    "before you write it again"
+)
+_ANOTHER = "; another object is there since"
 
 
 def part_size(size: int) -> int:
@@ -34,14 +52,35 @@ def part_size(size: int) -> int:
     return max(SMALLEST_PART, -(-size // (MOST_PARTS * MIB)) * MIB)
 
 
+@dataclass(frozen=True)
+class _State:
+    """What is at a place of a store: size and version of an object, or nothing."""
+
+    size: int | None = None
+    version: Version = _NO_VERSION
+
+    def equals(self, other: _State, written: int) -> bool:
+        """Whether the same is there, and not an object of `written` bytes that has replaced it."""
+        if self.size != other.size or self.version.differs(other.version):
+            return False
+        # Times may be whole seconds, within which an object of the same size can replace another.
+        is_identified = bool(self.version.etag and other.version.etag)
+        return is_identified or self.size is None or self.size != written
+
+
 class Upload:
-    """An object that is written from its first byte to its last."""
+    """An object that is written from its first byte to its last.
+
+    `is_unchanged` says whether what was there before is known to be there still.
+    """
 
     def __init__(self, place: Place, size: int, *, replace: bool) -> None:
         self.url = place.url
         self._fs, self._target = of_this_process(place.fs), place.path
         self._replace = replace
-        self._part = part_size(size)
+        self._size, self._part = size, part_size(size)
+        self._hash = md5(usedforsecurity=False) if size < self._part else None
+        self.is_unchanged = True
         self._file: Any = None
         self._is_atomic = _is_atomic(self._fs)
         directory, slash, name = place.path.rpartition("/")
@@ -50,11 +89,30 @@ class Upload:
 
     def write(self, data: Bytes) -> None:
         """Send the bytes that follow."""
-        self._ask(self._write, data)
+        self._ask(self._write, data, size=data.size + self._part)
 
     def finish(self) -> None:
-        """Make the object appear."""
-        self._ask(self._finish)
+        """Make the object appear, and look whether it has where the store reports an error."""
+        before = self._look()
+        self.is_unchanged = False
+        try:
+            self._ask(self._finish, context="")
+        except OSError as error:
+            failure = error
+        else:
+            return
+        etag = self._etag()
+        self.discard()  # after this, nothing appears any more
+        outcome = self._outcome(failure, before, etag)
+        self.is_unchanged = outcome == _UNCHANGED
+        if outcome:
+            # Not in the except clause, so that the error has no other one as its context.
+            raise OSError(failure.errno, f"{failure.strerror}{outcome}", self.url)
+
+    @property
+    def token(self) -> str:
+        """What names the unfinished upload in S3; empty before its first part, and elsewhere."""
+        return str((getattr(self._file, "mpu", None) or {}).get("UploadId", ""))
 
     def refuse_existing(self) -> None:
         """Refuse to write over an object."""
@@ -74,6 +132,44 @@ class Upload:
         with suppress(Exception):
             self._fs.rm(self._path)
 
+    def _look(self) -> _State | None:
+        """What is at the place of the object; None where that cannot be known."""
+        try:
+            self._fs.invalidate_cache(self._target)
+            info = self._fs.info(self._target)
+        except FileNotFoundError:
+            return _State()
+        except Exception:  # noqa: BLE001  # each library has its own exceptions
+            return None
+        return _State(info.get("size"), Version.of(info))
+
+    def _etag(self) -> str:
+        """The entity tag that S3 gives the object, unless it encrypts it by keys of others."""
+        parts = getattr(self._file, "parts", None)
+        if parts:
+            try:
+                tags = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
+            except (TypeError, ValueError):  # of another store
+                return ""
+            return f"{md5(tags, usedforsecurity=False).hexdigest()}-{len(parts)}"
+        return self._hash.hexdigest() if self._hash is not None else ""
+
+    def _outcome(self, failure: OSError, before: _State | None, etag: str) -> str:
+        """What an error says of the object; nothing where the object is the one that was sent."""
+        after = self._look()
+        if after is None or before is None:
+            return _UNCHANGED if isinstance(failure, PermissionError) else _UNKNOWN
+        if after.equals(before, self._size):
+            return _UNCHANGED
+        if after.version.etag.strip('"') == etag and etag:
+            return ""
+        if after.size == self._size:
+            return (
+                f"; an object of its {self._size} bytes is there since, which is probably this "
+                "one; look at it before you write it again"
+            )
+        return _UNCHANGED if isinstance(failure, FileExistsError) else _ANOTHER
+
     def _write(self, data: Bytes) -> None:
         if self._file is None:
             mode = "xb" if self._is_atomic and not self._replace else "wb"
@@ -84,6 +180,8 @@ class Upload:
                 raise OSError(errno.EROFS, reason) from None
         for first in range(0, data.size, self._part):
             self._file.write(data[first : first + self._part].tobytes())
+        if self._hash is not None:
+            self._hash.update(data.data)
 
     def _finish(self) -> None:
         try:
@@ -103,10 +201,43 @@ class Upload:
         if self._fs.exists(self._target):
             raise exists_already(self.url)
 
-    def _ask(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _ask(
+        self, call: Callable[..., None], *arguments: Any, size: int = 0, context: str = _UNCHANGED
+    ) -> None:
         """Call the file system, and say of its errors which object they are about."""
+        limited = partial(_in_time, LONGEST_WAIT + size / _SLOW_LINE, call)
         url, path, fs = self.url, self._target, self._fs
-        ask_store(call, *arguments, url=url, path=path, options=fs, context=_UNCHANGED)
+        ask_store(limited, *arguments, url=url, path=path, options=fs, context=context)
+
+
+def _in_time(seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+    """Call, and wait no longer than some time.
+
+    Limits of packages are about answers: a store that takes no bytes would be waited for for ever.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call(*arguments)
+            done.set_result(None)
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
+            done.set_exception(error)
+
+    Thread(target=run, name="tensorfmt-upload", daemon=True).start()
+    wait([done], seconds)
+    if not done.done():
+        reason = f"the store has taken longer than {seconds:.0f} s for a request"
+        raise TimeoutError(errno.ETIMEDOUT, reason)
+    done.result()
+
+
+def abort_upload(place: Place, token: str) -> None:
+    """Abort an upload that another process began, as far as that is possible."""
+    fs = of_this_process(place.fs)
+    with suppress(Exception):
+        bucket, key, _ = fs.split_path(place.path)
+        fs.abort_mpu(bucket, key, token)
 
 
 def _is_atomic(fs: AbstractFileSystem) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -39,6 +40,8 @@ _MOST_AT_ONCE = 1 << 20
 _CACHED = 128 << 10
 # Bytes of strings of one length that are copied at a time, while they are in the cache.
 _STRINGS = 1 << 20
+# Bytes of labels that are kept from the scan of a remote file, so that it is fetched once.
+_MOST_KEPT = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,51 @@ class Listed:
         return self.offsets[1:][entry]
 
 
+class KeptLabels:
+    """The labels that the scan of a remote file has passed, until they are read; not pickled."""
+
+    def __init__(self) -> None:
+        self._parts: list[Bytes] = []
+        self._sizes: list[Integers] = []
+        self._nbytes = 0
+
+    def add(self, form: BlockForm, window: Bytes, starts: Integers, stops: Integers) -> None:
+        """Keep the labels of blocks in a window, unless all together are very many."""
+        cells = stops - form.cell_bytes
+        sizes = cells - starts
+        self._nbytes += int(sizes.sum())
+        if self._nbytes > _MOST_KEPT:
+            self.release()
+            return
+        edges = np.zeros(window.size + 1, np.int8)
+        edges[starts] += 1
+        edges[cells] -= 1
+        self._parts.append(window[np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)])
+        self._sizes.append(sizes)
+
+    def release(self) -> None:
+        """Forget all labels."""
+        self._parts, self._sizes = [], []
+
+    def of(self, entry: Entry) -> tuple[Bytes, Integers] | None:
+        """Bytes with the labels of some blocks, and where these begin in them; None if unknown."""
+        parts, sizes = self._parts, self._sizes
+        if not parts:
+            return None
+        if len(parts) > 1:
+            parts, sizes = [np.concatenate(parts)], [np.concatenate(sizes)]
+            self._parts, self._sizes = parts, sizes
+        return parts[0], (np.cumsum(sizes[0]) - sizes[0])[entry]
+
+    def __dask_tokenize__(self) -> str:
+        """Independent of what is kept, so that names in dask are."""
+        return type(self).__name__
+
+    def __reduce__(self) -> tuple[type[KeptLabels], tuple[()]]:
+        """Pickle without the labels."""
+        return KeptLabels, ()
+
+
 @dataclass(frozen=True, eq=False)
 class BlockTable:
     """The places of all blocks of a file."""
@@ -97,6 +145,7 @@ class BlockTable:
     stop: int
     expected: Regular | Listed
     _scanned: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
+    kept: KeptLabels = field(default_factory=KeptLabels, repr=False)
 
     @property
     def places(self) -> Regular | Listed:
@@ -148,16 +197,20 @@ class BlockTable:
         return self.mean_bytes <= max(LARGE_BLOCK, 2 * length)
 
 
-def find_blocks(source: Source, form: BlockForm, offset: int, count: int) -> BlockTable:
-    """Find the blocks of a file."""
+def find_blocks(
+    source: Source, form: BlockForm, offset: int, count: int, *, keep: bool = False
+) -> BlockTable:
+    """Find the blocks of a file; `keep` the labels if they are read next, and requests are slow."""
     if count and (source.high_latency or source.size - offset > SCANNED_AT_OPENING):
         regular = _regular(source, form, offset)
         sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
         is_possible = regular and offset + count * regular.stride == source.size
         if regular and is_possible and regular.matches_file(source, sample):
             return BlockTable(form, offset, count, source.size, regular)
-    offsets = block_offsets(source, form, offset, count)
-    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets))
+    kept = KeptLabels()
+    scanned = partial(kept.add, form) if keep and source.high_latency else None
+    offsets = block_offsets(source, form, offset, count, scanned)
+    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets), kept=kept)
 
 
 def _regular(source: Source, form: BlockForm, offset: int) -> Regular | None:

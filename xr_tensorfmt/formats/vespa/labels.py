@@ -89,6 +89,8 @@ class Labels(Layout):
             count = entry_length(part)
             self._read_batch(strings[position : position + count], source, part)
             position += count
+        if strings.size == self.shape[0] and self.blocks.table.form.labels == 1:
+            self.blocks.table.kept.release()
         return strings
 
     @property
@@ -105,7 +107,8 @@ class Labels(Layout):
     def _read_batch(self, strings: Strings, source: Source, entry: Entry) -> None:
         table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
-        window, starts = table.fetch(source, extents, entry, LABEL_BYTES)
+        kept = table.kept.of(entry)
+        window, starts = kept or table.fetch(source, extents, entry, LABEL_BYTES)
         if isinstance(places, Regular):
             # Together they fit the cache, so that each page is read once.
             size = places.label_bytes

@@ -49,18 +49,21 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _labelled(header: Header, source: Source, options: OpenOptions) -> Container:
     """The blocks as they are in the file, or as the outer product of their labels."""
     form, count = BlockForm(len(header.mapped), header.block_bytes), header.blocks
-    blocks = Blocks(find_blocks(source, form, header.stop, count), header.lengths, header.element)
+    # Where each block has one label, this is the index of the blocks.
+    is_indexed = form.labels == 1 and options.sparse == "auto"
+    keep = (is_indexed or options.sparse == "dense") and count <= MOST_INDEXED
+    table = find_blocks(source, form, header.stop, count, keep=keep)
+    blocks = Blocks(table, header.lengths, header.element)
     findings = _trailing_bytes(source, header, blocks.table.stop, options)
     labels = tuple(Labels(blocks, number, options.errors) for number in range(form.labels))
     if options.sparse == "dense":
         _check_indexed(source, header)
         names = _dimension_names(header, options)
         layout, distinct = outer_product(source, blocks, labels, header, options)
+        table.kept.release()
         axes = zip(names, distinct, strict=False)
         coordinates = [Tensor(name, (name,), each) for name, each in axes]
         return _container(header, options, findings, names, layout, coordinates)
-    # Where each block has one label, this is the index of the blocks.
-    is_indexed = form.labels == 1 and options.sparse == "auto"
     if is_indexed and count > MOST_INDEXED:
         is_indexed = False
         findings.append(_without_index(source, header))

@@ -8,6 +8,7 @@ guess was wrong are scanned again, one block at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -53,8 +54,17 @@ class BlockForm:
     cell_bytes: int
 
 
-def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> Integers:
-    """Where each of `count` blocks begins, and where the last one ends."""
+Scanned = Callable[[Bytes, Integers, Integers], None]
+"""Takes a window of the file, and where blocks begin in it and end."""
+
+
+def block_offsets(
+    source: Source, form: BlockForm, offset: int, count: int, scanned: Scanned | None = None
+) -> Integers:
+    """Where each of `count` blocks begins, and where the last one ends.
+
+    `scanned` is called with each window, where blocks begin in it, and where these end.
+    """
     if count > MOST_LISTED:
         raise TensorFormatError(
             source.name,
@@ -81,7 +91,16 @@ def block_offsets(source: Source, form: BlockForm, offset: int, count: int) -> I
                 raise _cut_off(source, start, known, "its labels")
             ahead *= 2
             continue
-        stops = np.append(found[1:], stop)[:wanted] + start
+        stops = np.append(found[1:], stop)[:wanted]
+        if scanned is not None and start + stops[-1] <= source.size:
+            if stops[-1] - form.cell_bytes > window.size:
+                # The window ends within the labels of the last block, which begins the next one.
+                stops = stops[:-1]
+                if not stops.size:
+                    ahead *= 2
+                    continue
+            scanned(window, found[: stops.size], stops)
+        stops += start
         offsets[known + 1 : known + 1 + stops.size] = stops
         known += stops.size
         if stops[-1] > source.size:

@@ -1,0 +1,166 @@
+"""Caches of fsspec before a URL: the right values, as few requests as they allow, no old copies."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.cached import CachingFileSystem
+
+from tests import tensfiles as tf
+from tests.opening import tensor_of
+from tests.servers import HttpStore, S3Store
+from xr_tensorfmt import SourceChangedError
+
+# Of blocks, fsspec leaves it to the collector of garbage to close the file.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+MIB = 1 << 20
+CACHES = ["simplecache", "filecache", "blockcache"]
+caches = pytest.mark.parametrize("cache", CACHES)
+whole_caches = pytest.mark.parametrize("cache", CACHES[:2])
+
+
+@pytest.fixture(params=["http", "s3"])
+def store(request: pytest.FixtureRequest) -> Iterator[HttpStore | S3Store]:
+    each = request.getfixturevalue(request.param)
+    each.log.clear()
+    yield each
+    CachingFileSystem.clear_instance_cache()
+
+
+def values(number: float = 0.0, side: int = 300) -> np.ndarray:
+    return np.arange(float(side**2)).reshape(side, side) + number
+
+
+def options_for(store: HttpStore | S3Store, cache: str, folder: Path) -> dict[str, Any]:
+    protocol = "s3" if isinstance(store, S3Store) else "http"
+    return {protocol: store.options, cache: {"cache_storage": str(folder)}}
+
+
+def through(cache: str, store: HttpStore | S3Store, content: bytes, folder: Path) -> Any:
+    """A function that opens an object as another process would, and the object's name."""
+    url = store.put("cached.bin", content)
+
+    def opened(**options: Any) -> Any:
+        for each in (CachingFileSystem, *CachingFileSystem.__subclasses__()):
+            each.clear_instance_cache()
+        given = options_for(store, cache, folder)
+        return tensor_of(f"{cache}::{url}", storage_options=given, **options)
+
+    return opened
+
+
+@caches
+@pytest.mark.parametrize("chunks", [None, {}], ids=["at once", "chunks"])
+def test_values_are_right_and_the_second_opening_fetches_none(
+    store: Any, cache: str, tmp_path: Path, chunks: Any
+) -> None:
+    opened = through(cache, store, tf.version_0_9(values()), tmp_path)
+    tensor = opened(chunks=chunks, chunk_bytes=100_000)
+    np.testing.assert_array_equal(tensor, values())
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(tensor))[5:9, ::-7], values()[5:9, ::-7]
+    )
+    store.log.clear()
+    np.testing.assert_array_equal(opened(chunks=chunks), values())
+    assert store.log.gets == []
+
+
+def test_a_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) -> None:
+    wanted = values(side=2000)
+    tensor = through("blockcache", http, tf.version_0_9(wanted), tmp_path)()
+    assert 0 < http.log.fetched <= 5 * MIB
+    np.testing.assert_array_equal(tensor[:, 1990:], wanted[:, 1990:])
+    assert http.log.fetched <= 15 * MIB < tensor.nbytes
+    assert http.log.heads < 10
+
+
+@whole_caches
+def test_a_replaced_object_is_downloaded_again_when_it_is_opened(
+    store: Any, cache: str, tmp_path: Path
+) -> None:
+    opened = through(cache, store, tf.version_0_9(values()), tmp_path)
+    before = opened()
+    for number, side in ((1.0, 300), (2.0, 310), (3.0, 20)):
+        store.put("cached.bin", tf.version_0_9(values(number, side)))
+        np.testing.assert_array_equal(opened(), values(number, side))
+        with pytest.raises(SourceChangedError, match="replaced since it was opened"):
+            before.load()
+
+
+def test_blocks_of_two_versions_are_never_mixed(store: Any, tmp_path: Path) -> None:
+    opened = through("blockcache", store, tf.version_0_9(values()), tmp_path)
+    before = opened()
+    np.testing.assert_array_equal(before[3], values()[3])
+    store.put("cached.bin", tf.version_0_9(values(1.0)))
+    with pytest.raises(SourceChangedError):
+        before[7].load()
+    with pytest.raises(SourceChangedError, match=f"delete the cache, {tmp_path}"):
+        opened()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    np.testing.assert_array_equal(opened(), values(1.0))
+
+
+@whole_caches
+def test_a_copy_that_was_cut_off_is_downloaded_again(
+    store: Any, cache: str, tmp_path: Path
+) -> None:
+    opened = through(cache, store, tf.version_0_9(values()), tmp_path)
+    opened()
+    for copy in (path for path in tmp_path.iterdir() if path.stat().st_size > MIB // 2):
+        copy.write_bytes(copy.read_bytes()[:1000])
+    np.testing.assert_array_equal(opened(), values())
+
+
+@whole_caches
+def test_a_worker_elsewhere_does_not_read_another_version(
+    store: Any, cache: str, tmp_path: Path
+) -> None:
+    content = pickle.dumps(through(cache, store, tf.version_0_9(values()), tmp_path)())
+    for file in tmp_path.iterdir():
+        file.unlink()  # as the worker has a disk of its own
+    store.put("cached.bin", tf.version_0_9(values(1.0)))
+    with pytest.raises(SourceChangedError):
+        pickle.loads(content).load()
+
+
+@caches
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, PermissionError), (404, FileNotFoundError), (500, OSError)]
+)
+def test_a_status_is_the_same_error_with_a_cache(
+    http: HttpStore, cache: str, tmp_path: Path, status: int, kind: type[OSError]
+) -> None:
+    opened = through(cache, http, tf.version_0_9(values()), tmp_path)
+    http.status = status
+    with pytest.raises(kind, match=f"the server answered {status}|no such object") as caught:
+        opened()
+    assert type(caught.value) is kind
+    http.status = 0
+    tensor = opened()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    http.status = status
+    with pytest.raises(kind, match=f"the server answered {status}|no such object") as caught:
+        tensor.load()
+    assert type(caught.value) is kind
+
+
+def test_a_compressed_object_is_read_through_a_cache(tmp_path: Path, memory: Any) -> None:
+    with fsspec.open("memory://bucket/t.bin.gz", "wb", compression="gzip") as file:
+        file.write(tf.version_0_9(values()))
+    options = {"simplecache": {"cache_storage": str(tmp_path), "compression": "gzip"}}
+    tensor = tensor_of("simplecache::memory://bucket/t.bin.gz", storage_options=options)
+    np.testing.assert_array_equal(tensor, values())

@@ -1,0 +1,256 @@
+"""What becomes of an object when its store has a fault: old or new and whole, and true words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from errno import ETIMEDOUT
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar
+
+import dask
+import numpy as np
+import pytest
+import s3fs
+import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tests.commands import done
+from tests.opening import opened
+from tests.servers import S3Store
+from xr_tensorfmt import to_mag
+from xr_tensorfmt.writing import upload
+
+MIB = 1 << 20
+OLD = b"old"
+UNCHANGED = "what was there before is unchanged"
+
+OPERATIONS: dict[str, tuple[str, str]] = {
+    "put": ("PUT", ""),
+    "create": ("POST", "uploads"),
+    "part": ("PUT", "partNumber=2"),
+    "complete": ("POST", "uploadId="),
+    "abort": ("DELETE", "uploadId="),
+}
+"""Method, and what the query contains."""
+
+WRITING = [operation for operation in OPERATIONS if operation != "abort"]
+
+
+class Faults:
+    """Faults of a store in one operation: always, or only the first time."""
+
+    def __init__(self, operation: str, kind: str, times: float = np.inf) -> None:
+        self.method, self.query = OPERATIONS[operation]
+        self.kind, self.times = kind, times
+        self.seen = 0
+        self.released = Event()
+
+    def __call__(self, environ: dict, answer: Callable[[], list[bytes]]) -> Any:
+        query = environ["QUERY_STRING"]
+        is_it = environ["REQUEST_METHOD"] == self.method and self.query in query
+        if not is_it or (not self.query and query) or self.seen >= self.times:
+            return answer()
+        self.seen += 1
+        if self.kind == "latency":
+            time.sleep(0.2)
+            return answer()
+        if self.kind == "lost answer":
+            answer()
+            return None
+        if self.kind == "stall":
+            environ["wsgi.input"].read()
+        if self.kind in ("stall", "deaf"):
+            self.released.wait(4)
+        return self.kind if self.kind[0] in "45" else None
+
+
+@pytest.fixture
+def bucket(s3: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """An empty bucket of a store whose parts are small, and whose clients soon give up."""
+    monkeypatch.setattr(upload, "SMALLEST_PART", 5 * MIB)
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
+    fs = s3fs.S3FileSystem(**s3.options)
+    s3.put("first", b"")
+    fs.rm(fs.find("bucket"))
+    yield fs
+    healthy(s3)
+    fs.clear_multipart_uploads("bucket")
+
+
+def healthy(s3: S3Store) -> None:
+    faults, s3.fault = s3.fault, lambda environ, answer: answer()
+    if isinstance(faults, Faults):
+        faults.released.set()
+
+
+def impatient(s3: S3Store) -> dict[str, Any]:
+    retries = {"max_attempts": 0}
+    return {**s3.options, "config_kwargs": {"read_timeout": 0.5, "retries": retries}}
+
+
+def dataset(operation: str) -> xr.Dataset:
+    """An object of one request, or one of three parts."""
+    rows = 10 if operation == "put" else 6
+    values = np.full((rows, 10 if operation == "put" else MIB // 4), 7, "f4")
+    return xr.Dataset({"a": (("x", "y"), values)}).chunk(x=1)
+
+
+def through_disk(data: xr.Dataset, url: str, **options: Any) -> None:
+    to_mag(data, url, compute=False, **options).compute()
+
+
+WAYS = {"stream": to_mag, "disk": through_disk}
+
+LASTING: dict[str, type[OSError] | None] = {
+    "latency": None,
+    "403 AccessDenied": PermissionError,
+    "503 SlowDown": OSError,
+    "reset": OSError,
+    "stall": OSError,
+    "lost answer": OSError,
+}
+CASES = [("stream", operation, kind) for operation in WRITING for kind in LASTING]
+CASES += [("disk", operation, "lost answer") for operation in WRITING]
+CASES += [("disk", "part", kind) for kind in LASTING if kind != "lost answer"]
+
+
+@pytest.mark.parametrize(("way", "operation", "kind"), CASES, ids=str)
+def test_a_fault_that_lasts(
+    s3: S3Store, bucket: Any, tmp_path: Path, way: str, operation: str, kind: str
+) -> None:
+    url, data, error = s3.put("x.mag", OLD), dataset(operation), LASTING[kind]
+    s3.fault = Faults(operation, kind)
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        failure = failure_of(lambda: WAYS[way](data, url, storage_options=impatient(s3)))
+    healthy(s3)
+    bucket.invalidate_cache()
+    is_new = bucket.cat_file("bucket/x.mag") != OLD
+    assert is_new == (kind == "latency" or (kind, operation) in APPEARS)
+    if is_new:
+        xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
+    if failure is None:
+        assert is_new
+    else:
+        assert isinstance(failure, error)
+        assert failure.filename == url
+        assert (UNCHANGED in said(failure)) == (not is_new)
+    # Of an upload whose beginning was never confirmed nothing is known that could end it.
+    if (kind, operation) != ("lost answer", "create"):
+        assert bucket.list_multipart_uploads("bucket") == []
+    assert not list(tmp_path.iterdir())
+
+
+APPEARS = {("lost answer", "put"), ("lost answer", "complete")}
+
+
+def failure_of(call: Callable[[], Any]) -> OSError | None:
+    try:
+        call()
+    except OSError as error:
+        return error
+    return None
+
+
+def said(error: BaseException) -> str:
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+@pytest.mark.parametrize("operation", WRITING)
+@pytest.mark.parametrize("kind", ["reset", "lost answer"])
+def test_a_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str) -> None:
+    url, data = "s3://bucket/new.mag", dataset(operation)
+    s3.fault = Faults(operation, kind, times=1)
+    # The second attempt finds the object, and must not take it for that of another writer.
+    mode = "x" if kind == "lost answer" else "w"
+    to_mag(data, url, storage_options=impatient(s3), mode=mode)
+    xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
+    if (operation, kind) != ("create", "lost answer"):
+        assert bucket.list_multipart_uploads("bucket") == []
+
+
+@pytest.mark.parametrize("kind", ["503 SlowDown", "reset", "stall", "lost answer"])
+def test_a_fault_of_the_abort_leaves_what_clean_removes(
+    s3: S3Store, bucket: Any, kind: str
+) -> None:
+    url = s3.put("x.mag", OLD)
+    refused, fault = Faults("complete", "403 AccessDenied"), Faults("abort", kind)
+    s3.fault = lambda environ, answer: refused(environ, lambda: fault(environ, answer))
+    with pytest.raises(PermissionError, match=UNCHANGED):
+        to_mag(dataset("abort"), url, storage_options=impatient(s3))
+    fault.released.set()
+    healthy(s3)
+    assert bucket.cat_file("bucket/x.mag") == OLD
+    assert len(bucket.list_multipart_uploads("bucket")) == (kind != "lost answer")
+    options = [f"--storage-option={key}={value}" for key, value in s3.options.items()]
+    done("clean", "s3://bucket", "--older-than", "0s", *options)
+    assert bucket.list_multipart_uploads("bucket") == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_store_that_takes_no_bytes_is_given_up(
+    s3: S3Store, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(upload, "LONGEST_WAIT", 1.0)
+    monkeypatch.setattr(upload, "_SLOW_LINE", 1 << 40)
+    url = s3.put("x.mag", OLD)
+    s3.fault = faults = Faults("part", "deaf")
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        pytest.raises(TimeoutError, match=f"longer than 1 s for a request; {UNCHANGED}") as caught,
+    ):
+        WAYS[way](dataset("part"), url, storage_options=impatient(s3))
+    assert caught.value.filename == url
+    assert not faults.released.is_set()
+    healthy(s3)
+    assert bucket.cat_file("bucket/x.mag") == OLD
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_cannot_be_asked_is_no_proof(s3: S3Store, bucket: Any) -> None:
+    url = s3.put("x.mag", OLD)
+    faults = Faults("complete", "lost answer")
+
+    def gone(environ: dict, answer: Any) -> Any:
+        return None if faults.seen else faults(environ, answer)
+
+    s3.fault = gone
+    with pytest.raises(OSError, match="has been replaced is not known") as caught:
+        to_mag(dataset("complete"), url, storage_options=impatient(s3))
+    assert UNCHANGED not in said(caught.value)
+
+
+class LosesAnswers(MemoryFileSystem):
+    """Moves a file, or does not, and fails in any case."""
+
+    cachable = False
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    moves = True
+    larger = False
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        if self.moves:
+            super().mv(path1, path2)
+        if self.larger:
+            self.pipe_file(path2, self.cat_file(path2) + b"more")
+        raise TimeoutError(ETIMEDOUT, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("moves", "larger", "words"),
+    [
+        (True, False, "an object of its 4496 bytes is there since, which is probably this one"),
+        (True, True, "another object is there since"),
+        (False, False, UNCHANGED),
+    ],
+)
+def test_a_move_without_an_answer(moves: bool, larger: bool, words: str) -> None:
+    fs = LosesAnswers()
+    fs.pipe_file("/bucket/x.mag", OLD)
+    fs.moves, fs.larger = moves, larger
+    with pytest.raises(TimeoutError, match=f"no answer; {words}") as caught:
+        to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
+    assert (UNCHANGED in said(caught.value)) == (not moves)
+    assert fs.find("/bucket") == ["/bucket/x.mag"]
