@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from errno import EINVAL, ENOENT
+from errno import EINVAL, ENAMETOOLONG, ENOENT
 from io import FileIO
 from threading import Lock
 from weakref import WeakKeyDictionary, WeakSet
@@ -175,7 +175,12 @@ class LocalFile(Source):
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
         """Another file in the same directory or below it, read in the same way."""
         directory = os.path.dirname(self.path)
-        return LocalFile.at(os.path.join(directory, *path.split("/")), mapped=self.mapped), b""
+        try:
+            return LocalFile.at(os.path.join(directory, *path.split("/")), mapped=self.mapped), b""
+        except OSError as error:
+            if error.errno != ENAMETOOLONG:
+                raise
+            raise FileNotFoundError(ENOENT, "no file can have so long a name", path) from error
 
     @contextmanager
     def _open(self) -> Iterator[FileIO]:

@@ -68,7 +68,7 @@ class Fields:
             values = parse_yaml(content.decode())
         except ValueError as error:  # also of the decoding
             raise TensorFormatError(
-                path, "the YAML", error, "YAML 1.2 in UTF-8", "the file is damaged", offset=0
+                path, "the YAML", str(error), "YAML 1.2 in UTF-8", "the file is damaged", offset=0
             ) from error
         _check_nested(path, values)
         return cls(path, cls(path, {"the file": values}).mapping("the file").values)

@@ -1,0 +1,1 @@
+"""Mutated files of every format: nothing but `TensorFormatError` may come of them."""

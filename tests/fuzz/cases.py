@@ -1,0 +1,176 @@
+"""What is done with a mutated file, and which outcomes are faults of the package."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import resource
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import xarray as xr
+from dask.base import tokenize
+
+from tests.fuzz.mutation import Original
+from tests.golden import ROOT, golden_files
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
+from xr_tensorfmt.backend import TensorFormatBackend
+
+MOST_SECONDS = 2
+"""Limit on the processor time of a case."""
+
+MOST_MEMORY = 1 << 30
+"""Limit on the bytes of address space that a case may take beside what the process has."""
+
+MOST_ORIGINAL = 40_000
+"""Limit on the bytes of the golden files that are mutated, so that many cases fit in a minute."""
+
+MOST_VARIABLES = 12
+
+FINDS = Path(__file__).parent / "finds"
+"""A directory for each file that was found, with ``find.json``; the ordinary tests open them."""
+
+
+class TooLongError(BaseException):
+    """A case takes too much processor time. It is no Exception, which code may catch."""
+
+
+def originals() -> list[Original]:
+    """The golden files that are mutated."""
+    found = []
+    for golden in golden_files():
+        expected = golden.expected
+        files = {
+            path.relative_to(golden.directory).as_posix(): path.read_bytes()
+            for path in sorted(golden.directory.rglob("*"))
+            if path.is_file() and path.name not in ("expected.json", "values.npz")
+        }
+        is_small = sum(map(len, files.values())) <= MOST_ORIGINAL
+        if is_small and len(expected["variables"]) <= MOST_VARIABLES:
+            family = golden.directory.relative_to(ROOT).parts[0]
+            found.append(Original(golden.name, family, expected["file"], files))
+    return found
+
+
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = directory / name
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+
+
+def check_case(path: Path) -> str | None:
+    """Do with a file what users do; what went wrong, or None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", TensorFormatWarning)
+        try:
+            with limits():
+                use(path)
+        except TooLongError as error:
+            return described(error)
+        except Exception as error:  # noqa: BLE001  # that is what is searched for
+            return described(error)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    return None
+
+
+def described(error: BaseException) -> str:
+    """An error in a line, with the last place within the package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "xr_tensorfmt/" in frame.filename] or frames[-1:]
+    place = own[-1]
+    where = f"{'/'.join(place.filename.split('/')[-3:])}:{place.lineno}"
+    return f"{type(error).__name__} at {where}: {' '.join(str(error).split())[:200]}"
+
+
+def use(path: Path) -> None:
+    """Guess, open, display, pickle, read parts and validate; a refusal ends it."""
+    TensorFormatBackend().guess_can_open(path)
+    _check_findings(path)
+    dataset = _tried(lambda: _opened(path))
+    if dataset is None:
+        return
+    repr(dataset)
+    pickle.loads(pickle.dumps(dataset))
+    for variable in dataset.variables.values():
+        _tried(lambda: _parts(variable))  # noqa: B023  # it is called at once
+    chunked = _tried(lambda: _opened(path, chunks={}))
+    if chunked is not None:
+        assert tokenize(chunked) == tokenize(_opened(path, chunks={})), "its token changes"
+        pickle.loads(pickle.dumps(chunked))
+
+
+def _check_findings(path: Path) -> None:
+    for finding in _tried(lambda: validate(path)) or ():
+        assert finding.severity in ("error", "warning")
+        assert finding.message
+
+
+def _tried(call: Callable[[], Any]) -> Any:
+    """The result of a call, or None where the file is refused."""
+    try:
+        return call()
+    except TensorFormatError as error:
+        assert str(pickle.loads(pickle.dumps(error))) == str(error), "its error changes in a pickle"
+        return None
+    except FileNotFoundError:  # of a file beside it that its header names
+        return None
+
+
+def _opened(path: Path, **options: Any) -> xr.Dataset:
+    """Open it, and where its size asks the user for a decision, open what is stored."""
+    try:
+        return xr.open_dataset(path, engine="tensorfmt", **options)
+    except TensorFormatError:
+        raise
+    except ValueError as error:
+        if "sparse='stored'" not in str(error):
+            raise
+        return xr.open_dataset(path, engine="tensorfmt", sparse="stored", **options)
+
+
+def _parts(variable: xr.Variable) -> None:
+    """Read the first elements, the last, and some between."""
+    first = {dim: slice(0, 2) for dim in variable.dims[:4]} | dict.fromkeys(variable.dims[4:], 0)
+    last = dict.fromkeys(variable.dims, -1)
+    if variable.size:
+        variable.isel(first).values  # noqa: B018  # that reads them
+        variable.isel(last).values  # noqa: B018
+        variable.isel({dim: slice(None, None, -max(1, size // 2)) for dim, size in
+                       itertools.islice(variable.sizes.items(), 3)} |
+                      dict.fromkeys(variable.dims[3:], 0)).values  # noqa: B018
+    elif variable.nbytes == 0:
+        variable.values  # noqa: B018
+
+
+@contextmanager
+def limits() -> Iterator[None]:
+    """End a case that takes too long; memory is limited once for a process."""
+
+    def too_long(_: int, __: FrameType | None) -> None:
+        raise TooLongError
+
+    before = signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS, 0.1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def limit_memory() -> None:
+    """Let this process have no more memory than it has now and what a case may take."""
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    most = pages * resource.getpagesize() + MOST_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))

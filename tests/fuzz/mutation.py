@@ -1,0 +1,317 @@
+"""Mutations of files that know where lengths, counts, offsets, versions and documents are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from tests.fuzz.choices import Choices, often, pick
+from tests.fuzz.structure import (
+    Field,
+    Structure,
+    Walk,
+    parsed,
+    patched,
+    structure_of,
+    unparsed,
+    zip_of,
+)
+
+MOST_BYTES = 1 << 20
+"""Limit on a mutated file: time should go into many small ones."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A golden file with those beside it, by their paths relative to its directory."""
+
+    name: str
+    family: str
+    main: str
+    files: Mapping[str, bytes]
+
+    @cached_property
+    def changeable(self) -> list[str]:
+        """The paths of the files, that of the main one several times."""
+        return [*self.files, *[self.main] * (2 * len(self.files) - 1)]
+
+
+def mutated(original: Original, choices: Choices) -> dict[str, bytes]:
+    """The files of a case."""
+    files = dict(original.files)
+    for _ in range(1 + often(choices, 1, 8)):
+        path = pick(choices, original.changeable)
+        files[path] = mutated_file(original.family, path, files[path], choices)[:MOST_BYTES]
+    return files
+
+
+def mutated_file(family: str, name: str, content: bytes, choices: Choices) -> bytes:
+    structure = structure_of(family, name, content)
+    if structure.members is not None and often(choices, 2, 3):
+        return _with_mutated_member(family, structure, content, choices)
+    steps = 1
+    while steps < 6 and often(choices, 2, 5):
+        steps += 1
+    for _ in range(steps):
+        content = _step(structure, content, choices)
+    return structure.repair(content) if often(choices, 15, 16) else content
+
+
+def _with_mutated_member(
+    family: str, structure: Structure, content: bytes, choices: Choices
+) -> bytes:
+    assert structure.members is not None
+    members = structure.members(content)
+    if not members:
+        return content
+    number = choices.below(len(members))
+    name, raw = members[number]
+    if name.endswith((".npy", ".json")):
+        raw = mutated_file(family, name, raw, choices)
+    else:
+        raw = _bytes_step(raw, Walk(raw), choices)
+    members[number] = (name, raw)
+    if often(choices, 1, 8):
+        members.append(pick(choices, members))
+    return zip_of(members)
+
+
+def _step(structure: Structure, content: bytes, choices: Choices) -> bytes:
+    walk = _walked(structure, content)
+    if structure.document is not None and often(choices, 1, 2):
+        try:
+            document = structure.document(content)
+        except Exception:  # noqa: BLE001  # a header that is damaged already
+            document = b""
+        if document:
+            return structure.replaced(content, _mutated_document(structure, document, choices))
+    if walk.fields and often(choices, 4, 5):
+        return _fields_step(content, walk, choices)
+    return _bytes_step(content, walk, choices)
+
+
+@lru_cache(maxsize=256)
+def _walked(structure: Structure, content: bytes) -> Walk:
+    return structure.walked(content)
+
+
+def _fields_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
+    one = pick(choices, walk.fields)
+    way = choices.below(8)
+    if way == 0:  # two fields change places
+        other = pick(choices, walk.fields)
+        first, second = one.value(content), other.value(content)
+        return _with(_with(content, one, second), other, first)
+    if way == 1:  # a factor goes from one field to another, as of lengths whose product stays
+        other, factor = pick(choices, walk.fields), 1 << choices.below(40)
+        grown = _with(content, one, one.value(content) * factor)
+        return _with(grown, other, other.value(content) // factor)
+    if way == 2:  # a run of fields gets the same value
+        start = walk.fields.index(one)
+        value = _interesting(content, one, walk, choices)
+        for each in walk.fields[start : start + 1 + choices.below(4)]:
+            content = _with(content, each, value)
+        return content
+    return _with(content, one, _interesting(content, one, walk, choices))
+
+
+def _with(content: bytes, field: Field, value: int) -> bytes:
+    return patched(content, field.start, field.packed(value))
+
+
+def _interesting(content: bytes, field: Field, walk: Walk, choices: Choices) -> int:
+    value, bits = field.value(content), 8 * field.size
+    way = choices.below(8)
+    if way == 0:
+        return choices.below(17)
+    if way == 1:
+        return value + choices.below(17) - 8
+    if way == 2:
+        return (1 << choices.below(bits + 1)) + choices.below(3) - 1
+    if way == 3:
+        return value ^ (1 << choices.below(bits))
+    if way == 4:
+        return pick(choices, walk.fields).value(content)
+    if way == 5:
+        return len(content) + choices.below(17) - 8 - pick(choices, [0, field.start, walk.at])
+    if way == 6:
+        return pick(choices, [value * 2, value // 2, value * 3, -value, value << 32, value << 16])
+    return choices.below(1 << min(bits, 62))
+
+
+def _bytes_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
+    """Change bytes of which no more is known: flip, leave out, repeat, cut, append, overwrite."""
+    places = [*walk.marks, *(field.start for field in walk.fields[:8]), 0, len(content)]
+    start = pick(choices, places) if often(choices, 1, 2) else choices.below(len(content) + 1)
+    length = choices.below(9) if often(choices, 1, 2) else choices.below(len(content) + 1)
+    stop = min(len(content), start + length)
+    way = choices.below(7)
+    if way == 0 and start < len(content):
+        return patched(content, start, bytes([content[start] ^ (1 << choices.below(8))]))
+    if way == 1:
+        return content[:start] + content[stop:]
+    if way == 2:
+        return content[:stop] + content[start:stop] * (1 + choices.below(3)) + content[stop:]
+    if way == 3:
+        return content[:start]
+    if way == 4:
+        filler = bytes([pick(choices, [0, 0xFF, 0x80, 0x20, 0x7B])])
+        return content[:start] + filler * length + content[start:]
+    filler = bytes([choices.below(256)]) if way == 5 else pick(choices, [b"\0", b"\xff", b"\x7f"])
+    return content[:start] + filler * (stop - start) + content[stop:]
+
+
+STRINGS = (
+    "", "a", "x" * 300, "\0", "\N{SNOWMAN}", "\ud800", "/", "..", "../a", "a/b", "a.b", "%", "nan",
+    "inf", "-inf", "1e999", "null", "block", "component", "tensor", "dim_0", "__metadata__",
+    "xr_tensorfmt", "time", "units", "days since 2001-01-01", "_FillValue", "datetime64[ns]",
+    "<f8", ">i4", "|O", "S99999999999", "<M8[ns]", "F32", "BF16", "I64", "BOOL", "float32", "BIT",
+    "BLOCK", "IDENTITY", "DIAGONAL", "SYMMETRIC", "VECTOR", "CAUSAL", "TRIANGULAR_FLOAT",
+    "DENSE_FLOAT", "FLOAT64", "COMPLEX_FLOAT16", "tensor(x{})", "tensor<float>(x[3],y{})",
+)  # fmt: skip
+
+VALUES: tuple[Any, ...] = (
+    None, True, False, [], {}, "", 0, -1, 1, 0.5, -0.0, float("nan"), float("inf"), -float("inf"),
+    1e300, 10**30, -(10**30), 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, [0], [[]], {"a": 1}, [None],
+)  # fmt: skip
+
+
+def _mutated_document(structure: Structure, document: bytes, choices: Choices) -> bytes:
+    if structure.tree != "text" and often(choices, 7, 8):
+        try:
+            tree = deepcopy(_tree(structure, document))
+        except (ValueError, RecursionError):
+            return _mutated_text(document, choices)
+        tree = mutated_tree(tree, choices)
+        try:
+            return unparsed(structure, tree)
+        except (ValueError, RecursionError, OverflowError, MemoryError):
+            return document
+    return _mutated_text(document, choices)
+
+
+@lru_cache(maxsize=256)
+def _tree(structure: Structure, document: bytes) -> Any:
+    return parsed(structure, document)
+
+
+def mutated_tree(tree: Any, choices: Choices) -> Any:
+    """A tree of which a node is replaced, left out, repeated, renamed, moved or wrapped."""
+    root = [tree]
+    nodes: list[tuple[Any, Any]] = []
+    _collect(root, nodes, 0)
+    container, key = pick(choices, nodes)
+    value = container[key]
+    if isinstance(value, str) and value[:1] in "{[" and often(choices, 7, 8):
+        inner = _mutated_document(_JSON_WITHIN, value.encode("utf-8", "surrogatepass"), choices)
+        container[key] = inner.decode("utf-8", "replace")
+        return root[0]
+    way = choices.below(12)
+    if way < 5:
+        container[key] = _other_value(value, choices)
+    elif way == 5 and container is not root:
+        del container[key]
+    elif way == 6 and isinstance(container, list) and container is not root:
+        container.insert(key, deepcopy(value))
+    elif way == 7:
+        other, place = pick(choices, nodes)
+        container[key] = deepcopy(other[place])
+    elif way == 8 and isinstance(container, dict):
+        container[_new_name(key, container, choices)] = container.pop(key)
+    elif way == 9 and isinstance(container, dict):
+        container[_new_name(key, container, choices)] = deepcopy(value)
+    elif way == 10:
+        for _ in range(pick(choices, [1, 2, 30, 60, 200])):
+            value = [value] if often(choices, 1, 2) else {"a": value}
+        container[key] = value
+    else:
+        container[key] = pick(choices, VALUES)
+    return root[0]
+
+
+_JSON_WITHIN = Structure(lambda walk: None, document=lambda content: content, tree="json")
+
+
+def _collect(value: Any, nodes: list[tuple[Any, Any]], depth: int) -> None:
+    keys = range(len(value)) if isinstance(value, list) else list(value)
+    for key in keys:
+        nodes.append((value, key))
+        if isinstance(value[key], list | dict) and depth < 20:
+            _collect(value[key], nodes, depth + 1)
+
+
+def _new_name(key: str, container: dict[str, Any], choices: Choices) -> str:
+    return pick(choices, [*STRINGS, *container, key + "_", key[:-1], key * 2])
+
+
+def _other_value(value: Any, choices: Choices) -> Any:
+    """A value of the same type, or one of another."""
+    if isinstance(value, bool) or value is None:
+        return pick(choices, VALUES)
+    if isinstance(value, int):
+        near = [value - 1, value + 1, value * 2, value // 2, -value, value + 8, 0, 1]
+        power = 1 << choices.below(66)
+        return pick(choices, [*near, power, power - 1, -power, float(value), str(value), [value]])
+    if isinstance(value, float):
+        return pick(choices, [-value, value * 1e300, int(value) if value == value // 1 else 0, *VALUES])
+    if isinstance(value, str):
+        return pick(choices, [*STRINGS, value[:-1], value * 2, value.upper(), value.swapcase()])
+    return pick(choices, VALUES)
+
+
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_WORD = re.compile(rb"[A-Za-z_][\w.]*")
+
+TOKENS = (
+    b"0", b"-1", b"1", b"2", b"3", b"1e999", b"-0", b"nan", b".nan", b".inf", b"inf", b"1_000", b"0x10",
+    b"01", b"4294967296", b"9223372036854775807", b"9223372036854775808", b"1" * 30, b"1" * 400, b"1e-400",
+    b"true", b"null", b"~", b"[]", b"{}", b"''", b'""', b"!!binary ", b"!text ", b"&a ", b"*a", b"<<: ",
+    b"- ", b": ", b"? ", b"| ", b"> ", b"# ", b"%", b"---\n", b"...\n", b"\n", b"\t", b"\r\n", b",", b"[", b"]",
+    b"{", b"}", b"(", b")", b"'", b'"', b"\0", b"\xff", b"\xc3\xa9", b"\xef\xbb\xbf", b"\xe2\x80\xa8",
+    b"Real64", b"Complex64", b"IeeeBinaryFile", b"TextFile", b"TensorSet", b"metaData:\n  a: 1\n",
+    b"'<f8'", b"'>c16'", b"'|O'", b"'<U3'", b"'<M8[D]'", b"'<M8[25us]'", b"True", b"(3,)", b"()",
+)  # fmt: skip
+
+
+def _mutated_text(text: bytes, choices: Choices) -> bytes:
+    """Text of which a number, a word or a line is another, or a token is put in somewhere."""
+    way = choices.below(8)
+    if way < 4:
+        found = list((_NUMBER if way < 2 else _WORD).finditer(text))
+        if found:
+            match = pick(choices, found)
+            if way == 0:
+                number = 1 << choices.below(66)
+                new = str(pick(choices, [number, number - 1, -number, number / 3])).encode()
+            else:
+                new = pick(choices, [*TOKENS, pick(choices, found)[0], match[0] + match[0]])
+            return text[: match.start()] + new + text[match.end() :]
+    if way == 4:
+        lines = text.splitlines(keepends=True) or [b""]
+        number, other = choices.below(len(lines)), choices.below(len(lines))
+        return b"".join(_with_other_line(lines, number, other, choices))
+    start = choices.below(len(text) + 1)
+    if way == 5:
+        return text[:start] + text[start + 1 + choices.below(8) :]
+    if way == 6:
+        return text[:start] + pick(choices, [b"[", b"{", b"- ", b" ", b"[]", b"\n"]) * pick(
+            choices, [1, 2, 70, 300]
+        ) + text[start:]
+    return text[:start] + pick(choices, TOKENS) + text[start:]
+
+
+def _with_other_line(
+    lines: list[bytes], number: int, other: int, choices: Choices
+) -> list[bytes]:
+    ways: list[Callable[[], list[bytes]]] = [
+        lambda: lines[:number] + lines[number + 1 :],
+        lambda: [*lines[:number], lines[other], *lines[number:]],
+        lambda: [*lines[:number], lines[other], *lines[number + 1 :]],
+        lambda: [*lines[:number], b"  " + lines[number], *lines[number + 1 :]],
+        lambda: [*lines[:number], lines[number].lstrip(), *lines[number + 1 :]],
+    ]
+    return pick(choices, ways)()

@@ -1,0 +1,547 @@
+"""Where the fields of a file are, and how its checksums are made right, without the package's help.
+
+A walk follows a file as its format says and notes each number in its header. It goes on with what
+a damaged file says, as far as the file goes, so that a mutated file can be walked again, mutated
+again, and get checksums that are right for what it has become.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import google_crc32c
+
+from tests import pycausetfiles as pf
+
+Order = Literal["little", "big"]
+
+MOST_ITEMS = 64
+"""Limit on what a walk follows of one kind, however many a damaged count says."""
+
+
+class CutOffError(Exception):
+    """A walk has come to the end of the file."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A number in a header."""
+
+    start: int
+    size: int
+    order: Order = "little"
+
+    def value(self, content: bytes) -> int:
+        return int.from_bytes(content[self.start : self.start + self.size], self.order)
+
+    def packed(self, value: int) -> bytes:
+        return (value % (1 << 8 * self.size)).to_bytes(self.size, self.order)
+
+
+@dataclass
+class Walk:
+    """Follows a file from field to field."""
+
+    content: bytes
+    at: int = 0
+    fields: list[Field] = field(default_factory=list)
+    # Where sections and records begin, at which bytes are inserted, repeated and left out.
+    marks: list[int] = field(default_factory=list)
+
+    def number(self, size: int, order: Order = "little") -> int:
+        found = Field(self.skip(size), size, order)
+        self.fields.append(found)
+        return found.value(self.content)
+
+    def numbers(self, *sizes: int) -> list[int]:
+        return [self.number(size) for size in sizes]
+
+    def skip(self, size: int) -> int:
+        start = self.at
+        if size < 0 or start + size > len(self.content):
+            raise CutOffError
+        self.at = start + size
+        return start
+
+    def take(self, size: int) -> bytes:
+        start = self.skip(size)
+        return self.content[start : self.at]
+
+    def each(self, count: int) -> Iterator[int]:
+        """The numbers of so many records, with a mark before each."""
+        for number in range(min(count, MOST_ITEMS)):
+            self.marks.append(self.at)
+            yield number
+        self.marks.append(self.at)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is known of the files of one format.
+
+    A document is the part of a file that is text or a tree: ``document`` takes it out of the file,
+    ``replaced`` gives the file with another one, its lengths being right.
+    """
+
+    walk: Callable[[Walk], None]
+    repair: Callable[[bytes], bytes] = lambda content: content
+    document: Callable[[bytes], bytes] | None = None
+    replaced: Callable[[bytes, bytes], bytes] = lambda content, document: document
+    tree: Literal["json", "typed", "text"] = "text"
+    # The members of an archive, and the archive of some.
+    members: Callable[[bytes], list[tuple[str, bytes]]] | None = None
+
+    def walked(self, content: bytes) -> Walk:
+        walk = Walk(content)
+        with suppress(CutOffError):
+            self.walk(walk)
+        return walk
+
+
+def patched(content: bytes, start: int, new: bytes) -> bytes:
+    return content[:start] + new + content[start + len(new) :]
+
+
+def walk_tens(walk: Walk) -> None:
+    walk.take(4)
+    *_, order, flags, _ = walk.numbers(4, 4, 4, 4, 4, 4, 4)
+    version = int.from_bytes(walk.content[4:8], "little")
+    for _ in walk.each(order):
+        walk.numbers(4, 1, 1, 2)
+    if version < tf_version_1_0:
+        return
+    while walk.content[walk.at : walk.at + 8].isalnum() and len(walk.marks) < MOST_ITEMS:
+        walk.marks.append(walk.at)
+        magic, start = walk.take(8), walk.at
+        size = walk.number(8)
+        if magic == b"SYMMETRY":
+            walk.numbers(1, 1)
+        if magic == b"DENSDATA":
+            return
+        walk.at = start
+        walk.skip(size - 8)
+    if flags & 1:
+        for _ in walk.each(walk.number(8)):
+            walk.number(8)
+            walk.skip(8)
+
+
+tf_version_1_0 = 0x10000
+
+
+def tens_document(content: bytes) -> bytes:
+    start, stop = _tens_embedded(content)
+    return content[start:stop].rstrip(b"\0")
+
+
+def with_tens_document(content: bytes, document: bytes) -> bytes:
+    start, stop = _tens_embedded(content)
+    if not stop:
+        return content
+    padded = document + bytes(-len(document) % 8)
+    size = struct.pack("<Q", len(padded) + 16)
+    return content[: start - 8] + size + padded + content[stop:]
+
+
+def _tens_embedded(content: bytes) -> tuple[int, int]:
+    magic = content.find(b"XRTENSOR")
+    if magic < 0 or magic + 16 > len(content):
+        return 0, 0
+    (size,) = struct.unpack_from("<Q", content, magic + 8)
+    return magic + 16, min(len(content), magic + max(16, size))
+
+
+def walk_vespa(walk: Walk) -> None:
+    def number() -> int:
+        first = walk.content[walk.at] if walk.at < len(walk.content) else 0
+        return walk.number(4 if first & 0x80 else 1, "big") & 0x7FFFFFFF
+
+    def string() -> None:
+        walk.skip(number())
+
+    tag, cells, mapped, indexed = number(), 0, 0, 1
+    if tag & 4:
+        cells = number()
+    if tag & 1:
+        mapped = number()
+        for _ in walk.each(mapped):
+            string()
+    if tag & 2:
+        for _ in walk.each(number()):
+            string()
+            indexed *= number()
+    blocks = number() if mapped or not tag & 2 else 1
+    for _ in walk.each(blocks):
+        for _ in range(mapped):
+            string()
+        walk.skip(indexed * {0: 8, 1: 4, 2: 2, 3: 1}.get(cells, 1))
+
+
+def walk_mag(walk: Walk) -> None:
+    magic, (version,) = walk.take(4), walk.numbers(4)
+    if magic == b"MAG&":
+        _walk_stream(walk)
+    elif version == 300:
+        walk.numbers(4, 8, 8, 8, 8)
+    elif walk.content[32:36] == b"SRP!":
+        _walk_snapshot(walk)
+    else:
+        _walk_archive(walk)
+
+
+def _walk_stream(walk: Walk) -> None:
+    _, count, _, _ = walk.numbers(4, 4, 4, 4)
+    walk.skip(8)
+    for _ in walk.each(count):
+        key, *_ = walk.numbers(4, 8, 8, 8, 8, 8, 8, 4)
+        walk.skip(64)
+        walk.skip(key)
+    walk.skip(4)
+
+
+def _walk_archive(walk: Walk) -> None:
+    _, tensors, metadata, _ = walk.numbers(4, 4, 4, 4)
+    for _ in walk.each(metadata):
+        walk.numbers(4, 8)
+        walk.skip(walk.number(4))
+    for _ in walk.each(tensors):
+        kind, _, _ = walk.numbers(4, 8, 8)
+        for _ in range(min(kind >> 8, 8)):
+            walk.number(8)
+        walk.skip(walk.number(4))
+
+
+def _walk_snapshot(walk: Walk) -> None:
+    *_, tensors = walk.numbers(8, 4, 4, 4, 4)
+    walk.marks.append(walk.skip(4))
+    ends = [walk.number(4) for _ in walk.each(walk.number(4) + 1)]
+    walk.skip(ends[-1] if ends else 0)
+    walk.skip(8)
+    for _ in walk.each(tensors):
+        rank, *_ = walk.numbers(1, 1, 2, 4, 8, 8)
+        for _ in range(min(rank, 32)):
+            walk.number(8)
+    walk.marks.append(walk.at)
+
+
+def repaired_mag(content: bytes) -> bytes:
+    """Archives and snapshots have a CRC-32C of what lies between it and the data."""
+    if content[:4] != b"MAG!" or len(content) < 32:
+        return content
+    version, is_snapshot = content[4:8], content[32:36] == b"SRP!"
+    if version == struct.pack("<I", 300):
+        return content
+    walk = Walk(content)
+    with suppress(CutOffError):
+        walk_mag(walk)
+    at, start = (16, 20) if is_snapshot else (8, 12)
+    return patched(content, at, struct.pack("<I", google_crc32c.value(content[start : walk.at])))
+
+
+def mag_document(content: bytes) -> bytes:
+    if content[4:8] != struct.pack("<I", 300):
+        return b""
+    start, length = struct.unpack_from("<QQ", content, 12)
+    return content[start : start + length]
+
+
+def with_mag_document(content: bytes, document: bytes) -> bytes:
+    _, length, data = struct.unpack_from("<QQQ", content, 12)
+    if not length:
+        return content
+    start = -(-(44 + len(document)) // 4096) * 4096
+    head = content[:12] + struct.pack("<QQQ", 44, len(document), start) + content[36:44]
+    return (head + document).ljust(start, b"\0") + content[data:]
+
+
+def walk_pycauset(walk: Walk) -> None:
+    if walk.content[:2] == b"PK":
+        walk_zip(walk)
+        return
+    walk.take(8)
+    if walk.content[12:13] == b"\1" and walk.content[13:15] == b"\0\x10":
+        _walk_container(walk)
+        return
+    version, _, _, gap = walk.numbers(4, 4, 4, 4)
+    walk.at -= 4 * bool(gap)
+    walk.numbers(8, 8, 8)
+    if version > 1:
+        walk.numbers(8, 1, 1)
+    walk.marks.append(4096)
+
+
+def _walk_container(walk: Walk) -> None:
+    walk.numbers(4, 1, 2, 1)
+    blocks = set()
+    for start in (16, 144):
+        walk.at = start
+        walk.marks.append(start)
+        _, _, _, metadata, length, _, _, _ = walk.numbers(8, 8, 8, 8, 8, 8, 8, 4)
+        blocks.add((metadata, length))
+    for start, _ in sorted(blocks):
+        walk.at = start
+        walk.marks.append(start)
+        walk.take(4)
+        walk.numbers(4, 4, 4, 8, 4, 4)
+        _walk_typed(walk)
+
+
+def _walk_typed(walk: Walk, depth: int = 0) -> None:
+    tag = walk.number(1)
+    if tag in (1, 2, 3, 4):
+        walk.number(1 if tag == 1 else 8)
+    elif tag in (5, 6):
+        walk.skip(walk.number(4))
+    elif tag in (7, 8) and depth < 40:
+        for _ in walk.each(walk.number(4)):
+            if tag == 8:
+                walk.skip(walk.number(2))
+            _walk_typed(walk, depth + 1)
+
+
+def repaired_pycauset(content: bytes) -> bytes:
+    """Slots have a CRC-32, and so have blocks of metadata; those of a zip are of its members."""
+    if content[:2] == b"PK":
+        return repaired_zip(content)
+    if len(content) < 4096 or content[12:15] != b"\1\0\x10":
+        return content
+    for start in (16, 144):
+        slot = content[start : start + 56]
+        content = patched(content, start + 56, struct.pack("<I", zlib.crc32(slot)))
+        (at,) = struct.unpack_from("<Q", slot, 24)
+        if at + 32 <= len(content):
+            (length,) = struct.unpack_from("<Q", content, at + 16)
+            checksum = zlib.crc32(content[at + 32 : at + 32 + min(length, len(content))])
+            content = patched(content, at + 24, struct.pack("<I", checksum))
+    return content
+
+
+def pycauset_document(content: bytes) -> bytes:
+    if content[:2] == b"PK" or content[12:15] != b"\1\0\x10":
+        return b""
+    at, length = struct.unpack_from("<QQ", content, _current_slot(content) + 24)
+    return content[at + 32 : at + length]
+
+
+def with_pycauset_document(content: bytes, document: bytes) -> bytes:
+    if not pycauset_document(content):
+        return content
+    slot = _current_slot(content)
+    at = struct.unpack_from("<Q", content, slot + 24)[0]
+    block = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(document), zlib.crc32(document), 0)
+    content = content[:at] + block + document
+    return repaired_pycauset(patched(content, slot + 32, struct.pack("<Q", 32 + len(document))))
+
+
+def _current_slot(content: bytes) -> int:
+    generations = [struct.unpack_from("<Q", content, start)[0] for start in (16, 144)]
+    return 16 if generations[0] >= generations[1] else 144
+
+
+def decoded(encoded: bytes) -> Any:
+    """The tree of typed metadata of PyCauset."""
+    walk = Walk(encoded)
+
+    def value() -> Any:
+        (tag,) = walk.take(1)
+        if tag == 1:
+            return walk.take(1) != b"\0"
+        if tag in (2, 3, 4):
+            return struct.unpack({2: "<q", 3: "<Q", 4: "<d"}[tag], walk.take(8))[0]
+        raw = walk.take(4)
+        count = int.from_bytes(raw, "little")
+        if tag == 5:
+            return walk.take(count).decode()
+        if tag == 6:
+            return walk.take(count)
+        if tag == 7:
+            return [value() for _ in range(count)]
+        return {walk.take(int.from_bytes(walk.take(2), "little")).decode(): value() for _ in range(count)}
+
+    return value()
+
+
+def encoded(tree: Any) -> bytes:
+    """The typed metadata of a tree; what has no type there becomes one that has."""
+    return pf.encoded(_encodable(tree))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key)[:999]: _encodable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(-(2**63), min(value, 2**64 - 1))
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return "" if value is None else value
+
+
+def walk_zip(walk: Walk) -> None:
+    while walk.content[walk.at : walk.at + 4] == b"PK\3\4":
+        walk.marks.append(walk.skip(4))
+        *_, size, _, name, extra = walk.numbers(2, 2, 2, 2, 2, 4, 4, 4, 2, 2)
+        walk.skip(name + extra + size)
+    while walk.content[walk.at : walk.at + 4] == b"PK\1\2":
+        walk.marks.append(walk.skip(4))
+        found = walk.numbers(2, 2, 2, 2, 2, 2, 4, 4, 4, 2, 2, 2, 2, 2, 4, 4)
+        walk.skip(sum(found[9:12]))
+    if walk.content[walk.at : walk.at + 4] == b"PK\5\6":
+        walk.marks.append(walk.skip(4))
+        walk.numbers(2, 2, 2, 2, 4, 4, 2)
+
+
+def zip_members(content: bytes) -> list[tuple[str, bytes]]:
+    """The members of a zip whose members are stored, as far as they are whole."""
+    found, at = [], 0
+    while content[at : at + 4] == b"PK\3\4" and at + 30 <= len(content):
+        size, _, name, extra = struct.unpack_from("<IIHH", content, at + 18)
+        start = at + 30 + name + extra
+        raw = content[start : start + size]
+        found.append((content[at + 30 : at + 30 + name].decode("utf-8", "replace"), raw))
+        at = start + size
+    return found
+
+
+def zip_of(members: list[tuple[str, bytes]]) -> bytes:
+    return pf.archive(*(pf.entry(name, raw) for name, raw in members))
+
+
+def repaired_zip(content: bytes) -> bytes:
+    """The CRC-32 of each member, before it and in the directory."""
+    at, sums = 0, []
+    while content[at : at + 4] == b"PK\3\4" and at + 30 <= len(content):
+        size, _, name, extra = struct.unpack_from("<IIHH", content, at + 18)
+        start = at + 30 + name + extra
+        checksum = struct.pack("<I", zlib.crc32(content[start : start + min(size, len(content))]))
+        sums.append(checksum)
+        content = patched(content, at + 14, checksum)
+        at = start + size
+    for checksum in sums:
+        if content[at : at + 4] != b"PK\1\2" or at + 46 > len(content):
+            break
+        content = patched(content, at + 16, checksum)
+        at += 46 + sum(struct.unpack_from("<HHH", content, at + 28))
+    return content
+
+
+def _npy_head(content: bytes) -> tuple[int, int]:
+    size = 2 if content[6:7] == b"\1" else 4
+    length = int.from_bytes(content[8 : 8 + size], "little")
+    return 8 + size, 8 + size + length
+
+
+def walk_npy(walk: Walk) -> None:
+    walk.take(6)
+    major, _ = walk.numbers(1, 1)
+    walk.skip(walk.number(2 if major == 1 else 4))
+    walk.marks.append(walk.at)
+
+
+def npy_document(content: bytes) -> bytes:
+    start, stop = _npy_head(content)
+    return content[start:stop]
+
+
+def with_npy_document(content: bytes, document: bytes) -> bytes:
+    start, stop = _npy_head(content)
+    size = start - 8
+    padded = document.rstrip() + b" " * (-(len(document.rstrip()) + 1 + start) % 64) + b"\n"
+    length = (len(padded) % (1 << 8 * size)).to_bytes(size, "little")
+    return content[:8] + length + padded + content[stop:]
+
+
+def walk_safetensors(walk: Walk) -> None:
+    walk.skip(walk.number(8))
+    walk.marks.append(walk.at)
+
+
+def safetensors_document(content: bytes) -> bytes:
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
+def with_safetensors_document(content: bytes, document: bytes) -> bytes:
+    data = content[8 + int.from_bytes(content[:8], "little") :]
+    return struct.pack("<Q", len(document)) + document + data
+
+
+def walk_nothing(walk: Walk) -> None:
+    """A file that has no header, or one that is all text."""
+
+
+def whole(content: bytes) -> bytes:
+    return content
+
+
+TEXT = Structure(walk_nothing, document=whole)
+
+JSON = Structure(walk_nothing, document=whole, tree="json")
+
+ELEMENTS = Structure(walk_nothing)
+
+STRUCTURES: Mapping[str, Structure] = {
+    "tens": Structure(
+        walk_tens, document=tens_document, replaced=with_tens_document, tree="json"
+    ),
+    "mag": Structure(
+        walk_mag, repaired_mag, mag_document, with_mag_document, tree="json"
+    ),
+    "pycauset": Structure(
+        walk_pycauset,
+        repaired_pycauset,
+        pycauset_document,
+        with_pycauset_document,
+        tree="typed",
+    ),
+    "zip": Structure(walk_zip, repaired_zip, members=zip_members),
+    "vespa": Structure(walk_vespa),
+    "vespa-json": JSON,
+    "npy": Structure(walk_npy, document=npy_document, replaced=with_npy_document),
+    "npz": Structure(walk_zip, repaired_zip, members=zip_members),
+    "safetensors": Structure(
+        walk_safetensors,
+        document=safetensors_document,
+        replaced=with_safetensors_document,
+        tree="json",
+    ),
+    "cc4s": TEXT,
+}
+"""By format."""
+
+
+def structure_of(family: str, name: str, content: bytes) -> Structure:
+    """The structure of one file of a format, or of a member of an archive."""
+    if content[:2] == b"PK":
+        return STRUCTURES["zip"]
+    if name.endswith(".elements"):
+        return ELEMENTS
+    if name.endswith(".npy"):
+        return STRUCTURES["npy"]
+    if name.endswith(".json"):
+        return JSON
+    return STRUCTURES[family]
+
+
+def parsed(structure: Structure, document: bytes) -> Any:
+    """The tree of a document; ValueError where it has none."""
+    if structure.tree == "json":
+        return json.loads(document)
+    if structure.tree == "typed":
+        try:
+            return decoded(document)
+        except (CutOffError, UnicodeDecodeError, RecursionError, struct.error) as error:
+            raise ValueError("damaged") from error
+    raise ValueError("no tree")
+
+
+def unparsed(structure: Structure, tree: Any) -> bytes:
+    if structure.tree == "typed":
+        return encoded(tree)
+    return json.dumps(tree).encode()

@@ -1,0 +1,168 @@
+"""Golden files: files of every format and generation, and what they hold, for ever.
+
+Each lies in a directory of its own in ``tests/data/golden/FORMAT/NAME`` with the files beside it,
+``expected.json`` (who wrote it; dims, dtypes and attributes) and ``values.npz`` (all values)::
+
+    python -m tests.golden                      writes those of tests/goldenfiles.py
+    python -m tests.golden FORMAT/NAME FILE ... --written-by "magnetron 0.2.2"
+
+The second form copies the files, of which the first is opened. A directory is copied with what is
+in it. What is expected is what the engine reads now: compare it with what the writer was given
+before it is checked in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+ROOT = Path(__file__).parent / "data" / "golden"
+
+EXPECTED, VALUES = "expected.json", "values.npz"
+
+OWN = "xr_tensorfmt's tests or writers, see tests/goldenfiles.py"
+"""Who wrote the files of `tests.goldenfiles`."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden file by its directory."""
+
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        """Format and name."""
+        return self.directory.relative_to(ROOT).as_posix()
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        """What is known of it, without values."""
+        text = (self.directory / EXPECTED).read_text(encoding="utf-8")
+        return json.loads(text)
+
+    @property
+    def path(self) -> Path:
+        """The file that is opened."""
+        return self.directory / self.expected["file"]
+
+    @property
+    def values(self) -> dict[str, np.ndarray]:
+        """All values, by the name of the variable."""
+        names = [each["name"] for each in self.expected["variables"]]
+        with np.load(self.directory / VALUES) as stored:
+            return {name: stored[f"v{number}"] for number, name in enumerate(names)}
+
+
+def golden_files() -> Iterator[Golden]:
+    """All of them, sorted by name."""
+    for path in sorted(ROOT.rglob(EXPECTED)):
+        yield Golden(path.parent)
+
+
+def described(dataset: xr.Dataset) -> dict[str, Any]:
+    """Dims, dtypes and attributes, as JSON."""
+    variables = [
+        {
+            "name": name,
+            "dims": list(variable.dims),
+            "shape": list(variable.shape),
+            "dtype": variable.dtype.str if variable.dtype != object else "object",
+            "is_coordinate": name in dataset.coords,
+            "attrs": as_json(variable.attrs),
+        }
+        for name, variable in dataset.variables.items()
+    ]
+    return {"attrs": as_json(dataset.attrs), "variables": variables}
+
+
+def as_json(value: Any) -> Any:
+    """Attributes as JSON that keeps types apart."""
+    if isinstance(value, dict):
+        return {str(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return {"$dtype": value.dtype.str, "$values": value.tolist()}
+    return value
+
+
+def opened(path: Path) -> tuple[xr.Dataset, list[str]]:
+    """The Dataset with all values, and the fields that warnings name."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = xr.open_dataset(path, engine="tensorfmt").load()
+    place = str(path.parent)
+    return dataset, [str(each.message).replace(place, "").lstrip("/") for each in caught]
+
+
+def keep(directory: Path, file: str, written_by: str) -> None:
+    """Write down what the file in a directory holds."""
+    dataset, messages = opened(directory / file)
+    expected = {"file": file, "written_by": written_by, **described(dataset)}
+    if messages:
+        expected["warnings"] = messages
+    text = json.dumps(expected, indent=1, ensure_ascii=False)
+    (directory / EXPECTED).write_text(text + "\n", encoding="utf-8")
+    arrays = [storable(variable.values) for variable in dataset.variables.values()]
+    np.savez_compressed(
+        directory / VALUES, **{f"v{number}": each for number, each in enumerate(arrays)}
+    )
+
+
+def storable(values: np.ndarray) -> np.ndarray:
+    """An array without objects, which are strings: they would be pickled."""
+    return values.astype(str) if values.dtype == object else values
+
+
+def add(name: str, files: list[Path], written_by: str) -> None:
+    """Copy files into the golden directory of a name."""
+    directory = ROOT / name
+    directory.mkdir(parents=True)
+    for each in files:
+        if each.is_dir():
+            shutil.copytree(each, directory / each.name)
+        else:
+            shutil.copyfile(each, directory / each.name)
+    keep(directory, files[0].name, written_by)
+
+
+def generate() -> None:
+    """Write the files of `tests.goldenfiles` that are not there yet."""
+    from tests.goldenfiles import GENERATED  # noqa: PLC0415  # it imports this package's writers
+
+    for name, make in GENERATED.items():
+        if not (ROOT / name).exists():
+            with TemporaryDirectory() as scratch:
+                path = make(Path(scratch))
+                beside = sorted(each for each in Path(scratch).iterdir() if each != path)
+                add(name, [path, *beside], OWN)
+
+
+def main() -> None:
+    """Run one of the forms of the command."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.golden")
+    parser.add_argument("name", nargs="?", help="FORMAT/NAME of a new golden file")
+    parser.add_argument("files", nargs="*", type=Path, help="the file, and those beside it")
+    parser.add_argument("--written-by", help="the program and its version")
+    arguments = parser.parse_args()
+    if arguments.name is None:
+        generate()
+    elif not arguments.files or not arguments.written_by:
+        parser.error("a new golden file needs its FILE and --written-by")
+    else:
+        add(arguments.name, arguments.files, arguments.written_by)
+
+
+if __name__ == "__main__":
+    main()
