@@ -77,6 +77,7 @@ TENS: Mapping[str, Make] = {
     "0.9-scalar": content("a.bin", lambda: tf.version_0_9(np.array(2.5))),
     "0.9-big-endian": content("a.tens", lambda: tf.version_0_9(INTEGERS.astype(">i4"))),
     "0.9-garbage": content("a.bin", lambda: tf.version_0_9(REALS, tails=b"\x7f\x55\x56")),
+    "0.9-lengths-of-1": content("a.bin", lambda: tf.version_0_9(INTEGERS[:1, :, :1].astype("f4"))),
     "0.9-components": content(
         "a.tens", lambda: tf.header((3,), numbers=4) + tf.raw(REALS.T.copy(order="F"))
     ),

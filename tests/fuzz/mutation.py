@@ -89,6 +89,8 @@ def _step(structure: Structure, content: bytes, choices: Choices) -> bytes:
             document = b""
         if document:
             return structure.replaced(content, _mutated_document(structure, document, choices))
+    if len(walk.marks) > 1 and often(choices, 1, 6):
+        return _records_step(content, walk, choices)
     if walk.fields and often(choices, 4, 5):
         return _fields_step(content, walk, choices)
     return _bytes_step(content, walk, choices)
@@ -117,6 +119,19 @@ def _fields_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
             content = _with(content, each, value)
         return content
     return _with(content, one, _interesting(content, one, walk, choices))
+
+
+def _records_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
+    """Repeat a record or leave it out, and perhaps count it."""
+    number = choices.below(len(walk.marks) - 1)
+    start, stop = walk.marks[number : number + 2]
+    copies = pick(choices, [0, 2, 3, 32, 41])
+    counts = [each for each in walk.fields if each.start < start and each.size < 8]
+    if counts and start < stop and often(choices, 3, 4):
+        likely = [each for each in counts if each.value(content) == len(walk.marks) - 1]
+        count = pick(choices, likely if likely and often(choices, 3, 4) else counts)
+        content = _with(content, count, count.value(content) + copies - 1)
+    return content[:start] + content[start:stop] * copies + content[max(start, stop) :]
 
 
 def _with(content: bytes, field: Field, value: int) -> bytes:
@@ -204,14 +219,19 @@ def mutated_tree(tree: Any, choices: Choices) -> Any:
     root = [tree]
     nodes: list[tuple[Any, Any]] = []
     _collect(root, nodes, 0)
-    container, key = pick(choices, nodes)
+    within = [(container, key) for container, key in nodes if _is_json(container[key])]
+    container, key = pick(choices, within if within and often(choices, 1, 2) else nodes)
     value = container[key]
-    if isinstance(value, str) and value[:1] in "{[" and often(choices, 7, 8):
+    if _is_json(value) and often(choices, 7, 8):
         inner = _mutated_document(_JSON_WITHIN, value.encode("utf-8", "surrogatepass"), choices)
         container[key] = inner.decode("utf-8", "replace")
         return root[0]
     way = choices.below(12)
-    if way < 5:
+    if way == 0:
+        alike = [each for each in nodes if type(each[0][each[1]]) is type(value)]
+        other, place = pick(choices, alike)
+        container[key] = deepcopy(other[place])
+    elif way < 5:
         container[key] = _other_value(value, choices)
     elif way == 5 and container is not root:
         del container[key]
@@ -225,12 +245,17 @@ def mutated_tree(tree: Any, choices: Choices) -> Any:
     elif way == 9 and isinstance(container, dict):
         container[_new_name(key, container, choices)] = deepcopy(value)
     elif way == 10:
-        for _ in range(pick(choices, [1, 2, 30, 60, 200])):
+        for _ in range(pick(choices, [1, 2, 30, 60, 200, 400])):
             value = [value] if often(choices, 1, 2) else {"a": value}
         container[key] = value
     else:
         container[key] = pick(choices, VALUES)
     return root[0]
+
+
+def _is_json(value: Any) -> bool:
+    """Whether it is JSON in a string, as the embedded metadata are in some formats."""
+    return isinstance(value, str) and value[:1] == "{"
 
 
 _JSON_WITHIN = Structure(lambda walk: None, document=lambda content: content, tree="json")

@@ -1,0 +1,94 @@
+"""Faults that are put into the package while it runs, to measure what finds them.
+
+Each is a check that somebody might forget. They are found by `tests.fuzz.comparison` and by the
+nightly tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A function of the package with a part of its text replaced."""
+
+    name: str
+    family: str
+    module: str
+    function: str
+    old: str
+    new: str
+
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """Put the fault into the package for a while."""
+        module = importlib.import_module(f"xr_tensorfmt.{self.module}")
+        *owners, name = self.function.split(".")
+        owner = getattr(module, owners[0]) if owners else module
+        before = vars(owner)[name]
+        text = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+        assert text.count(self.old) == 1, f"{self.old!r} is not in {self.function} once"
+        namespace = dict(vars(module))
+        code = compile(
+            f"from __future__ import annotations\n{text.replace(self.old, self.new)}",
+            module.__file__ or "", "exec", dont_inherit=True,
+        )  # fmt: skip
+        # Names are looked up in the module itself, so that other patches of it count.
+        exec(code, vars(module), namespace)  # noqa: S102
+        setattr(owner, name, namespace[name])
+        try:
+            yield
+        finally:
+            setattr(owner, name, before)
+
+
+FAULTS = (
+    Fault(
+        "more dimensions than numpy has", "tens", "formats.tens.spec", "Header.read",
+        'check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)', "pass",
+    ),
+    Fault(
+        "a key that is not in the pool, behind a checksum", "mag", "formats.mag.snapshot",
+        "_read_descriptor", " or key >= len(keys)", "",
+    ),
+    Fault(
+        "lengths that are no numbers", "mag", "formats.mag.document", "_unpack_entry",
+        " or not all(map(_is_count, shape))", "",
+    ),
+    Fault(
+        "metadata of another type, behind a checksum", "pycauset", "formats.pycauset.container",
+        "Metadata.get",
+        "if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):",
+        "if False:",
+    ),
+    Fault(
+        "more blocks than the file has room for", "vespa", "formats.vespa.spec",
+        "Header.check_fits", "if least > left:", "if False:",
+    ),
+    Fault(
+        "a header that numpy's parser cannot tokenize", "npy", "formats.npy.spec", "parse",
+        "except _UNREADABLE as error:", "except ValueError as error:",
+    ),
+    Fault(
+        "offsets that are no numbers", "safetensors", "formats.safetensors.spec", "_unpack",
+        "not _is_count(first) or not _is_count(stop) or ", "",
+    ),
+    Fault(
+        "a value of YAML of another type", "cc4s", "formats.cc4s.yaml_text", "Fields._typed",
+        "if not isinstance(value, kinds) or isinstance(value, bool):", "if False:",
+    ),
+    Fault(
+        "embedded dims that disagree about a length", "safetensors", "core.embedded_metadata",
+        "_check_dims", "if lengths.setdefault(dim, length) != length:", "if False:",
+    ),
+    Fault(
+        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs._scan",
+        "if most.max() >= self.total:", "if False:",
+    ),
+)  # fmt: skip
