@@ -1,4 +1,4 @@
-"""Files of every format and generation as our own code makes them, by name: `tests.golden` keeps them.
+"""Files of every format and generation as our own code makes them; `tests.golden` keeps them.
 
 Most are made byte by byte by the generators of the tests, some by the writers of the package, and
 a few by numpy and safetensors.
@@ -89,7 +89,8 @@ TENS: Mapping[str, Make] = {
         + tf.chunk(b"DENSDATA", tf.quad(1.5) + tf.quad(-3.0)),
     ),
     "1.0-symmetry": content(
-        "a.tens", lambda: tf.version_1_0(np.eye(3), tf.symmetry("x", "ba"), tf.chunk(b"MYCHUNK1", b"a"))
+        "a.tens",
+        lambda: tf.version_1_0(np.eye(3), tf.symmetry("x", "ba"), tf.chunk(b"MYCHUNK1", b"a")),
     ),
     "1.0-pairs": content("a.tens", lambda: tf.index_value((3, 4), [0, 5, 7, 11], REALS[1])),
     "1.0-pairs-packed": content(
@@ -263,7 +264,9 @@ VESPA: Mapping[str, Make] = {
     ),
     "sparse-without-cell-type": content(
         "a.tbf",
-        lambda: vf.header(None, ["x"], None, 1) + vf.string("a") + vf.raw_cells(REALS[0, 0], "double"),
+        lambda: (
+            vf.header(None, ["x"], None, 1) + vf.string("a") + vf.raw_cells(REALS[0, 0], "double")
+        ),
     ),
     "written": written(
         "a.tbf",
@@ -286,9 +289,7 @@ VESPA_JSON: Mapping[str, Make] = {
         },
     ),
     "values": as_json("a.json", {"type": "tensor<float>(x[4])", "values": [1, 2.5, "inf", "-nan"]}),
-    "blocks": as_json(
-        "a.json", {"type": "tensor(x{},y[2])", "blocks": {"a": [1, 2], "b": [3, 4]}}
-    ),
+    "blocks": as_json("a.json", {"type": "tensor(x{},y[2])", "blocks": {"a": [1, 2], "b": [3, 4]}}),
     "digits": as_json("a.json", {"type": "tensor<int8>(x[6])", "values": "FF00118022FE"}),
 }
 

@@ -1,7 +1,7 @@
-"""Many cases one after the other, in a process for each core, and what to do with the finds.
+"""Many cases one after the other, in a process for each core, and what becomes of the finds.
 
-Case number N of a seed is the same on every machine, however many processes there are and however
-long they run. A process that hangs in a case, or dies of it, is replaced, and the case is a find.
+Case N of a seed is the same on every machine, however many processes there are and however long
+they run. A process that hangs in a case, or dies of it, is replaced, and the case is a find.
 """
 
 from __future__ import annotations
@@ -11,34 +11,31 @@ import multiprocessing
 import re
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from tests.fuzz.cases import (
-    FINDS,
-    MOST_SECONDS,
-    check_case,
-    limit_memory,
-    originals,
-    write_files,
-)
+from tests.fuzz.cases import FINDS, check_case, limit_memory, originals, write_files
 from tests.fuzz.choices import Seeded, pick
 from tests.fuzz.mutation import Original, mutated
 
 HANGS_AFTER = 60
 """Seconds by the clock after which a process is ended that has not finished its case.
 
-Processor time above the limit ends a case from within; this is for code that cannot be
-interrupted, and long enough for a machine that is busy."""
+A case that takes too much processor time is ended from within. This is for code that cannot be
+interrupted, and long enough for a machine that is busy.
+"""
 
 MOST_FINDS = 20
-"""Limit on the finds after which a campaign ends."""
+"""Limit on different finds, with which a campaign ends."""
+
+PROGRESS_EVERY = 60
+"""Seconds between two lines that say how far a campaign is."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Find:
 
 @dataclass
 class Campaign:
-    """Cases of one seed, from the first on, until time or number is up."""
+    """The cases of a seed, from the first on, until time or number is up."""
 
     seed: int
     seconds: float = float("inf")
@@ -68,33 +65,44 @@ class Campaign:
     done: int = 0
     taken: float = 0.0
 
+    @cached_property
+    def originals(self) -> list[Original]:
+        """The files that are mutated."""
+        return [each for each in originals() if self.family in ("", each.family)]
+
     def case(self, number: int) -> tuple[Original, dict[str, bytes]]:
         """The original and the files of a case."""
         choices = Seeded(self.seed, number)
         original = pick(choices, self.originals)
         return original, mutated(original, choices)
 
-    def __post_init__(self) -> None:
-        self.originals = [
-            each for each in originals() if each.name.startswith(f"{self.family}/" * bool(self.family))
-        ]
-
-    def run(self, report: Callable[[str], None] = print) -> None:
-        """Run all cases; `finds` and `done` have the outcome."""
-        start = time.monotonic()
+    def run(self, report: Callable[[str], None]) -> None:
+        """Run all cases; `finds`, `done` and `taken` have the outcome."""
+        start = told = time.monotonic()
         workers = [_Worker(self, first) for first in range(self.workers)]
         try:
-            while any(each.is_alive for each in workers) and len(self.finds) < MOST_FINDS:
-                wait([each.connection for each in workers if each.is_alive], timeout=1)
-                for each in workers:
-                    for find in each.news():
-                        if self.finds.setdefault(find.place, find) is find:
-                            report(f"case {find.number} ({find.name}): {find.problem}")
+            while any(each.is_running for each in workers) and len(self.finds) < MOST_FINDS:
+                wait([each.connection for each in workers if each.is_running], timeout=1)
+                for find in (find for each in workers for find in each.news()):
+                    if self.finds.setdefault(find.place, find) is find:
+                        report(f"case {find.number} ({find.name}): {find.problem}")
                 self.taken = time.monotonic() - start
+                self.done = sum(each.done for each in workers)
+                if time.monotonic() - told > PROGRESS_EVERY:
+                    told = time.monotonic()
+                    report(self.summary)
         finally:
             for each in workers:
                 each.end()
-        self.done = sum(each.done for each in workers)
+
+    @property
+    def summary(self) -> str:
+        """How far it is."""
+        rate = self.done / max(self.taken, 1e-9)
+        return (
+            f"{self.done} cases in {self.taken:.0f} s, {rate:.0f} a second; "
+            f"{len(self.finds)} different finds"
+        )
 
     def keep(self, find: Find, finds: Path = FINDS) -> Path:
         """Keep the file of a find with those beside it."""
@@ -113,95 +121,81 @@ class Campaign:
 
 
 class _Worker:
-    """A process that does every n-th case, and another one where it hangs or dies."""
+    """A process that does every n-th case, and another one after it has hung or died."""
 
     def __init__(self, campaign: Campaign, first: int) -> None:
-        self.campaign, self.first = campaign, first
-        self.done, self.current, self.is_alive = 0, first, True
+        self.campaign, self.first, self.current = campaign, first, first
+        self.is_running = True
         self._until = time.monotonic() + campaign.seconds
         self._start(first)
 
     def _start(self, number: int) -> None:
         context = multiprocessing.get_context("fork")
         self.connection, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(
-            target=_work, args=(self.campaign, number, self._until, theirs), daemon=True
-        )
+        arguments = (self.campaign, number, self._until, theirs)
+        self._process = context.Process(target=_work, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
         self._heard = time.monotonic()
 
+    @property
+    def done(self) -> int:
+        """How many cases are done, of which the current one is none."""
+        return (self.current - self.first) // self.campaign.workers
+
     def news(self) -> Iterator[Find]:
         """What the process has found since the last time."""
-        if not self.is_alive:
-            return
         try:
-            while self.connection.poll():
-                number, problem = self.connection.recv()
+            while self.is_running and self.connection.poll():
+                self.current, problem = self.connection.recv()
                 self._heard = time.monotonic()
-                if problem is None:
-                    self.current = number
-                elif number < 0:
-                    self.is_alive = False
-                    self.done += problem
-                    return
-                else:
-                    yield self._find(number, problem)
+                if problem is not None:
+                    yield self._find(problem)
         except EOFError:
-            yield from self._replaced(f"the process died of signal {self._exit()}")
-        if time.monotonic() - self._heard > HANGS_AFTER:
-            yield from self._replaced(f"it hangs for {HANGS_AFTER} s")
-
-    def _exit(self) -> int:
-        self._process.join(5)
-        return -(self._process.exitcode or 0)
+            self._process.join()
+            if self._process.exitcode == 0:
+                self.is_running = False
+                return
+            yield from self._replaced(f"Died: the process ended with {self._process.exitcode}")
+        if self.is_running and time.monotonic() - self._heard > HANGS_AFTER:
+            yield from self._replaced(f"Hung: more than {HANGS_AFTER} s by the clock")
 
     def _replaced(self, problem: str) -> Iterator[Find]:
-        """The find of a process that cannot go on, which is replaced by one for the next case."""
-        yield self._find(self.current, problem)
+        """The find of a process that cannot go on, in whose place another one goes on."""
+        yield self._find(problem)
         self.end()
-        self.done += (self.current - self.first) // self.campaign.workers + 1 - self.done
-        self._start(self.current + self.campaign.workers)
+        self.current += self.campaign.workers
+        self._start(self.current)
 
-    def _find(self, number: int, problem: str) -> Find:
-        return Find(number, self.campaign.case(number)[0].name, problem)
+    def _find(self, problem: str) -> Find:
+        return Find(self.current, self.campaign.case(self.current)[0].name, problem)
 
     def end(self) -> None:
         """End the process."""
         self._process.kill()
         self._process.join()
+        self.connection.close()
 
 
 def _work(campaign: Campaign, first: int, until: float, parent: Connection) -> None:
-    """Do every n-th case, and tell the parent of finds and, now and then, of the present case."""
+    """Tell the parent of each case, and what went wrong with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_memory()
-    done, told = 0, 0.0
     with TemporaryDirectory(prefix="fuzz-", dir=_directory()) as scratch:
-        for number in _numbers(campaign, first):
-            now = time.monotonic()
-            if now > until:
-                break
+        for number in count(first, campaign.workers):
             parent.send((number, None))
-            original, files = campaign.case(number)
-            problem = run_case(Path(scratch), original, files)
+            if number >= campaign.cases or time.monotonic() > until:
+                break
+            problem = run_case(Path(scratch), *campaign.case(number))
             if problem is not None:
                 parent.send((number, problem))
-            done += 1
-    parent.send((-1, done))
     parent.close()
-
-
-def _numbers(campaign: Campaign, first: int) -> Iterator[int]:
-    number = first
-    while number < campaign.cases:
-        yield number
-        number += campaign.workers
 
 
 def _directory() -> str | None:
     """Where many small files are written: in memory if there is such a place."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+    shared_memory = "/dev/shm"
+    return shared_memory if Path(shared_memory).is_dir() else None
 
 
 def run_case(scratch: Path, original: Original, files: dict[str, bytes]) -> str | None:

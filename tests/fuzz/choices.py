@@ -1,4 +1,4 @@
-"""Who chooses how a file is mutated: a random generator by its seed, or what searches for faults."""
+"""Who chooses how a file is mutated: a random generator, or what else searches for faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Seeded:
     """Choices of a random generator: case `number` of a seed is the same for ever."""
 
     def __init__(self, seed: int, number: int) -> None:
-        self._random = random.Random(f"{seed}:{number}")  # noqa: S311
+        self._random = random.Random(f"{seed}:{number}")
         self.below = self._random.randrange
 
 

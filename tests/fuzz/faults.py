@@ -40,7 +40,7 @@ class Fault:
             module.__file__ or "", "exec", dont_inherit=True,
         )  # fmt: skip
         # Names are looked up in the module itself, so that other patches of it count.
-        exec(code, vars(module), namespace)  # noqa: S102
+        exec(code, vars(module), namespace)
         setattr(owner, name, namespace[name])
         try:
             yield

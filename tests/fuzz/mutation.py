@@ -191,7 +191,8 @@ STRINGS = (
 
 VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", 0, -1, 1, 0.5, -0.0, float("nan"), float("inf"), -float("inf"),
-    1e300, 10**30, -(10**30), 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, [0], [[]], {"a": 1}, [None],
+    1e300, 10**30, -(10**30), 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64,
+    [0], [[]], {"a": 1}, [None],
 )  # fmt: skip
 
 
@@ -226,31 +227,41 @@ def mutated_tree(tree: Any, choices: Choices) -> Any:
         inner = _mutated_document(_JSON_WITHIN, value.encode("utf-8", "surrogatepass"), choices)
         container[key] = inner.decode("utf-8", "replace")
         return root[0]
-    way = choices.below(12)
-    if way == 0:
-        alike = [each for each in nodes if type(each[0][each[1]]) is type(value)]
-        other, place = pick(choices, alike)
-        container[key] = deepcopy(other[place])
-    elif way < 5:
-        container[key] = _other_value(value, choices)
-    elif way == 5 and container is not root:
+    if not _is_removed_or_repeated(container, key, root, choices):
+        container[key] = deepcopy(_changed(value, nodes, choices))
+    return root[0]
+
+
+def _is_removed_or_repeated(container: Any, key: Any, root: Any, choices: Choices) -> bool:
+    """Leave a node out, repeat it or rename it; False where its value is to be changed."""
+    way, value = choices.below(12), container[key]
+    if way == 0 and container is not root:
         del container[key]
-    elif way == 6 and isinstance(container, list) and container is not root:
+    elif way == 1 and isinstance(container, list) and container is not root:
         container.insert(key, deepcopy(value))
-    elif way == 7:
-        other, place = pick(choices, nodes)
-        container[key] = deepcopy(other[place])
-    elif way == 8 and isinstance(container, dict):
+    elif way == 2 and isinstance(container, dict):
         container[_new_name(key, container, choices)] = container.pop(key)
-    elif way == 9 and isinstance(container, dict):
+    elif way == 3 and isinstance(container, dict):
         container[_new_name(key, container, choices)] = deepcopy(value)
-    elif way == 10:
+    else:
+        return False
+    return True
+
+
+def _changed(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
+    """Another value of the same type, one from elsewhere, one of any type, or a nested one."""
+    way = choices.below(8)
+    if way < 2:
+        elsewhere = [container[key] for container, key in nodes]
+        alike = [each for each in elsewhere if type(each) is type(value)]
+        return pick(choices, alike if way else elsewhere)
+    if way == 2:
+        return pick(choices, VALUES)
+    if way == 3:
         for _ in range(pick(choices, [1, 2, 30, 60, 200, 400])):
             value = [value] if often(choices, 1, 2) else {"a": value}
-        container[key] = value
-    else:
-        container[key] = pick(choices, VALUES)
-    return root[0]
+        return value
+    return _other_value(value, choices)
 
 
 def _is_json(value: Any) -> bool:
@@ -282,7 +293,9 @@ def _other_value(value: Any, choices: Choices) -> Any:
         power = 1 << choices.below(66)
         return pick(choices, [*near, power, power - 1, -power, float(value), str(value), [value]])
     if isinstance(value, float):
-        return pick(choices, [-value, value * 1e300, int(value) if value == value // 1 else 0, *VALUES])
+        return pick(
+            choices, [-value, value * 1e300, int(value) if value == value // 1 else 0, *VALUES]
+        )
     if isinstance(value, str):
         return pick(choices, [*STRINGS, value[:-1], value * 2, value.upper(), value.swapcase()])
     return pick(choices, VALUES)
@@ -292,14 +305,14 @@ _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _WORD = re.compile(rb"[A-Za-z_][\w.]*")
 
 TOKENS = (
-    b"0", b"-1", b"1", b"2", b"3", b"1e999", b"-0", b"nan", b".nan", b".inf", b"inf", b"1_000", b"0x10",
-    b"01", b"4294967296", b"9223372036854775807", b"9223372036854775808", b"1" * 30, b"1" * 400, b"1e-400",
-    b"true", b"null", b"~", b"[]", b"{}", b"''", b'""', b"!!binary ", b"!text ", b"&a ", b"*a", b"<<: ",
-    b"- ", b": ", b"? ", b"| ", b"> ", b"# ", b"%", b"---\n", b"...\n", b"\n", b"\t", b"\r\n", b",", b"[", b"]",
-    b"{", b"}", b"(", b")", b"'", b'"', b"\0", b"\xff", b"\xc3\xa9", b"\xef\xbb\xbf", b"\xe2\x80\xa8",
-    b"Real64", b"Complex64", b"IeeeBinaryFile", b"TextFile", b"TensorSet", b"metaData:\n  a: 1\n",
-    b"'<f8'", b"'>c16'", b"'|O'", b"'<U3'", b"'<M8[D]'", b"'<M8[25us]'", b"True", b"(3,)", b"()",
-)  # fmt: skip
+    *b"""0 -1 1 2 3 1e999 -0 nan .nan .inf inf 1_000 0x10 01 4294967296 9223372036854775807
+    9223372036854775808 1e-400 true null ~ [] {} '' "" *a , [ ] { } ( ) ' " % Real64 Complex64
+    IeeeBinaryFile TextFile TensorSet '<f8' '>c16' '|O' '<U3' '<M8[D]' '<M8[25us]' True (3,)
+    ()""".split(),
+    *(b"- ", b": ", b"? ", b"| ", b"> ", b"# ", b"---\n", b"...\n", b"\n", b"\t", b"\r\n"),
+    *(b"!!binary ", b"!text ", b"&a ", b"<<: ", b"metaData:\n  a: 1\n", b"1" * 30, b"1" * 400),
+    *(b"\0", b"\xff", b"\xc3\xa9", b"\xef\xbb\xbf", b"\xe2\x80\xa8"),
+)
 
 
 def _mutated_text(text: bytes, choices: Choices) -> bytes:
@@ -323,15 +336,16 @@ def _mutated_text(text: bytes, choices: Choices) -> bytes:
     if way == 5:
         return text[:start] + text[start + 1 + choices.below(8) :]
     if way == 6:
-        return text[:start] + pick(choices, [b"[", b"{", b"- ", b" ", b"[]", b"\n"]) * pick(
-            choices, [1, 2, 70, 300]
-        ) + text[start:]
+        return (
+            text[:start]
+            + pick(choices, [b"[", b"{", b"- ", b" ", b"[]", b"\n"])
+            * pick(choices, [1, 2, 70, 300])
+            + text[start:]
+        )
     return text[:start] + pick(choices, TOKENS) + text[start:]
 
 
-def _with_other_line(
-    lines: list[bytes], number: int, other: int, choices: Choices
-) -> list[bytes]:
+def _with_other_line(lines: list[bytes], number: int, other: int, choices: Choices) -> list[bytes]:
     ways: list[Callable[[], list[bytes]]] = [
         lambda: lines[:number] + lines[number + 1 :],
         lambda: [*lines[:number], lines[other], *lines[number:]],

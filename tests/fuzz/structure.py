@@ -362,7 +362,10 @@ def decoded(encoded: bytes) -> Any:
             return walk.take(count)
         if tag == 7:
             return [value() for _ in range(count)]
-        return {walk.take(int.from_bytes(walk.take(2), "little")).decode(): value() for _ in range(count)}
+        return {
+            walk.take(int.from_bytes(walk.take(2), "little")).decode(): value()
+            for _ in range(count)
+        }
 
     return value()
 
@@ -487,12 +490,8 @@ JSON = Structure(walk_nothing, document=whole, tree="json")
 ELEMENTS = Structure(walk_nothing)
 
 STRUCTURES: Mapping[str, Structure] = {
-    "tens": Structure(
-        walk_tens, document=tens_document, replaced=with_tens_document, tree="json"
-    ),
-    "mag": Structure(
-        walk_mag, repaired_mag, mag_document, with_mag_document, tree="json"
-    ),
+    "tens": Structure(walk_tens, document=tens_document, replaced=with_tens_document, tree="json"),
+    "mag": Structure(walk_mag, repaired_mag, mag_document, with_mag_document, tree="json"),
     "pycauset": Structure(
         walk_pycauset,
         repaired_pycauset,
