@@ -28,7 +28,7 @@ def main() -> int:
     campaign = Campaign(
         arguments.seed, arguments.seconds, arguments.cases, arguments.workers, arguments.format
     )
-    files = len(campaign.originals)
+    files = sum(map(len, campaign.originals))
     say(f"seed {campaign.seed}, {campaign.workers} processes, {files} golden files")
     campaign.run(say)
     for find in campaign.finds.values():

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import count, groupby
 from multiprocessing.connection import Connection, wait
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,14 +67,15 @@ class Campaign:
     taken: float = 0.0
 
     @cached_property
-    def originals(self) -> list[Original]:
-        """The files that are mutated."""
-        return [each for each in originals() if self.family in ("", each.family)]
+    def originals(self) -> list[list[Original]]:
+        """The files that are mutated, by format: some have many more than others."""
+        chosen = [each for each in originals() if self.family in ("", each.family)]
+        return [list(group) for _, group in groupby(chosen, key=attrgetter("family"))]
 
     def case(self, number: int) -> tuple[Original, dict[str, bytes]]:
         """The original and the files of a case."""
         choices = Seeded(self.seed, number)
-        original = pick(choices, self.originals)
+        original = pick(choices, pick(choices, self.originals))
         return original, mutated(original, choices)
 
     def run(self, report: Callable[[str], None]) -> None:

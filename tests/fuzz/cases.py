@@ -101,12 +101,12 @@ def use(path: Path) -> None:
     if dataset is None:
         return
     repr(dataset)
-    tokenize(pickle.loads(pickle.dumps(dataset)))
+    pickle.loads(pickle.dumps(dataset))
     for variable in dataset.variables.values():
         _tried(lambda: _read_parts(variable))  # noqa: B023  # it is called at once
     chunked = _tried(lambda: _opened(path, chunks={}))
     if chunked is not None:
-        pickle.loads(pickle.dumps(chunked))
+        tokenize(pickle.loads(pickle.dumps(chunked)))
 
 
 def _tried(call: Callable[[], Any]) -> Any:

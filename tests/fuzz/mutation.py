@@ -96,7 +96,7 @@ def _step(structure: Structure, content: bytes, choices: Choices) -> bytes:
     return _bytes_step(content, walk, choices)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _walked(structure: Structure, content: bytes) -> Walk:
     return structure.walked(content)
 
@@ -210,7 +210,7 @@ def _mutated_document(structure: Structure, document: bytes, choices: Choices) -
     return _mutated_text(document, choices)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _tree(structure: Structure, document: bytes) -> Any:
     return parsed(structure, document)
 
