@@ -97,11 +97,11 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def opened(path: Path) -> tuple[xr.Dataset, list[str]]:
-    """The Dataset with all values, and the fields that warnings name."""
+def opened(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
+    """The Dataset with all values, and what warnings say, without the directory."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        dataset = xr.open_dataset(path, engine="tensorfmt").load()
+        dataset = xr.open_dataset(path, engine="tensorfmt", **options).load()
     place = str(path.parent)
     return dataset, [str(each.message).replace(place, "").lstrip("/") for each in caught]
 

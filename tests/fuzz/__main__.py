@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import FINDS
+from tests.fuzz.faults import FAULTS
 
 
 def main() -> int:
@@ -24,15 +26,17 @@ def main() -> int:
     )
     parser.add_argument("--format", default="", help="mutate the files of this format alone")
     parser.add_argument("--finds", type=Path, default=FINDS, help="where finds are kept")
+    names = [each.name for each in FAULTS]
+    parser.add_argument("--fault", choices=names, help="put this fault into the package first")
     arguments = parser.parse_args()
     campaign = Campaign(
         arguments.seed, arguments.seconds, arguments.cases, arguments.workers, arguments.format
     )
     files = sum(map(len, campaign.originals))
     say(f"seed {campaign.seed}, {campaign.workers} processes, {files} golden files")
-    campaign.run(say)
-    for find in campaign.finds.values():
-        say(f"kept in {campaign.keep(find, arguments.finds)}")
+    fault = next((each for each in FAULTS if each.name == arguments.fault), None)
+    with fault.seeded() if fault else nullcontext():
+        campaign.run(say, arguments.finds)
     say(campaign.summary)
     return int(bool(campaign.finds))
 

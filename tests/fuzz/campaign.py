@@ -78,8 +78,8 @@ class Campaign:
         original = pick(choices, pick(choices, self.originals))
         return original, mutated(original, choices)
 
-    def run(self, report: Callable[[str], None]) -> None:
-        """Run all cases; `finds`, `done` and `taken` have the outcome."""
+    def run(self, report: Callable[[str], None], kept_in: Path = FINDS) -> None:
+        """Run all cases and keep finds; `finds`, `done` and `taken` have the outcome."""
         start = told = time.monotonic()
         workers = [_Worker(self, first) for first in range(self.workers)]
         try:
@@ -88,6 +88,7 @@ class Campaign:
                 for find in (find for each in workers for find in each.news()):
                     if self.finds.setdefault(find.place, find) is find:
                         report(f"case {find.number} ({find.name}): {find.problem}")
+                        report(f"kept in {self.keep(find, kept_in)}")
                 self.taken = time.monotonic() - start
                 self.done = sum(each.done for each in workers)
                 if time.monotonic() - told > PROGRESS_EVERY:
@@ -106,7 +107,7 @@ class Campaign:
             f"{len(self.finds)} different finds"
         )
 
-    def keep(self, find: Find, finds: Path = FINDS) -> Path:
+    def keep(self, find: Find, finds: Path) -> Path:
         """Keep the file of a find with those beside it."""
         original, files = self.case(find.number)
         words = re.sub(r"[^A-Za-z0-9]+", "-", f"{original.name} {find.place}").strip("-")

@@ -1,0 +1,68 @@
+"""Golden files of every format and generation open with the values that went into them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+from tests.golden import ROOT, Golden, as_json, described, golden_files, opened, storable
+from tests.goldenfiles import GENERATED
+from xr_tensorfmt import validate
+from xr_tensorfmt.formats import BUILT_IN
+
+FILES = list(golden_files())
+
+
+@pytest.fixture(params=FILES, ids=lambda golden: golden.name)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return request.param
+
+
+def test_it_opens_with_the_same_variables_dims_dtypes_attributes_and_values(golden: Golden) -> None:
+    dataset, messages = opened(golden.path)
+    expected = golden.expected
+    assert messages == expected.get("warnings", [])
+    # As text, in which NaN is equal to NaN.
+    found = json.dumps(as_json(described(dataset)), sort_keys=True)
+    kept = {"attrs": expected["attrs"], "variables": expected["variables"]}
+    assert found == json.dumps(kept, sort_keys=True)
+    for name, values in golden.values.items():
+        np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
+        assert bits(dataset[name].values) == bits(values)
+
+
+def bits(values: np.ndarray) -> bytes:
+    """All bits of numbers, so that -0.0 is not 0.0; those of a NaN may be others."""
+    if values.dtype.kind not in "fc":
+        return b""
+    return np.where(np.isnan(values), np.nan, values).tobytes()
+
+
+def test_its_chunks_have_the_same_values(golden: Golden) -> None:
+    dataset, _ = opened(golden.path, chunks={})
+    for name, values in golden.values.items():
+        np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
+
+
+def test_nothing_is_wrong_with_it(golden: Golden) -> None:
+    assert [each for each in validate(golden.path) if each.severity == "error"] == []
+
+
+def test_there_is_one_of_every_format() -> None:
+    assert {golden.name.partition("/")[0] for golden in FILES} == {
+        each.name for each in BUILT_IN
+    }
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_it_is_made_by_the_code_that_it_names(name: str) -> None:
+    # What other libraries write may become another header; numpy and safetensors make no promise.
+    with TemporaryDirectory() as scratch:
+        path = GENERATED[name](Path(scratch))
+        made, _ = opened(path)
+    kept, _ = opened(Golden(ROOT / name).path)
+    assert made.identical(kept)
