@@ -53,9 +53,7 @@ def test_nothing_is_wrong_with_it(golden: Golden) -> None:
 
 
 def test_there_is_one_of_every_format() -> None:
-    assert {golden.name.partition("/")[0] for golden in FILES} == {
-        each.name for each in BUILT_IN
-    }
+    assert {golden.name.partition("/")[0] for golden in FILES} == {each.name for each in BUILT_IN}
 
 
 @pytest.mark.parametrize("name", GENERATED)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import FINDS
-from tests.fuzz.faults import FAULTS
+from tests.fuzz.faults import BREAKS, FAULTS
 
 
 def main() -> int:
@@ -25,17 +25,24 @@ def main() -> int:
         "--workers", type=int, default=cores, help="processes; all cores by default"
     )
     parser.add_argument("--format", default="", help="mutate the files of this format alone")
+    parser.add_argument(
+        "--most-finds", type=int, default=20, help="end after so many different ones"
+    )
     parser.add_argument("--finds", type=Path, default=FINDS, help="where finds are kept")
-    names = [each.name for each in FAULTS]
-    parser.add_argument("--fault", choices=names, help="put this fault into the package first")
+    faults = {each.name: each for each in (*FAULTS, *BREAKS)}
+    parser.add_argument("--fault", choices=faults, help="put this fault into the package first")
     arguments = parser.parse_args()
     campaign = Campaign(
-        arguments.seed, arguments.seconds, arguments.cases, arguments.workers, arguments.format
+        arguments.seed,
+        arguments.seconds,
+        arguments.cases,
+        arguments.workers,
+        arguments.format,
+        arguments.most_finds,
     )
     files = sum(map(len, campaign.originals))
     say(f"seed {campaign.seed}, {campaign.workers} processes, {files} golden files")
-    fault = next((each for each in FAULTS if each.name == arguments.fault), None)
-    with fault.seeded() if fault else nullcontext():
+    with faults[arguments.fault].seeded() if arguments.fault else nullcontext():
         campaign.run(say, arguments.finds)
     say(campaign.summary)
     return int(bool(campaign.finds))

@@ -32,9 +32,6 @@ A case that takes too much processor time is ended from within. This is for code
 interrupted, and long enough for a machine that is busy.
 """
 
-MOST_FINDS = 20
-"""Limit on different finds, with which a campaign ends."""
-
 PROGRESS_EVERY = 60
 """Seconds between two lines that say how far a campaign is."""
 
@@ -55,13 +52,14 @@ class Find:
 
 @dataclass
 class Campaign:
-    """The cases of a seed, from the first on, until time or number is up."""
+    """The cases of a seed, from the first on, until time, number or patience is up."""
 
     seed: int
     seconds: float = float("inf")
     cases: float = float("inf")
     workers: int = 1
     family: str = ""
+    most_finds: float = 20
     finds: dict[str, Find] = field(default_factory=dict)
     done: int = 0
     taken: float = 0.0
@@ -83,7 +81,7 @@ class Campaign:
         start = told = time.monotonic()
         workers = [_Worker(self, first) for first in range(self.workers)]
         try:
-            while any(each.is_running for each in workers) and len(self.finds) < MOST_FINDS:
+            while any(each.is_running for each in workers) and len(self.finds) < self.most_finds:
                 wait([each.connection for each in workers if each.is_running], timeout=1)
                 for find in (find for each in workers for find in each.news()):
                     if self.finds.setdefault(find.place, find) is find:
@@ -205,4 +203,5 @@ def run_case(scratch: Path, original: Original, files: dict[str, bytes]) -> str 
     """Write the files of a case, and check what the package does with them."""
     directory = scratch / original.name
     write_files(directory, files)
-    return check_case(directory / original.main)
+    problem = check_case(directory / original.main)
+    return problem and problem.replace(str(directory), "...")

@@ -1,7 +1,6 @@
-"""Faults that are put into the package while it runs, to measure what finds them.
+"""Faults that are put into the package while it runs, to see that they are found, and how soon.
 
-Each is a check that somebody might forget. They are found by `tests.fuzz.comparison` and by the
-nightly tests.
+Most are a check that somebody might forget; the last ones break a limit or the process.
 """
 
 from __future__ import annotations
@@ -92,3 +91,20 @@ FAULTS = (
         "if most.max() >= self.total:", "if False:",
     ),
 )  # fmt: skip
+"""How many cases find each stands in CONTRIBUTING.md."""
+
+
+def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:
+    """A fault where the header of a file of Vespa says more blocks than there are bytes."""
+    function = ("vespa", "formats.vespa.spec", "Header.check_fits")
+    new = f"if least > left: {statement}\n    if least > left:"
+    return Fault(name, *function, "if least > left:", new)
+
+
+BREAKS = (
+    _where_blocks_do_not_fit("an endless loop", "all(iter(lambda: True, False))"),
+    _where_blocks_do_not_fit("2 GiB of memory", "bytearray(2 << 30)"),
+    _where_blocks_do_not_fit("the end of the process", "__import__('os')._exit(9)"),
+    _where_blocks_do_not_fit("a wait without end", "__import__('time').sleep(1e6)"),
+)
+"""What breaks a limit, or the process."""

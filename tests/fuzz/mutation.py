@@ -24,6 +24,9 @@ from tests.fuzz.structure import (
 MOST_BYTES = 1 << 20
 """Limit on a mutated file: time should go into many small ones."""
 
+MOST_NESTED = 150
+"""How deep a value is nested at most, twice: copies and writers of trees call themselves."""
+
 
 @dataclass(frozen=True)
 class Original:
@@ -199,15 +202,22 @@ VALUES: tuple[Any, ...] = (
 def _mutated_document(structure: Structure, document: bytes, choices: Choices) -> bytes:
     if structure.tree != "text" and often(choices, 7, 8):
         try:
-            tree = deepcopy(_tree(structure, document))
-        except (ValueError, RecursionError):
+            tree = _tree(structure, document)
+        except ValueError:
             return _mutated_text(document, choices)
-        tree = mutated_tree(tree, choices)
-        try:
-            return unparsed(structure, tree)
-        except (ValueError, RecursionError, OverflowError, MemoryError):
-            return document
+        if _depth(tree) <= MOST_NESTED:
+            return unparsed(structure, mutated_tree(deepcopy(tree), choices))
     return _mutated_text(document, choices)
+
+
+def _depth(tree: Any) -> int:
+    """How many lists and dicts are within each other."""
+    depth, level = -1, [[tree]]
+    while level:
+        depth += 1
+        inner = [list(each.values()) if isinstance(each, dict) else each for each in level]
+        level = [each for some in inner for each in some if isinstance(each, list | dict)]
+    return depth
 
 
 @lru_cache(maxsize=4096)
@@ -258,7 +268,7 @@ def _changed(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
     if way == 2:
         return pick(choices, VALUES)
     if way == 3:
-        for _ in range(pick(choices, [1, 2, 30, 60, 200, 400])):
+        for _ in range(pick(choices, [1, 2, 30, 60, MOST_NESTED])):
             value = [value] if often(choices, 1, 2) else {"a": value}
         return value
     return _other_value(value, choices)

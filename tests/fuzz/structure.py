@@ -211,8 +211,13 @@ def _walk_archive(walk: Walk) -> None:
         walk.numbers(4, 8)
         walk.skip(walk.number(4))
     for _ in walk.each(tensors):
-        kind, _, _ = walk.numbers(4, 8, 8)
-        for _ in range(min(kind >> 8, 8)):
+        first = walk.number(4)
+        if first < 1 << 8:  # the length of a key, with which the published record begins
+            walk.skip(first)
+            walk.numbers(8, 8, 8, 8, 8, 8, 1, 8, 8, 4)
+            continue
+        walk.numbers(8, 8)
+        for _ in range(min(first >> 8, 8)):
             walk.number(8)
         walk.skip(walk.number(4))
 

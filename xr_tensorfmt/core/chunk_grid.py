@@ -46,6 +46,8 @@ def chunk_count(shape: Sequence[int], chunk: Sequence[int]) -> int:
 def row_chunk(shape: tuple[int, int], item: int, stored: int, target: int) -> tuple[int, int]:
     """Shape of the chunks of a matrix whose rows take fewer bytes in the file than in memory."""
     rows, columns = (max(1, length) for length in shape)
+    if not prod(shape):
+        return rows, columns
     row = item * columns
     if row > target:
         return 1, contiguous_chunk((columns,), item, target)[0]

@@ -1,0 +1,148 @@
+"""The search for files that the package does not treat as it should, and what it has found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resource", reason="memory is limited by a module that this system lacks")
+
+from tests.fuzz.campaign import Campaign
+from tests.fuzz.cases import FINDS, check_case, originals
+from tests.fuzz.faults import BREAKS, FAULTS
+from tests.fuzz.mutation import Original
+from tests.fuzz.structure import Field, patched, structure_of
+from tests.golden import ROOT, golden_files, opened
+
+ORIGINALS = {each.name: each for each in originals()}
+
+
+def found_by(*arguments: object, finds: Path) -> list[str]:
+    """The problems of a campaign of its own process, whose memory is limited."""
+    command = [sys.executable, "-m", "tests.fuzz", "--workers", "1", "--finds", finds, *arguments]
+    run = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=600, check=False,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    problems = [json.loads(each.read_text())["problem"] for each in finds.glob("*/find.json")]
+    assert run.returncode == bool(problems), run.stdout + run.stderr
+    return problems
+
+
+def main_files() -> Iterator[tuple[Original, bytes]]:
+    for original in ORIGINALS.values():
+        yield original, original.files[original.main]
+
+
+@pytest.mark.parametrize("directory", sorted(FINDS.glob("*")), ids=lambda each: each.name)
+def test_what_was_found_is_mended(directory: Path) -> None:
+    file = json.loads((directory / "find.json").read_text())["file"]
+    assert check_case(directory / file) is None
+
+
+@pytest.mark.parametrize("golden", [*golden_files()], ids=lambda each: each.name)
+def test_golden_files_are_no_finds(golden) -> None:
+    assert check_case(golden.path) is None
+
+
+def test_a_case_of_a_seed_is_the_same_whatever_was_before_it() -> None:
+    first, second = Campaign(seed=3), Campaign(seed=3)
+    cases = [first.case(number) for number in range(300)]
+    assert [second.case(number) for number in reversed(range(300))] == cases[::-1]
+    assert [Campaign(seed=4).case(number) for number in range(300)] != cases
+
+
+def test_most_cases_differ_from_the_file_and_from_each_other() -> None:
+    cases = [Campaign(seed=0).case(number) for number in range(500)]
+    assert sum(files != original.files for original, files in cases) > 450
+    assert len({tuple(files.items()) for _, files in cases}) > 450
+
+
+def test_checksums_of_golden_files_are_what_repairing_them_gives() -> None:
+    for original, content in main_files():
+        structure = structure_of(original.family, original.main, content)
+        assert structure.repair(content) == content, original.name
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "size"),
+    [
+        ("mag/archive-1", 12, 4),
+        ("mag/snapshot-200", 28, 4),
+        ("pycauset/r1-bits", 16, 8),
+        ("pycauset/zip", 66, 4),
+    ],
+)
+def test_a_damaged_checksum_is_made_right(name: str, start: int, size: int) -> None:
+    original = ORIGINALS[name]
+    content = original.files[original.main]
+    structure = structure_of(original.family, original.main, content)
+    field = Field(start, size)
+    changed = patched(content, start, field.packed(field.value(content) ^ 1))
+    repaired = structure.repair(changed)
+    assert len(repaired) == len(content)
+    assert repaired != changed
+    assert structure.repair(repaired) == repaired
+
+
+def test_the_numbers_of_a_header_are_found() -> None:
+    for original, content in main_files():
+        structure = structure_of(original.family, original.main, content)
+        walk = structure.walked(content)
+        is_text = structure.document is not None and structure.document(content) == content
+        assert walk.fields or is_text, original.name
+        assert all(field.start + field.size <= len(content) for field in walk.fields)
+
+
+def test_a_file_with_its_own_document_put_back_is_the_same_tensors(tmp_path: Path) -> None:
+    for original, content in main_files():
+        structure = structure_of(original.family, original.main, content)
+        if structure.document is None or not structure.document(content):
+            continue
+        directory = ROOT / original.name
+        path = tmp_path / original.main
+        replaced = structure.replaced(content, structure.document(content))
+        path.write_bytes(replaced)
+        if len(original.files) == 1:
+            assert opened(path)[0].identical(opened(directory / original.main)[0]), original.name
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        (BREAKS[0], "TooLongError at"),
+        (BREAKS[1], "MemoryError at"),
+        (BREAKS[2], "Died: the process ended with 9"),
+        (FAULTS[1], "IndexError at"),
+        (FAULTS[5], "TokenError at"),
+    ],
+)
+def test_what_breaks_a_limit_or_is_another_error_is_a_find(fault, problem, tmp_path: Path) -> None:
+    options = ("--format", fault.family, "--cases", 300, "--most-finds", 1)
+    (found,) = found_by(*options, "--fault", fault.name, finds=tmp_path)
+    assert problem in found
+
+
+def test_a_campaign_goes_on_after_a_process_has_died(tmp_path: Path) -> None:
+    campaign = Campaign(seed=0, cases=60, family="vespa")
+    with BREAKS[2].seeded():
+        campaign.run(lambda line: None, tmp_path)
+    assert campaign.done == 60
+    assert len(campaign.finds) == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", [*FAULTS, BREAKS[3]], ids=lambda each: each.name)
+def test_faults_are_found(fault, tmp_path: Path) -> None:
+    options = ("--format", fault.family, "--cases", 100_000, "--most-finds", 1)
+    assert len(found_by(*options, "--fault", fault.name, finds=tmp_path)) == 1
+
+
+@pytest.mark.nightly
+def test_every_format_withstands_ten_thousand_cases(tmp_path: Path) -> None:
+    assert found_by("--cases", 10_000, "--seed", 1, finds=tmp_path) == []
