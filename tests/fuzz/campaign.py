@@ -25,7 +25,7 @@ from tests.fuzz.cases import FINDS, check_case, limit_memory, originals, write_f
 from tests.fuzz.choices import Seeded, pick
 from tests.fuzz.mutation import Original, mutated
 
-HANGS_AFTER = 60
+HANGS_AFTER = 120
 """Seconds by the clock after which a process is ended that has not finished its case.
 
 A case that takes too much processor time is ended from within. This is for code that cannot be
