@@ -17,7 +17,7 @@ def main() -> int:
     """Run a campaign; 1 if there were finds."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     unlimited = float("inf")
-    cores = len(os.sched_getaffinity(0))
+    cores = os.cpu_count() or 1
     parser.add_argument("--seconds", type=float, default=unlimited, help="end after so long")
     parser.add_argument("--cases", type=float, default=unlimited, help="end after so many cases")
     parser.add_argument("--seed", type=int, default=0, help="0 by default")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import resource
 import signal
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -166,7 +167,9 @@ def limits() -> Iterator[None]:
 
 
 def limit_memory() -> None:
-    """Let this process have no more memory than it has now and what a case may take."""
+    """Let this process have no more memory than it has now and what a case may take; on Linux."""
+    if sys.platform != "linux":
+        return
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     most = pages * resource.getpagesize() + MOST_MEMORY

@@ -129,6 +129,7 @@ def test_what_breaks_a_limit_or_is_another_error_is_a_find(fault, problem, tmp_p
     assert problem in found
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_campaign_goes_on_after_a_process_has_died(tmp_path: Path) -> None:
     campaign = Campaign(seed=0, cases=60, family="vespa")
     with BREAKS[2].seeded():
