@@ -259,6 +259,9 @@ VESPA: Mapping[str, Make] = {
         "a.tbf",
         lambda: vespa("float", ["a", "b"], {}, [(i, j) for i in "pq" for j in "rst"]),
     ),
+    "many-blocks": content(
+        "a.tbf", lambda: vespa("float", ["x"], {}, [(str(i * i),) for i in range(2500)])
+    ),
     "dense-without-cell-type": content(
         "a.tbf", lambda: vf.header(None, None, {"x": 2}) + vf.raw_cells(REALS[0, :2], "double")
     ),

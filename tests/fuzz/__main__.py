@@ -40,7 +40,7 @@ def main() -> int:
         arguments.format,
         arguments.most_finds,
     )
-    files = sum(map(len, campaign.originals))
+    files = sum(len(group) for family in campaign.originals for group in family)
     say(f"seed {campaign.seed}, {campaign.workers} processes, {files} golden files")
     with faults[arguments.fault].seeded() if arguments.fault else nullcontext():
         campaign.run(say, arguments.finds)

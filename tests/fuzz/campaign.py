@@ -65,15 +65,19 @@ class Campaign:
     taken: float = 0.0
 
     @cached_property
-    def originals(self) -> list[list[Original]]:
-        """The files that are mutated, by format: some have many more than others."""
+    def originals(self) -> list[list[list[Original]]]:
+        """The files that are mutated, by format, and whether a generator made them.
+
+        There are many of some formats; those of generators have each generation once.
+        """
         chosen = [each for each in originals() if self.family in ("", each.family)]
-        return [list(group) for _, group in groupby(chosen, key=attrgetter("family"))]
+        by_family = groupby(chosen, key=attrgetter("family"))
+        return [_by_origin(list(group)) for _, group in by_family]
 
     def case(self, number: int) -> tuple[Original, dict[str, bytes]]:
         """The original and the files of a case."""
         choices = Seeded(self.seed, number)
-        original = pick(choices, pick(choices, self.originals))
+        original = pick(choices, pick(choices, pick(choices, self.originals)))
         return original, mutated(original, choices)
 
     def run(self, report: Callable[[str], None], kept_in: Path = FINDS) -> None:
@@ -119,6 +123,12 @@ class Campaign:
         text = json.dumps(facts, indent=1)
         (directory / "find.json").write_text(text + "\n", encoding="utf-8")
         return directory
+
+
+def _by_origin(files: list[Original]) -> list[list[Original]]:
+    generated = [each for each in files if each.is_generated]
+    others = [each for each in files if not each.is_generated]
+    return [each for each in (generated, others) if each]
 
 
 class _Worker:

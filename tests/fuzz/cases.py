@@ -18,7 +18,7 @@ import xarray as xr
 from dask.base import tokenize
 
 from tests.fuzz.mutation import Original
-from tests.golden import ROOT, golden_files
+from tests.golden import OWN, ROOT, golden_files
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.backend import TensorFormatBackend
 
@@ -54,7 +54,8 @@ def originals() -> list[Original]:
         is_small = sum(map(len, files.values())) <= MOST_ORIGINAL
         if is_small and len(expected["variables"]) <= MOST_VARIABLES:
             family = golden.directory.relative_to(ROOT).parts[0]
-            found.append(Original(golden.name, family, expected["file"], files))
+            is_generated = expected["written_by"] == OWN
+            found.append(Original(golden.name, family, expected["file"], files, is_generated))
     return found
 
 
@@ -105,9 +106,23 @@ def use(path: Path) -> None:
     pickle.loads(pickle.dumps(dataset))
     for variable in dataset.variables.values():
         _tried(lambda: _read_parts(variable))  # noqa: B023  # it is called at once
+    _use_in_the_other_way(path, dataset)
     chunked = _tried(lambda: _opened(path, chunks={}))
     if chunked is not None:
         tokenize(pickle.loads(pickle.dumps(chunked)))
+
+
+def _use_in_the_other_way(path: Path, dataset: xr.Dataset) -> None:
+    """Read what is stored of a tensor that opens in full, and the other way round."""
+    way = "dense" if "block" in dataset.dims else "stored"
+    try:
+        other = _tried(lambda: xr.open_dataset(path, engine="tensorfmt", sparse=way))
+    except ValueError as error:  # it stores every element, is too large, or needs a fill value
+        if "sparse=" not in str(error) and "fill_value" not in str(error):
+            raise
+        return
+    for variable in other.variables.values() if other is not None else ():
+        _tried(lambda: _read_parts(variable))  # noqa: B023
 
 
 def _tried(call: Callable[[], Any]) -> Any:

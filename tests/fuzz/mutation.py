@@ -36,6 +36,7 @@ class Original:
     family: str
     main: str
     files: Mapping[str, bytes]
+    is_generated: bool = True
 
     @cached_property
     def changeable(self) -> list[str]:
