@@ -382,7 +382,7 @@ def encoded(tree: Any) -> bytes:
 
 def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key)[:999]: _encodable(each) for key, each in value.items()}
+        return {_encodable(str(key)[:999]): _encodable(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_encodable(each) for each in value]
     if isinstance(value, int) and not isinstance(value, bool):

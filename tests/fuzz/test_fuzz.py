@@ -62,9 +62,9 @@ def test_a_case_of_a_seed_is_the_same_whatever_was_before_it() -> None:
 
 def test_most_cases_differ_from_the_file_and_from_each_other() -> None:
     campaign = Campaign(seed=0)
-    cases = [campaign.case(number) for number in range(500)]
-    assert sum(files != original.files for original, files in cases) > 450
-    assert len({tuple(files.items()) for _, files in cases}) > 450
+    cases = [campaign.case(number) for number in range(2000)]
+    assert sum(files != original.files for original, files in cases) > 1800
+    assert len({tuple(files.items()) for _, files in cases}) > 1800
 
 
 def test_checksums_of_golden_files_are_what_repairing_them_gives() -> None:
