@@ -191,13 +191,14 @@ class _Worker:
 def _work(campaign: Campaign, first: int, until: float, parent: Connection) -> None:
     """Tell the parent of each case, and what went wrong with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    limit_memory()
     with TemporaryDirectory(prefix="fuzz-", dir=_directory()) as scratch:
         for number in count(first, campaign.workers):
             parent.send((number, None))
             if number >= campaign.cases or time.monotonic() > until:
                 break
-            problem = run_case(Path(scratch), *campaign.case(number))
+            case = campaign.case(number)
+            limit_memory()
+            problem = run_case(Path(scratch), *case)
             if problem is not None:
                 parent.send((number, problem))
     parent.close()

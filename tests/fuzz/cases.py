@@ -184,7 +184,7 @@ def limits() -> Iterator[None]:
 
 
 def limit_memory() -> None:
-    """Let this process have no more memory than it has now and what a case may take; on Linux."""
+    """Let this process take so much more memory than it has now, and no more; on Linux alone."""
     if sys.platform != "linux":
         return
     with open("/proc/self/statm") as file:

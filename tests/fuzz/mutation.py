@@ -21,7 +21,7 @@ from tests.fuzz.structure import (
     zip_of,
 )
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 17
 """Limit on a mutated file: time should go into many small ones."""
 
 MOST_NESTED = 150
@@ -100,7 +100,7 @@ def _step(structure: Structure, content: bytes, choices: Choices) -> bytes:
     return _bytes_step(content, walk, choices)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _walked(structure: Structure, content: bytes) -> Walk:
     return structure.walked(content)
 
@@ -221,7 +221,7 @@ def _depth(tree: Any) -> int:
     return depth
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _tree(structure: Structure, document: bytes) -> Any:
     return parsed(structure, document)
 
