@@ -18,6 +18,7 @@ from typing import Any, Literal
 import google_crc32c
 
 from tests import pycausetfiles as pf
+from tests.tensfiles import V1_0
 
 Order = Literal["little", "big"]
 
@@ -114,7 +115,7 @@ def walk_tens(walk: Walk) -> None:
     version = int.from_bytes(walk.content[4:8], "little")
     for _ in walk.each(order):
         walk.numbers(4, 1, 1, 2)
-    if version < tf_version_1_0:
+    if version < V1_0:
         return
     while walk.content[walk.at : walk.at + 8].isalnum() and len(walk.marks) < MOST_ITEMS:
         walk.marks.append(walk.at)
@@ -130,9 +131,6 @@ def walk_tens(walk: Walk) -> None:
         for _ in walk.each(walk.number(8)):
             walk.number(8)
             walk.skip(8)
-
-
-tf_version_1_0 = 0x10000
 
 
 def tens_document(content: bytes) -> bytes:
@@ -535,14 +533,10 @@ def structure_of(family: str, name: str, content: bytes) -> Structure:
 
 def parsed(structure: Structure, document: bytes) -> Any:
     """The tree of a document; ValueError where it has none."""
-    if structure.tree == "json":
-        return json.loads(document)
-    if structure.tree == "typed":
-        try:
-            return decoded(document)
-        except (CutOffError, UnicodeDecodeError, RecursionError, struct.error) as error:
-            raise ValueError("damaged") from error
-    raise ValueError("no tree")
+    try:
+        return decoded(document) if structure.tree == "typed" else json.loads(document)
+    except (CutOffError, RecursionError, struct.error) as error:
+        raise ValueError("damaged") from error
 
 
 def unparsed(structure: Structure, tree: Any) -> bytes:
