@@ -129,7 +129,7 @@ def _records_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
     """Repeat a record or leave it out, and perhaps count it."""
     number = choices.below(len(walk.marks) - 1)
     start, stop = walk.marks[number : number + 2]
-    copies = pick(choices, [0, 2, 3, 32, 41])
+    copies = pick(choices, [0, 2, 3, 33, 65])
     counts = [each for each in walk.fields if each.start < start and each.size < 8]
     if counts and start < stop and often(choices, 3, 4):
         likely = [each for each in counts if each.value(content) == len(walk.marks) - 1]
