@@ -1,4 +1,26 @@
-"""Who chooses how a file is mutated: a random generator, or what else searches for faults."""
+"""Who chooses how a file is mutated: a random generator.
+
+Measured with the faults of `tests.fuzz.faults`, the same mutations, 20 s of processor time each,
+and another engine that makes the choices: atheris 3.0, which is led by the coverage of the
+package, and the targeted search of hypothesis, whose target was how many functions of the package
+were entered. Cases and seconds until a fault was found, of one seed:
+
+=============================================  ===========  ============  ============
+fault                                          random       atheris       hypothesis
+=============================================  ===========  ============  ============
+a key that is not in the pool                  86, 0.5 s    1703, 10.2 s  1213, 17.8 s
+lengths that are no numbers                    302, 1.0 s   376, 2.8 s    no
+metadata of another type                       90, 0.6 s    78, 0.6 s     3, 0.9 s
+more blocks than the file has room for         105, 0.5 s   no            51, 1.4 s
+a header that numpy's parser cannot tokenize   37, 0.4 s    no            14, 0.9 s
+offsets that are no numbers                    52, 0.5 s    1249, 7.5 s   no
+a value of YAML of another type                7, 0.5 s     5, 0.2 s      121, 2.1 s
+=============================================  ===========  ============  ============
+
+What is found depends on the mutations, which all had, and on the rate: without coverage to be
+measured and examples to be kept, ten times as many cases fit into a second as with hypothesis. So
+none of the two is used. A case of a seed is also the same in whatever process it is made.
+"""
 
 from __future__ import annotations
 
