@@ -17,9 +17,9 @@ offsets that are no numbers                    52, 0.5 s    1249, 7.5 s   no
 a value of YAML of another type                7, 0.5 s     5, 0.2 s      121, 2.1 s
 =============================================  ===========  ============  ============
 
-What is found depends on the mutations, which all had, and on the rate: without coverage to be
-measured and examples to be kept, ten times as many cases fit into a second as with hypothesis. So
-none of the two is used. A case of a seed is also the same in whatever process it is made.
+What is found depends on the mutations, which all had, and on the rate: 170 to 580 cases a second of
+processor time with random choices, 130 to 400 with atheris, 60 to 80 with hypothesis. So none of
+the two is used. A case of a seed is also the same in whatever process it is made.
 """
 
 from __future__ import annotations
