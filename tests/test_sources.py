@@ -387,3 +387,9 @@ def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path) -> N
     before = faults()
     source.read(Extents.uniform(starts, 8))
     assert faults() - before < 100
+
+
+def test_a_file_beside_it_with_too_long_a_name_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    with pytest.raises(FileNotFoundError, match="no file can have so long a name"):
+        LocalFile.at(tmp_path / "a").sibling("x" * 300)
