@@ -123,7 +123,7 @@ def test_a_file_with_its_own_document_put_back_is_the_same_tensors(tmp_path: Pat
         (BREAKS[1], "MemoryError at"),
         (BREAKS[2], "Died: the process ended with 9"),
         (FAULTS[1], "IndexError at"),
-        (FAULTS[5], "TokenError at"),
+        (FAULTS[4], "TokenError at"),
     ],
 )
 def test_what_breaks_a_limit_or_is_another_error_is_a_find(fault, problem, tmp_path: Path) -> None:
