@@ -158,6 +158,8 @@ def _variable(tensor: Tensor, source: Source, target: int, *, is_limited: bool) 
     chunk = dict(zip(tensor.dims, shape, strict=True)) if is_possible else {}
     encoding = {"dtype": layout.dtype, **tensor.encoding, "preferred_chunks": chunk}
     encoding["original_shape"] = layout.shape  # as the netCDF engines of xarray call it
+    # xarray reads labels of dimensions before it makes chunks: those for an index, and all str.
+    is_limited = is_limited and tensor.name not in tensor.dims and layout.dtype.kind != "O"
     data = lazy_array(tensor.source or source, layout, has_unused_limit=is_limited)
     attrs = displayable(tensor.attrs) or None
     return DistinctVariable(tensor.dims, data, attrs, encoding, fastpath=True)
