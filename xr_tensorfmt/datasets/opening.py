@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
@@ -199,4 +200,9 @@ def _dask_is_configured() -> bool:
     """Whether dask's settings may differ from its defaults: by code, environment or files."""
     if "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
         return True
+    return _dask_has_files()
+
+
+@cache
+def _dask_has_files() -> bool:
     return any(os.path.isdir(os.path.expanduser(directory)) for directory in _DASK_DIRECTORIES)
