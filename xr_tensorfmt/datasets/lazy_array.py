@@ -22,6 +22,7 @@ from xarray.core.indexing import (
     LazilyIndexedArray,
     MemoryCachedArray,
     OuterIndexer,
+    PandasIndexingAdapter,
     VectorizedIndexer,
 )
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
@@ -159,6 +160,11 @@ def _check_chunks(variable: Variable, lazy: TensorArray) -> None:
 def wrapped_data(variable: Variable) -> Any:
     """The array of a variable, unread: ``variable.data`` would load it."""
     return variable._data  # noqa: SLF001
+
+
+def is_of_index(variable: Variable) -> bool:
+    """Whether the values of a coordinate are in an index of pandas."""
+    return isinstance(wrapped_data(variable), PandasIndexingAdapter)
 
 
 def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
