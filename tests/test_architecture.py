@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -184,7 +185,7 @@ def test_the_first_open_imports_the_reader_of_one_format_and_no_other_package(
         f"xarray.open_dataset({str(path)!r}, engine='tensorfmt'); "
         "print(*set(sys.modules) - before)"
     )
-    new = set(run_python("-c", code).stdout.split())
+    new = set(run_python("-c", code, env={**os.environ, "HOME": str(tmp_path)}).stdout.split())
     assert {name for name in new if not name.startswith("xr_tensorfmt")} <= sys.stdlib_module_names
     readers = {name for name in new if name.endswith(".read")}
     assert readers == {"xr_tensorfmt.formats.tens.read"}
