@@ -34,7 +34,7 @@ from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_ve
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import transposed
+from xr_tensorfmt.core.views import Transposed, transposed
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources.threads import loads_of
 
@@ -144,7 +144,10 @@ def _token(array: TensorArray) -> str:
     token = _tokens.get(array.source)
     if token is None:
         token = _tokens[array.source] = tokenize(array.source)
-    return tokenize(token, array.layout)
+    # Field by field, as dask takes long to look at a dataclass.
+    layout = array.layout
+    axes, inner = (layout.axes, layout.inner) if isinstance(layout, Transposed) else ((), layout)
+    return tokenize(token, axes, inner)
 
 
 def _check_chunks(variable: Variable, lazy: TensorArray) -> None:
