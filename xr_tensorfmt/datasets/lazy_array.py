@@ -29,10 +29,8 @@ from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed, transposed
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
