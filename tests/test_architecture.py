@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import xr_tensorfmt
+from tests import tensfiles as tf
 from tests.processes import run_python
 from xr_tensorfmt import formats
 
@@ -169,6 +173,23 @@ def test_importing_the_engine_imports_no_heavy_package() -> None:
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
     assert {folder(name) for name in own} <= {"accessor", "backend", "core", "errors"}
     assert len(own) <= 8, own
+
+
+def test_the_first_open_imports_the_reader_of_one_format_and_no_other_package(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file.tens"
+    path.write_bytes(tf.version_0_9(np.zeros((3, 4))))
+    code = (
+        "import sys, xarray; xarray.backends.list_engines(); before = set(sys.modules); "
+        f"xarray.open_dataset({str(path)!r}, engine='tensorfmt'); "
+        "print(*set(sys.modules) - before)"
+    )
+    new = set(run_python("-c", code, env={**os.environ, "HOME": str(tmp_path)}).stdout.split())
+    assert {name for name in new if not name.startswith("xr_tensorfmt")} <= sys.stdlib_module_names
+    readers = {name for name in new if name.endswith(".read")}
+    assert readers == {"xr_tensorfmt.formats.tens.read"}
+    assert not {folder(name) for name in new if name in MODULES} & {"writing", "cli", "validation"}
 
 
 def test_nothing_large_lies_in_the_root() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, ve
 from tests.families import FILES
 from tests.processes import run_python
 from xr_tensorfmt import to_file
+from xr_tensorfmt_cli import main
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -30,16 +32,27 @@ pytestmark = pytest.mark.usefixtures("working_directory")
 # The command itself
 
 
-def test_help_imports_no_large_package() -> None:
+@pytest.mark.parametrize(("option", "said"), [("--help", "clean     Remove"), ("--version", "0.")])
+def test_help_imports_neither_the_package_nor_numpy(option: str, said: str) -> None:
     code = (
-        "import sys\nfrom xr_tensorfmt.cli import main\n"
-        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "import sys\nfrom xr_tensorfmt_cli import main\n"
+        f"try: main([{option!r}])\nexcept SystemExit: pass\n"
         "print('LOADED', *sys.modules)"
     )
-    shown = run_python("-c", code).stdout
-    assert "convert" in shown
-    loaded = set(shown.partition("LOADED")[2].split())
-    assert not loaded & {"dask", "fsspec"}
+    shown, _, loaded = run_python("-c", code).stdout.partition("LOADED")
+    assert said in shown
+    assert not {name.split(".")[0] for name in loaded.split()} & {"numpy", "xarray", "xr_tensorfmt"}
+
+
+def test_the_script_of_the_package_is_the_command_that_imports_little() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"xr-tensorfmt": "xr_tensorfmt_cli:main"}
+
+
+def test_each_command_has_the_help_of_its_function() -> None:
+    for name in main.commands:
+        assert f"Usage: main {name} " in done(name, "--help")
+    assert "Did you mean 'info'?" in failed("inf", code=2)
 
 
 def test_info_imports_neither_dask_nor_fsspec() -> None:

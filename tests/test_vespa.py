@@ -16,8 +16,9 @@ from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
 from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
+from xr_tensorfmt.formats.vespa import labels as labels_module
 from xr_tensorfmt.formats.vespa import spec
-from xr_tensorfmt.formats.vespa.labels import repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import Order, repeated_blocks
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -293,6 +294,27 @@ def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> N
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
     found = list(repeated_blocks([column]))
     assert found == [(block, labels.index(labels[block])) for block in repeated]
+
+
+@given(st.lists(st.lists(st.binary(max_size=3), max_size=4), max_size=4))
+def test_labels_that_ascend_are_all_different(batches: list[list[bytes]]) -> None:
+    order = Order()
+    for batch in batches:
+        for size in sorted({len(label) for label in batch}):
+            rows = b"".join(b"\0" + label for label in batch if len(label) == size)
+            order.add(np.frombuffer(rows, np.uint8).reshape(-1, size + 1))
+    labels = [label for batch in batches for label in batch]
+    by_length = {size: [each for each in labels if len(each) == size] for size in range(4)}
+    assert order.ascends == all(each == sorted(set(each)) for each in by_length.values())
+
+
+def test_numbered_labels_are_known_to_be_different_without_their_hashes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(labels_module, "repeated_labels", None)
+    labels = [(f"doc{number}",) for number in range(1200)]
+    content = vf.tensor("int8", ["k"], {}, labels, np.zeros(1200))
+    assert open_vespa(content).indexes["k"].is_unique
 
 
 def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:

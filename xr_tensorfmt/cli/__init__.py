@@ -1,25 +1,7 @@
-"""The command ``xr-tensorfmt``; its help imports neither dask nor fsspec."""
+"""The commands of ``xr-tensorfmt``; `xr_tensorfmt_cli` imports each of them when it is run."""
 
 from __future__ import annotations
 
-import click
-
-from xr_tensorfmt import __version__
-from xr_tensorfmt.cli.clean import clean
-from xr_tensorfmt.cli.convert import convert
-from xr_tensorfmt.cli.diff import diff
-from xr_tensorfmt.cli.explain import explain
-from xr_tensorfmt.cli.info import info
-from xr_tensorfmt.cli.validate import validate
+from xr_tensorfmt_cli import main
 
 __all__ = ["main"]
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="xr-tensorfmt")
-def main() -> None:
-    """Describe binary tensor files, check them, and convert them."""
-
-
-for _command in (info, validate, convert, explain, diff, clean):
-    main.add_command(_command)

@@ -33,7 +33,7 @@ def _duration(value: str) -> float:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-@click.command(short_help="Remove what killed processes left unfinished.")
+@click.command()
 @click.argument("places", metavar="DIR|URL...", nargs=-1, required=True, type=click.Path())
 @click.option("--recursive", "-r", is_flag=True, help="Directories below as well.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only say what would be removed.")

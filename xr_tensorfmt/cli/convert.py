@@ -20,7 +20,7 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.writing.checked_input import Part
 
 
-@click.command(short_help="Convert to another format, to zarr or netCDF, or from these.")
+@click.command()
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
 @format_option("--from", "from_", more=(ZARR, NETCDF), help="Format of IN")

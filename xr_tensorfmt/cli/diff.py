@@ -23,7 +23,7 @@ class _Failure(click.ClickException):
     exit_code = 2
 
 
-@click.command(short_help="Compare two files.")
+@click.command()
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object.")

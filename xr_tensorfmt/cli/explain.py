@@ -33,7 +33,7 @@ def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
     raise click.BadParameter(f"{index!r} is none of 3, 0:10, 0:10:2 and 1,5,7")
 
 
-@click.command(short_help="Say what a read would fetch.")
+@click.command()
 @click.argument("file", type=click.Path())
 @click.option(
     "--select",

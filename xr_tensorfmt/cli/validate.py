@@ -15,7 +15,7 @@ from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.validation import validate as findings_of
 
 
-@click.command(short_help="Check files as a whole.")
+@click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings as well.")
 @click.option("--all", "every", is_flag=True, help="More than one finding of a kind, up to 20.")

@@ -107,6 +107,11 @@ class Element(ABC):
         """The stored dtype, for ``encoding["dtype"]``."""
         return StoredDtype(self.name, self.dtype)
 
+    @cached_property
+    def token(self) -> str:
+        """What tells it from other elements, for names in dask."""
+        return f"{self.name} in {self.stored}"
+
     def adopt(self, raw: Array) -> Array:
         """As `decode`, but the result may use the memory of `raw`."""
         return self.decode(raw)

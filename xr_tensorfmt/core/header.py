@@ -164,7 +164,7 @@ class HeaderReader:
         return TensorFormatError(self.source.name, field, found, expected, hint, offset=offset)
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        return self.source.read(Extents.single(start, stop)).tobytes() if stop > start else b""
+        return self.source.read_bytes(start, stop) if stop > start else b""
 
 
 class Cursor:

@@ -202,6 +202,10 @@ class Source(ABC):
                     needed[:] = part.extents.gather(fetched, part.start)
         return packed
 
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """Fetch one short range, as of a header; the errors of `read`."""
+        return self.read(Extents.single(start, stop)).tobytes()
+
     def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
         view = target.data
         done = 0

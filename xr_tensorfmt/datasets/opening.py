@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from xarray import Coordinates, Dataset, DataTree, Variable, conventions
@@ -198,7 +199,21 @@ _DASK_DIRECTORIES = ("/etc/dask", os.path.join(sys.prefix, "etc", "dask"), "~/.c
 
 
 def _dask_is_configured() -> bool:
-    """Whether dask's settings may differ from its defaults: by code, environment or files."""
+    """Whether dask may have a setting for chunks: by code, environment or files."""
     if "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
         return True
-    return any(os.path.isdir(os.path.expanduser(directory)) for directory in _DASK_DIRECTORIES)
+    return _is_in_files("chunk")
+
+
+@cache
+def _is_in_files(word: str) -> bool:
+    """Whether a line of dask's files may set something; some packages leave mere comments there."""
+    try:
+        for directory in map(os.path.expanduser, _DASK_DIRECTORIES):
+            for name in os.listdir(directory) if os.path.isdir(directory) else ():
+                with open(os.path.join(directory, name), errors="replace") as file:
+                    if any(word in line.partition("#")[0] for line in file):
+                        return True
+    except OSError:  # dask says what is wrong
+        return True
+    return False

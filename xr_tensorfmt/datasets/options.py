@@ -69,13 +69,15 @@ class Request(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
+_KNOWN = tuple(field.name for field in fields(Request))
+
+
 def request_of(**keywords: Any) -> Request:
     """The keywords of the engine; TypeError where there is no such keyword."""
-    known = [field.name for field in fields(Request)]
     for name in keywords:
-        if name not in known:
+        if name not in _KNOWN:
             raise TypeError(
-                f"{name!r}{did_you_mean(name, known)} is not a keyword of the engine 'tensorfmt', "
-                f"which are {', '.join(known)}"
+                f"{name!r}{did_you_mean(name, _KNOWN)} is not a keyword of the engine "
+                f"'tensorfmt', which are {', '.join(_KNOWN)}"
             )
     return Request(**keywords)

@@ -148,8 +148,8 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
 
 
 def _by_content(reader: HeaderReader) -> Format:
-    path = reader.source.name
-    with_magic = [each for each in all_formats() if reader.head.startswith(each.magics)]
+    path, head = reader.source.name, reader.head
+    with_magic = [each for each in all_formats() if head.startswith(each.magics)]
     if len(with_magic) == 1:
         return with_magic[0]
     for each in with_magic:

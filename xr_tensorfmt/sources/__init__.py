@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 InputOutput = Literal["auto", "mmap", "read"]
+_WAYS = get_args(InputOutput)
 
 
 def is_url(file: object) -> bool:
@@ -67,5 +68,5 @@ def open_source(file: Any, io: InputOutput = "auto") -> Source:
 
 
 def _check_io(io: str) -> None:
-    if io not in get_args(InputOutput):
-        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, get_args(InputOutput)))}")
+    if io not in _WAYS:
+        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _WAYS))}")

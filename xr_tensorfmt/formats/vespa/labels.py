@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import lt
 from typing import Any, Literal
 
 import numpy as np
@@ -75,19 +76,21 @@ class Labels(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
-        strings = self.strings(source, selection.entries[0])
-        if self.blocks.table.form.labels == 1 and strings.size == self.shape[0]:
+        order = Order()
+        strings = self.strings(source, selection.entries[0], order)
+        is_column = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
+        if is_column and not order.ascends:
             for finding in repeated_labels(source, self.blocks.table, [strings], most=1):
                 message, level = finding.sentence, stacklevel_of_caller()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
         return strings
 
-    def strings(self, source: Source, entry: Entry) -> Strings:
+    def strings(self, source: Source, entry: Entry, order: Order | None = None) -> Strings:
         """The labels of some blocks; those of one length are decoded together."""
         strings, position = np.empty(entry_length(entry), dtype=self.dtype), 0
         for part in self.blocks.table.batches(entry, LABEL_BYTES):
             count = entry_length(part)
-            self._read_batch(strings[position : position + count], source, part)
+            self._read_batch(strings[position : position + count], source, part, order or Order())
             position += count
         if strings.size == self.shape[0] and self.blocks.table.form.labels == 1:
             self.blocks.table.kept.release()
@@ -104,7 +107,7 @@ class Labels(Layout):
         picked: Array = self.strings(source, unique)[inverse]
         return picked
 
-    def _read_batch(self, strings: Strings, source: Source, entry: Entry) -> None:
+    def _read_batch(self, strings: Strings, source: Source, entry: Entry, order: Order) -> None:
         table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
         kept = table.kept.of(entry)
@@ -115,13 +118,13 @@ class Labels(Layout):
             window = gather_uniform(window, starts, size)
             if not places.matches(window.reshape(-1, size)):
                 table.scan(source)
-                self._read_batch(strings, source, entry)
+                self._read_batch(strings, source, entry, order)
                 return
             starts = np.arange(strings.size) * size
         lengths, begins = unpack_at(window, starts)
         for _ in range(self.number):
             lengths, begins = unpack_at(window, begins + lengths)
-        wrong = _decode(strings, window, begins, lengths, self.errors)
+        wrong = _decode(strings, window, begins, lengths, self.errors, order)
         if wrong is not None:
             label = window[begins[wrong] :][: lengths[wrong]].tobytes()
             raise TensorFormatError(
@@ -134,8 +137,26 @@ class Labels(Layout):
             )
 
 
+class Order:
+    """Whether labels ascend, each kind of one length by itself, so that no two are equal."""
+
+    def __init__(self) -> None:
+        self.ascends = True
+        self._last: dict[int, NDArray[np.bytes_]] = {}
+
+    def add(self, rows: Bytes) -> None:
+        """Take more labels of one length, one a row, in the order of the file."""
+        size = rows.shape[1]
+        if self.ascends:
+            labels = rows.view(f"S{size}").ravel()
+            joined = np.concatenate([self._last.get(size, labels[:0]), labels[:1]])
+            pairs = (joined[:-1], joined[1:]), (labels[:-1], labels[1:])
+            self.ascends = all(bool((before < after).all()) for before, after in pairs)
+            self._last[size] = labels[-1:]
+
+
 def _decode(
-    strings: Strings, window: Bytes, starts: Integers, lengths: Integers, errors: str
+    strings: Strings, window: Bytes, starts: Integers, lengths: Integers, errors: str, order: Order
 ) -> int | None:
     """Decode strings in a window, each with a byte before it; the number of one that is wrong."""
     for numbers, part in by_length(lengths):
@@ -143,6 +164,7 @@ def _decode(
         size = int(lengths[numbers[0]]) + 1
         rows = gather_uniform(window, starts[part] - 1, size).reshape(-1, size)
         rows[:, 0] = 0
+        order.add(rows)
         try:
             # No character of several bytes contains a zero, so that one call decodes all.
             decoded = rows.tobytes().decode("utf-8", errors).split("\0")[1:]
@@ -184,12 +206,18 @@ def repeated_label(
 
 def repeated_blocks(columns: Sequence[Strings]) -> Iterator[tuple[int, int]]:
     """Each block all of whose labels an earlier block has too, and that earlier block."""
+    if len(columns) == 1 and _ascends(columns[0].tolist()):
+        return
     hashes = row_hashes(columns)
     known: dict[tuple[str, ...], int] = {}
     for block in rows_of(hashes, repeated_values(hashes)).tolist():
         earlier = known.setdefault(tuple(column[block] for column in columns), block)
         if earlier != block:
             yield block, earlier
+
+
+def _ascends(strings: list[str]) -> bool:
+    return all(map(lt, strings, islice(strings, 1, None)))
 
 
 def row_hashes(columns: Sequence[Strings]) -> Integers:

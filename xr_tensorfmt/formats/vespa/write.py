@@ -15,6 +15,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.datasets.lazy_array import is_of_index
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.formats.vespa.blocks import EncodedLabels, LabelledBlocks
@@ -184,7 +185,10 @@ def _labels_along(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, 
     for name, dim in along.items():
         coordinate = checked.coordinates.get(name)
         if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
-            values = np.asarray(coordinate.values, dtype=object)
+            # An index has Python's strings already, of which ``.values`` would make others.
+            is_index = is_of_index(coordinate)
+            strings = coordinate.to_index() if is_index else coordinate.values
+            values = np.asarray(strings, dtype=object)
             if all(issubclass(type_, str) for type_ in set(map(type, values.tolist()))):
                 found[name] = values
     return found
