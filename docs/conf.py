@@ -96,6 +96,11 @@ autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say it
 numpydoc_show_class_members = False
+numpydoc_xref_param_type = True
+numpydoc_xref_aliases = {
+    name: f"xarray.{name}" for name in ("DataArray", "Dataset", "DataTree", "Variable")
+} | {"Delayed": "dask.delayed.Delayed", "ndarray": "numpy.ndarray"}
+numpydoc_xref_ignore = "all"
 toc_object_entries_show_parents = "hide"
 
 # Other projects. Where they cannot be reached, the lists of _inventories stand in for them.
