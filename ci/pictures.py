@@ -22,11 +22,11 @@ CHOSEN = {
     "cc4s": (0, (0, 100, 0, 100)),
     "causal_set": (1, (0, 52, 0, 100)),
     "model_weights": (0, (0, 100, 0, 100)),
-    "embeddings": (0, (0, 50, 0, 100)),
+    "embeddings": (0, (0, 49, 0, 100)),
     "cluster": (0, (0, 100, 0, 100)),
-    "object_store": (0, (0, 100, 0, 100)),
+    "object_store": (0, (0, 55, 0, 100)),
 }
-CARD = (6.0, 4.0)  # inches, at 80 dots each
+CARD = (6.0, 3.6)  # inches, at 80 dots each
 
 
 def pictures(name: str) -> list[np.ndarray]:
