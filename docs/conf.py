@@ -91,6 +91,7 @@ nb_execution_timeout = 120
 nb_merge_streams = True
 
 # Docstrings.
+default_role = "autolink"
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
