@@ -56,7 +56,14 @@ def save(images: list[np.ndarray], path: Path, size: tuple[float, float]) -> Non
     figure = Figure(figsize=size, facecolor="white")
     widths = [image.shape[1] / image.shape[0] for image in images]
     grid = figure.add_gridspec(
-        1, len(images), width_ratios=widths, left=0.01, right=0.99, bottom=0.02, top=0.98, wspace=0.03
+        1,
+        len(images),
+        width_ratios=widths,
+        left=0.01,
+        right=0.99,
+        bottom=0.02,
+        top=0.98,
+        wspace=0.03,
     )
     for place, image in enumerate(images):
         axes = figure.add_subplot(grid[place])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 from pathlib import Path
 
@@ -14,7 +15,10 @@ import xr_tensorfmt
 from xr_tensorfmt import contract
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
+]
 
 
 def examples(page: Path) -> str:
@@ -39,7 +43,9 @@ def write_files_of_a_reader() -> None:
     xr_tensorfmt.to_pycauset(order, "causet.pycauset")
     weight = xr.Dataset({"layers.0.attention.weight": (("out", "in"), np.ones((16, 16), "f4"))})
     xr_tensorfmt.to_safetensors(weight, "model.safetensors")
-    pages = xr.DataArray(np.eye(3, dtype="f4"), {"page": ["lakes", "rivers", "seas"]}, ("page", "x"))
+    pages = xr.DataArray(
+        np.eye(3, dtype="f4"), {"page": ["lakes", "rivers", "seas"]}, ("page", "x")
+    )
     xr_tensorfmt.to_vespa(pages, "pages.tbf")
 
 
@@ -66,6 +72,28 @@ def test_the_readme_has_an_example() -> None:
 def test_the_reference_lists_the_public_api_alone() -> None:
     reference = (ROOT / "docs" / "api.md").read_text()
     lists = re.findall(r"\.\. autosummary::\n(.*?)```", reference, flags=re.DOTALL)
-    listed = {name.split(".")[-1] for text in lists for name in re.findall(r"^   (\w.*)$", text, re.M)}
+    names = re.findall(r"^   (\w.*)$", "".join(lists), flags=re.MULTILINE)
+    listed = {name.split(".")[-1] for name in names}
     assert {*xr_tensorfmt.__all__, *contract.__all__} - {"__version__"} <= listed
     assert len(listed) <= 55
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_links_of_pages_outside_of_the_documentation_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    inside = [link for link in links if "://" not in link]
+    assert inside or page.name != "README.md"
+    assert [link for link in inside if not (page.parent / link).exists()] == []
+
+
+def test_every_page_of_the_documentation_is_in_the_sidebar() -> None:
+    pages = {path.relative_to(ROOT / "docs").with_suffix("") for path in PAGES[1:]}
+    listed = set()
+    for page in PAGES[1:]:
+        folder = page.parent.relative_to(ROOT / "docs")
+        for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            lines = [line for line in text.splitlines() if line and not line.startswith(":")]
+            listed |= {Path(os.path.normpath(folder / line)) for line in lines}
+    assert pages - listed == {Path("index")}

@@ -41,6 +41,10 @@ def explain(
         chunks. Variables that are in memory or of other engines have none. Where what is read
         depends on the content of the file, as for pairs of index and value, it is an upper limit.
 
+    See Also
+    --------
+    xr_tensorfmt.datasets.explanation.Explanation : What is returned.
+
     Examples
     --------
     >>> import xarray as xr
@@ -81,6 +85,10 @@ class TensorFormatAccessor:
         -------
         Explanation
             It prints as a table, with a row for each chunk.
+
+        See Also
+        --------
+        xr_tensorfmt.explain : The same as a function.
 
         Examples
         --------
@@ -141,6 +149,11 @@ class TensorFormatAccessor:
             The format cannot store the data; the message says what would work.
         OSError
             The file cannot be written.
+
+        See Also
+        --------
+        xr_tensorfmt.to_file : The same as a function.
+        xr_tensorfmt.validate : Check what was written.
 
         Examples
         --------
@@ -208,6 +221,11 @@ class TensorFormatTreeAccessor:
             The file would open as another tree, or the format cannot store the data.
         OSError
             The file cannot be written.
+
+        See Also
+        --------
+        xr_tensorfmt.to_file : All keywords.
+        xarray.open_datatree : The way back.
 
         Examples
         --------

@@ -359,6 +359,10 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     ValueError
         `da` has no such dimension.
 
+    See Also
+    --------
+    xr_tensorfmt.to_pycauset : Write bits.
+
     Examples
     --------
     >>> ds = xr.open_dataset("c.pycauset", engine="tensorfmt", chunks={})  # doctest: +SKIP
