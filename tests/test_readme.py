@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
 from pathlib import Path
 
@@ -76,24 +75,3 @@ def test_the_reference_lists_the_public_api_alone() -> None:
     listed = {name.split(".")[-1] for name in names}
     assert {*xr_tensorfmt.__all__, *contract.__all__} - {"__version__"} <= listed
     assert len(listed) <= 55
-
-
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
-)
-def test_links_of_pages_outside_of_the_documentation_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
-    inside = [link for link in links if "://" not in link]
-    assert inside or page.name != "README.md"
-    assert [link for link in inside if not (page.parent / link).exists()] == []
-
-
-def test_every_page_of_the_documentation_is_in_the_sidebar() -> None:
-    pages = {path.relative_to(ROOT / "docs").with_suffix("") for path in PAGES[1:]}
-    listed = set()
-    for page in PAGES[1:]:
-        folder = page.parent.relative_to(ROOT / "docs")
-        for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
-            lines = [line for line in text.splitlines() if line and not line.startswith(":")]
-            listed |= {Path(os.path.normpath(folder / line)) for line in lines}
-    assert pages - listed == {Path("index")}
