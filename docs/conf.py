@@ -77,6 +77,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
+smartquotes_action = "q"  # two hyphens are an option of the command
 exclude_patterns = ["_build", "_inventories"]
 templates_path = ["_templates"]
 nitpicky = True

@@ -47,10 +47,18 @@ def explain(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})  # doctest: +SKIP
-    >>> xr_tensorfmt.explain(ds.tensor.sum("a"), b=0)  # doctest: +SKIP
+    >>> data = xr.DataArray(np.ones((4, 3)), dims=("a", "b"))
+    >>> xr_tensorfmt.to_tens(data, "vertex.bin")
+    >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
+    >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
+    1 request fetches 64 B for 64 B (1.00 x)
+    variable  chunk  values  ranges  requests  needed  fetched      bytes
+      tensor   0, 0       8       1         1    64 B     64 B  48 to 112
+    >>> xr_tensorfmt.explain(ds.tensor.sum("a")).fetched
+    96
     """
     from xr_tensorfmt.datasets.explanation import explanation  # noqa: PLC0415
 
