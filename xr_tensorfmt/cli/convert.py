@@ -36,8 +36,8 @@ from xr_tensorfmt.writing.checked_input import Part
     metavar="[NAME=]DTYPE",
     multiple=True,
     help="What variables are stored as, rounded if necessary (encoding= in messages). NAME can be "
-    "a pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of DTYPE "
-    "alone: float16 those of floating-point numbers. Repeatable.",
+    "a pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of "
+    "DTYPE alone: float16 those of floating-point numbers. Repeatable.",
 )
 @click.option(
     "--drop",
