@@ -117,6 +117,8 @@ def conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any]) -> str:
     if list(ds) not in (list(back), ["tensor"]) and "name" not in dropped:
         dropped.insert(0, "name")
     words = [f"without {', '.join(dropped)}"] if dropped else ["all"]
+    if not dropped:
+        assert_kept(ds, back)
     if dtype is not None:
         words.append(f"as {dtype}" if same_values(back, ds) else f"rounded to {dtype}")
     return ", ".join(words)
@@ -136,6 +138,22 @@ def same_values(first: xr.Dataset, second: xr.Dataset) -> bool:
         if not np.array_equal(ordered.values, other.values):
             return False
     return True
+
+
+# What a reader says of the file, and what cc4s states of every tensor.
+OF_THE_FILE = {"vespa_type", "matrix_type", "data_type", "seed", "scalar", "unit"}
+
+
+def assert_kept(before: xr.Dataset, after: xr.Dataset) -> None:
+    """Labels, names of dimensions and attributes are those of before."""
+    assert set(after.sizes.items()) == set(before.sizes.items())
+    assert set(after.coords) == set(before.coords)
+    for name in before.coords:
+        assert after[name].values.tolist() == before[name].values.tolist()
+    assert all(after.attrs.get(name) == value for name, value in before.attrs.items())
+    for one, other in zip(before.values(), after.values(), strict=True):
+        stated = {name: value for name, value in one.attrs.items() if name not in OF_THE_FILE}
+        assert {name for name in stated if not name.startswith("is_")} <= set(other.attrs)
 
 
 def conversions(directory: Path) -> Iterator[str]:
