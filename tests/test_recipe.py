@@ -23,6 +23,8 @@ def test_the_recipe_has_the_lower_bounds_of_the_project() -> None:
     assert len(asked) == len(PROJECT["dependencies"])
 
 
-def test_the_recipe_has_the_version_and_the_python_of_the_project() -> None:
+def test_the_recipe_has_the_version_the_python_and_the_command_of_the_project() -> None:
     assert f'version: "{xr_tensorfmt.__version__}"' in RECIPE
+    (command,) = PROJECT["scripts"].items()
+    assert f"- {' = '.join(command)}\n" in RECIPE
     assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in RECIPE
