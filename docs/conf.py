@@ -81,6 +81,8 @@ smartquotes_action = "q"  # two hyphens are an option of the command
 exclude_patterns = ["_build", "_inventories"]
 templates_path = ["_templates"]
 nitpicky = True
+# Names of parameters and attributes in docstrings; what is public is found.
+nitpick_ignore_regex = [("py:obj", r"[^.]+")]
 # Markdown, and pages whose cells are run when the site is built.
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitution"]
 myst_heading_anchors = 3
@@ -118,10 +120,15 @@ intersphinx_timeout = 3
 html_theme = "pydata_sphinx_theme"
 html_title = f"xr_tensorfmt {version}"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
 html_sidebars = {"**": ["sidebar-parts.html"], "index": ["sidebar-parts.html"]}
 html_theme_options = {
-    "logo": {"text": f"xr_tensorfmt {version}"},
+    "logo": {
+        "text": f"xr_tensorfmt {version}",
+        "image_light": "_static/icon.svg",
+        "image_dark": "_static/icon.svg",
+    },
     "navbar_center": [],
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
