@@ -35,7 +35,7 @@ from xr_tensorfmt.sources import find_source
 _MOST_CHARACTERS = 72
 
 
-@click.command(short_help="Show what files are and contain.")
+@click.command(short_help="Say what files are and hold.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
 @group_options
@@ -50,7 +50,7 @@ def info(
     storage_options: Pairs,
     verify: bool,
 ) -> None:
-    """Show what files are: format, dimensions, variables, attributes, offsets."""
+    """Say what files are: format, dimensions, variables, attributes, offsets."""
     documents: list[dict[str, Any]] = []
     for file in files:
         try:
