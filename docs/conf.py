@@ -81,8 +81,8 @@ smartquotes_action = "q"  # two hyphens are an option of the command
 exclude_patterns = ["_build", "_inventories"]
 templates_path = ["_templates"]
 nitpicky = True
-# Names of parameters and attributes in docstrings; what is public is found.
-nitpick_ignore_regex = [("py:obj", r"[^.]+")]
+# Names of parameters and attributes in docstrings, and of a project without an inventory.
+nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
 # Markdown, and pages whose cells are run when the site is built.
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitution"]
 myst_heading_anchors = 3
