@@ -1,22 +1,143 @@
 """Sphinx configuration."""
 
+import os
+import sys
+import zlib
+from importlib.metadata import metadata
+from pathlib import Path
+
 import xr_tensorfmt
+
+# Labels of project URLs that name a repository, as PyPI recognises them.
+_LABELS = ("repository", "source", "source code", "github", "code")
+
+
+def repository() -> str | None:
+    """The address of the public repository, or None where the metadata have none."""
+    for entry in metadata("xr-tensorfmt").get_all("Project-URL") or []:
+        label, _, url = entry.partition(", ")
+        if label.lower() in _LABELS:
+            return url
+    return None
+
+
+def install_box() -> str:
+    """Markdown: the commands, and what to know before them."""
+    url = repository()
+    if url is not None:
+        name = url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+        clone, note = f"git clone {url}\ncd {name}\n", ""
+    else:
+        clone = ""
+        note = (
+            "\n\nRun this in a copy of the source, with Python 3.11 or later. The metadata of the "
+            "project name neither a release on PyPI nor a public repository yet."
+        )
+    return f'```sh\n{clone}pip install ".[remote]"\n```{note}'
+
+
+def local_inventory(project: str) -> str:
+    """Make an inventory of another project for intersphinx, and return its path.
+
+    `_inventories/<project>.txt` lists what the pages refer to, a line each: the name, its role, and
+    its page, where ``$`` stands for the name.
+    """
+    head = f"# Sphinx inventory version 2\n# Project: {project}\n# Version: \n"
+    head += "# The remainder of this file is compressed using zlib.\n"
+    lines = []
+    for line in (
+        (Path(__file__).with_name("_inventories") / f"{project}.txt")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    ):
+        name, role, page = line.split()
+        lines.append(f"{name} {role} 1 {page} -\n")
+    made = Path(__file__).parents[1] / "build" / "inventories"
+    made.mkdir(parents=True, exist_ok=True)
+    path = made / f"{project}.inv"
+    path.write_bytes(head.encode() + zlib.compress("".join(lines).encode()))
+    return str(path)
+
+
+# The cells of notebooks call the command, which is beside this Python.
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
 project = "xr_tensorfmt"
 author = "The xr_tensorfmt developers"
 copyright = f"2026, {author}"
 version = release = xr_tensorfmt.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
-exclude_patterns = ["_build"]
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+smartquotes_action = "q"  # two hyphens are an option of the command
+exclude_patterns = ["_build", "_inventories"]
+templates_path = ["_templates"]
+nitpicky = True
+# Names of parameters and attributes in docstrings, and of a project without an inventory.
+nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
+# Markdown, and pages whose cells are run when the site is built.
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitution"]
 myst_heading_anchors = 3
+myst_substitutions = {"install": install_box()}
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
 
-html_theme = "pydata_sphinx_theme"
-html_title = f"xr_tensorfmt {version}"
-html_theme_options = {"show_toc_level": 2, "navbar_align": "left"}
-html_sidebars: dict[str, list[str]] = {"**": []}
-
-toc_object_entries_show_parents = "hide"
+# Docstrings.
+default_role = "autolink"
+autosummary_generate = True
+autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say it
 numpydoc_show_class_members = False
+numpydoc_xref_param_type = True
+numpydoc_xref_aliases = {
+    name: f"xarray.{name}" for name in ("DataArray", "Dataset", "DataTree", "Variable")
+} | {"Delayed": "dask.delayed.Delayed", "ndarray": "numpy.ndarray"}
+numpydoc_xref_ignore = "all"
+toc_object_entries_show_parents = "hide"
+
+# Other projects. Their inventories are made of the lists in _inventories and are not fetched, so
+# that the site is the same with and without a network; a name that is missing there is a warning.
+_PAGES = {
+    "python": "https://docs.python.org/3",
+    "numpy": "https://numpy.org/doc/stable",
+    "xarray": "https://docs.xarray.dev/en/stable",
+    "dask": "https://docs.dask.org/en/stable",
+}
+intersphinx_mapping = {name: (url, local_inventory(name)) for name, url in _PAGES.items()}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"xr_tensorfmt {version}"
+html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
+html_css_files = ["site.css"]
+html_sidebars = {"**": ["sidebar-parts.html"], "index": ["sidebar-parts.html"]}
+html_theme_options = {
+    "logo": {
+        "text": f"xr_tensorfmt {version}",
+        "image_light": "_static/icon.svg",
+        "image_dark": "_static/icon.svg",
+    },
+    "navbar_center": [],
+    "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-light",
+    "pygments_dark_style": "a11y-dark",
+}
+html_show_sourcelink = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True

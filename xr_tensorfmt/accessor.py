@@ -41,12 +41,24 @@ def explain(
         chunks. Variables that are in memory or of other engines have none. Where what is read
         depends on the content of the file, as for pairs of index and value, it is an upper limit.
 
+    See Also
+    --------
+    xr_tensorfmt.datasets.explanation.Explanation : What is returned.
+
     Examples
     --------
+    >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})  # doctest: +SKIP
-    >>> xr_tensorfmt.explain(ds.tensor.sum("a"), b=0)  # doctest: +SKIP
+    >>> data = xr.DataArray(np.ones((4, 3)), dims=("a", "b"))
+    >>> xr_tensorfmt.to_tens(data, "vertex.bin")
+    >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
+    >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
+    1 request fetches 64 B for 64 B (1.00 x)
+    variable  chunk  values  ranges  requests  needed  fetched      bytes
+      tensor   0, 0       8       1         1    64 B     64 B  48 to 112
+    >>> xr_tensorfmt.explain(ds.tensor.sum("a")).fetched
+    96
     """
     from xr_tensorfmt.datasets.explanation import explanation  # noqa: PLC0415
 
@@ -81,6 +93,10 @@ class TensorFormatAccessor:
         -------
         Explanation
             It prints as a table, with a row for each chunk.
+
+        See Also
+        --------
+        xr_tensorfmt.explain : The same as a function.
 
         Examples
         --------
@@ -141,6 +157,11 @@ class TensorFormatAccessor:
             The format cannot store the data; the message says what would work.
         OSError
             The file cannot be written.
+
+        See Also
+        --------
+        xr_tensorfmt.to_file : The same as a function.
+        xr_tensorfmt.validate : Check what was written.
 
         Examples
         --------
@@ -208,6 +229,11 @@ class TensorFormatTreeAccessor:
             The file would open as another tree, or the format cannot store the data.
         OSError
             The file cannot be written.
+
+        See Also
+        --------
+        xr_tensorfmt.to_file : All keywords.
+        xarray.open_datatree : The way back.
 
         Examples
         --------

@@ -146,6 +146,12 @@ class TensorFormatBackend(BackendEntrypoint):
         OSError, ValueError, TypeError
             The file cannot be read, or a keyword does not fit it.
 
+        See Also
+        --------
+        xarray.open_dataset : Its other keywords, such as ``chunks``.
+        xr_tensorfmt.explain : What a selection would read.
+        xr_tensorfmt.to_file : The way back.
+
         Examples
         --------
         >>> import xarray as xr
@@ -208,6 +214,11 @@ class TensorFormatBackend(BackendEntrypoint):
         TensorFormatError, OSError, ValueError, TypeError
             As for `open_dataset`.
 
+        See Also
+        --------
+        xarray.open_datatree : What calls this.
+        TensorFormatBackend.open_dataset : All keywords.
+
         Examples
         --------
         >>> import xarray as xr
@@ -237,6 +248,11 @@ class TensorFormatBackend(BackendEntrypoint):
         ------
         TensorFormatError, OSError, ValueError, TypeError
             As for `open_dataset`.
+
+        See Also
+        --------
+        xarray.open_groups : What calls this.
+        TensorFormatBackend.open_dataset : All keywords.
 
         Examples
         --------

@@ -93,7 +93,7 @@ class Format(ABC):
         Returns
         -------
         bool
-            By default whether it begins with one of `magics`.
+            By default whether it begins with one of ``magics``.
         """
         return reader.head.startswith(self.magics)
 
@@ -151,7 +151,7 @@ class Format(ABC):
         checked : CheckedInput
             The Dataset to write, with what the user asked for.
         **options
-            Those of `write_options` that the user gave.
+            Those of ``write_options`` that the user gave.
 
         Returns
         -------

@@ -72,9 +72,13 @@ def validate(
 
     Examples
     --------
-    >>> from xr_tensorfmt import validate
-    >>> for finding in validate("model.mag"):  # doctest: +SKIP
-    ...     print(finding.severity, finding.offset, finding.message)
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import xr_tensorfmt
+    >>> ds = xr.Dataset({"weight": ("x", np.ones(5, "float32"))})
+    >>> xr_tensorfmt.to_mag(ds, "model.mag")
+    >>> xr_tensorfmt.validate("model.mag")
+    []
     """
     source, head = find_source(file, "read", storage_options, fs)
     findings = list(

@@ -17,16 +17,22 @@ import dask
 from benchmark.case import Results, Section, Table
 from benchmark.machine import CORES, check_disk, fits_memory, load, versions
 from benchmark.page import page
+from benchmark.performance import performance
+from benchmark.report import Report, report
 from benchmark.rounds import Say, measure
 from benchmark.sections import SECTIONS
 
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parents[2] / "docs"
+REPORT = DOCS / "benchmarks.json"
 FULL, QUICK = 2 << 30, 256 << 20
 
 
 def main() -> None:
     """Run the sections one after the other, each with its files alone on the disk."""
     options = _options()
+    if options.draw:
+        _write(Report.from_json(REPORT.read_text(encoding="utf-8")))
+        return
     size, rounds = (QUICK, 3) if options.quick else (FULL, 7)
     sections = [SECTIONS[name] for name in options.sections or SECTIONS]
     needed = max(section.disk(size) for section in sections)
@@ -44,13 +50,23 @@ def main() -> None:
         measured = [
             _run(section, Path(folder) / section.name, size, rounds, say) for section in sections
         ]
-    text = page(measured, versions())
+    gathered = report(measured, versions())
     if options.quick or options.sections:
-        print(text)
+        print(page(gathered))
     else:
-        PAGE.write_text(text, encoding="utf-8")
-        say(f"wrote docs/{PAGE.name}")
+        REPORT.write_text(gathered.to_json(), encoding="utf-8")
+        _write(gathered)
+        say("wrote docs/benchmarks.json, docs/benchmarks.md, docs/performance.md and its charts")
     say(f"load average {load_before:.2f} before, {load():.2f} after")
+
+
+def _write(gathered: Report) -> None:
+    """Write the two pages, and draw the charts."""
+    from benchmark.charts import draw  # noqa: PLC0415  # matplotlib takes its time
+
+    (DOCS / "benchmarks.md").write_text(page(gathered), encoding="utf-8")
+    (DOCS / "performance.md").write_text(performance(gathered), encoding="utf-8")
+    draw(gathered, DOCS / "_static" / "charts")
 
 
 def _run(
@@ -68,7 +84,13 @@ def _run(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="sh ci/bench",
-        description="Measure xr_tensorfmt beside its peers and write docs/benchmarks.md.",
+        description="Measure xr_tensorfmt beside its peers, and write docs/benchmarks.json, two "
+        "pages and three charts.",
+    )
+    parser.add_argument(
+        "--draw",
+        action="store_true",
+        help="measure nothing; write the pages and charts anew from docs/benchmarks.json",
     )
     parser.add_argument(
         "--quick", action="store_true", help="256 MiB and 3 rounds; prints the page only"

@@ -54,7 +54,7 @@ def clean(
 ) -> None:
     """Remove unfinished files (.NAME.….part) of processes that have ended, and unfinished uploads.
 
-    Files of processes that run, or of which that cannot be known from here, are kept and listed.
+    Files of processes that are running, or that cannot be looked up from here, are kept and listed.
     So are all unfinished uploads of S3, whoever began them, unless --older-than is given.
     """
     removed: Counter[str] = Counter()

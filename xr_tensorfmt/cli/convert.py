@@ -35,9 +35,9 @@ from xr_tensorfmt.writing.checked_input import Part
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
-    help="What variables are stored as, rounded if need be (encoding= in messages). NAME can be a "
-    "pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of DTYPE "
-    "alone: float16 those of floating-point numbers. Repeatable.",
+    help="What variables are stored as, rounded if necessary (encoding= in messages). NAME can be "
+    "a pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of "
+    "DTYPE alone: float16 those of floating-point numbers. Repeatable.",
 )
 @click.option(
     "--drop",
@@ -63,7 +63,7 @@ from xr_tensorfmt.writing.checked_input import Part
 @sparse_option
 @storage_option
 @verify_option
-@click.option("--quiet", "-q", is_flag=True, help="No progress bar, which a terminal shows.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not show a progress bar.")
 def convert(sources: tuple[str, ...], target: str, **wanted: Any) -> None:
     """Convert files to another format, to zarr or netCDF, or from these.
 

@@ -124,7 +124,9 @@ def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
 
 def group_options(function: Function) -> Function:
     """Add the options that choose a part of a file by its names."""
-    group = click.option("--group", help="Only the variables below it, as layers.0 or /layers/0.")
+    group = click.option(
+        "--group", help="Only the variables below it, such as layers.0 or /layers/0."
+    )
     separator = click.option(
         "--separator", default=".", show_default=True, help="Separator of the parts of names."
     )

@@ -135,7 +135,7 @@ class Explanation:
         -------
         dict
             The totals under their names, and ``pieces``, a list of dicts with the fields of each
-            `Piece`; ranges and requests are lists of file, first byte and stop.
+            ``Piece``; ranges and requests are lists of file, first byte and stop.
         """
         return {
             "requests": self.requests,

@@ -91,6 +91,11 @@ def to_cc4s(
     OSError
         The system refuses; what was there before is unchanged.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.to_tens : What cc4s read until 2020.
+
     Examples
     --------
     >>> import numpy as np

@@ -227,6 +227,11 @@ def to_mag(
     OSError
         The system refuses; what was there before is unchanged.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.to_safetensors : A format that more programs load.
+
     Examples
     --------
     >>> import numpy as np

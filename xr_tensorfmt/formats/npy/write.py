@@ -93,6 +93,11 @@ def to_npy(
     OSError
         The system refuses; what was there before is unchanged.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    numpy.save : The same for an array in memory.
+
     Examples
     --------
     >>> import numpy as np

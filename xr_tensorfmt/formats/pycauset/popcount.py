@@ -359,10 +359,20 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     ValueError
         `da` has no such dimension.
 
+    See Also
+    --------
+    xr_tensorfmt.to_pycauset : Write bits.
+
     Examples
     --------
-    >>> ds = xr.open_dataset("c.pycauset", engine="tensorfmt", chunks={})  # doctest: +SKIP
-    >>> futures = xr_tensorfmt.popcount(ds.tensor, dim="col")  # doctest: +SKIP
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import xr_tensorfmt
+    >>> order = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
+    >>> xr_tensorfmt.to_pycauset(order, "order.pycauset")
+    >>> causal = xr.open_dataarray("order.pycauset", engine="tensorfmt")
+    >>> xr_tensorfmt.popcount(causal, dim="col").values
+    array([3, 2, 1, 0])
     """
     if not isinstance(da, DataArray):
         raise TypeError(f"popcount takes a DataArray, not a {type(da).__name__}")

@@ -151,6 +151,11 @@ def to_pycauset(
     OSError
         The system refuses; what was there before is unchanged.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.popcount : Count the bits of such a file.
+
     Notes
     -----
     Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its

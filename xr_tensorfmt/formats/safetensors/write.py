@@ -135,6 +135,11 @@ def to_safetensors(
     OSError
         The system refuses; what was there before is unchanged.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.to_mag : A format with attributes of any kind.
+
     Examples
     --------
     >>> import numpy as np

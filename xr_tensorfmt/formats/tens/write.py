@@ -136,6 +136,11 @@ def to_tens(
     TensorFormatWarning
         What was opened as version 0.9 is written as 1.0, which cc4s and sisi4s cannot load.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.to_cc4s : What cc4s reads today.
+
     Examples
     --------
     >>> import numpy as np

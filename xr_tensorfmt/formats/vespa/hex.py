@@ -29,6 +29,10 @@ def from_hex(digits: str, **keywords: Any) -> Dataset:
     TypeError
         `digits` is not a string.
 
+    See Also
+    --------
+    xr_tensorfmt.vespa_from_json : A tensor as JSON.
+
     Examples
     --------
     >>> from_hex("0x0601010178023F80000040000000").tensor.values

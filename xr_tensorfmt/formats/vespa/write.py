@@ -82,6 +82,11 @@ def to_vespa(
     OSError
         The file cannot be written; what was there before is unchanged.
 
+    See Also
+    --------
+    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.vespa_to_json : The same as JSON.
+
     Examples
     --------
     >>> import numpy as np
