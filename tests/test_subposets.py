@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dask.array
 import fsspec
 import numpy as np
 import pytest
@@ -86,70 +85,6 @@ def test_all_axes_of_more_than_two_are_brought_into_order(
         {"x": [2, 0, 1], "y": [], "z": [1, 0]},
     ):
         xr.testing.assert_equal(lazy.isel(key), cube.isel(key))
-
-
-def test_lists_pick_from_chunks_before_these_are_read() -> None:
-    values = causal_values(300)
-    content = memoryview(causal_file(values))
-    chunked = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes=9000)
-    data = chunked.tensor
-    assert len(data.chunks[0]) > 5
-    rng = np.random.default_rng(3)
-    some = rng.permutation(300)[:270]
-    for rows in (
-        np.sort(some),
-        [4, 4, 299],
-        values[7],
-        xr.DataArray(np.sort(some), dims="row"),
-    ):
-        for columns in (some, slice(5, None, 2), 7, slice(None)):
-            part = data.isel(row=rows, col=columns)
-            assert len(dask.optimize(part)[0].__dask_graph__()) <= len(part.chunks[0]) + 1
-            expected = xr.DataArray(values, dims=("row", "col")).isel(row=rows, col=columns)
-            xr.testing.assert_equal(part, expected)
-            assert max(part.chunksizes["row"]) <= max(data.chunksizes["row"])
-    twice = data.isel(row=np.sort(some)).isel(row=[5, 3], col=[9, 1, 2])
-    np.testing.assert_array_equal(twice, values[np.sort(some)][np.ix_([5, 3], [9, 1, 2])])
-    assert data.isel(row=[3, 5]).data.name == data.isel(row=[3, 5]).data.name
-    assert data.isel(row=[3, 5]).data.name != data.isel(row=[3, 6]).data.name
-
-
-def test_indices_that_dask_refuses_or_computes_are_left_to_it() -> None:
-    values = causal_values(300)
-    content = memoryview(causal_file(values))
-    data = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes=9000).tensor
-    for outside in ([1, 300], [-301, 2]):
-        with pytest.raises(IndexError):
-            data.isel(row=outside)
-    some = dask.array.from_array(np.array([4, 2]))
-    np.testing.assert_array_equal(data.isel(row=some), values[[4, 2]])
-    np.testing.assert_array_equal(data.isel(row=[-3, -2], col=[]), values[-3:-1, :0])
-    assert data.isel(row=[]).sizes == {"row": 0, "col": 300}
-
-
-def test_rows_that_are_picked_from_chunks_are_explained(tmp_path: Path) -> None:
-    xr.DataArray(np.ones((64, 1024), "f4"), dims=("x", "y")).tensorfmt.to_file(tmp_path / "a.mag")
-    data = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={}, chunk_bytes=8192)
-    (array,) = data.data_vars.values()
-    assert array.tensorfmt.explain().needed == 64 * 4096
-    explained = array[[60, 3, 4, 17]].tensorfmt.explain()
-    assert (explained.needed, len(explained.pieces)) == (4 * 4096, 2)
-
-
-def test_elements_of_short_rows_in_any_order_are_left_to_dask(tmp_path: Path) -> None:
-    values = np.arange(6000, dtype="f4").reshape(3000, 2)
-    xr.DataArray(values, dims=("x", "y")).tensorfmt.to_file(tmp_path / "a.mag")
-    data = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={}, chunk_bytes=8192)
-    (array,) = data.data_vars.values()
-    some = np.random.default_rng(0).permutation(3000)
-    np.testing.assert_array_equal(array[some], values[some])
-    # Each chunk is read once.
-    assert array[some].tensorfmt.explain().needed == values.nbytes
-    np.testing.assert_array_equal(
-        array[np.sort(some[:9]), [1, 0]], values[np.sort(some[:9])][:, ::-1]
-    )
-    points = xr.DataArray(some[:5], dims="p")
-    np.testing.assert_array_equal(array[points, points % 2], values[some[:5], some[:5] % 2])
 
 
 @pytest.mark.parametrize("matrix", ["CAUSAL", "DENSE_FLOAT"])

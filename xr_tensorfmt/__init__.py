@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import typing
 
-from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.errors import (
     SourceChangedError,
     StoreTimeoutError,
@@ -15,6 +16,7 @@ from xr_tensorfmt.errors import (
 )
 
 if typing.TYPE_CHECKING:
+    from xr_tensorfmt.accessor import explain
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.formats.cc4s.write import to_cc4s
@@ -61,6 +63,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "Finding": "core.findings",
     "TensorFormatBackend": "backend",
+    "explain": "accessor",
     "from_hex": "formats.vespa.hex",
     "popcount": "formats.pycauset.popcount",
     "to_cc4s": "formats.cc4s.write",
@@ -89,3 +92,8 @@ def __getattr__(name: str) -> typing.Any:
 def __dir__() -> list[str]:
     """The public names alone."""
     return list(__all__)
+
+
+# This registers the accessor. The command has no need of it, nor of xarray to show its help.
+if not os.path.basename((*sys.argv, "")[0]).startswith("xr-tensorfmt"):
+    importlib.import_module("xr_tensorfmt.accessor")

@@ -29,17 +29,12 @@ from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed, transposed
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources.threads import loads_of
-
-# Least bytes of a row for which reading rows in any order is little slower than in order.
-_LONG_ROW = 1024
 
 
 class TensorArray(BackendArray):
@@ -128,11 +123,9 @@ class DistinctVariable(Variable):
             if isinstance(manager, ChunkManagerEntrypoint) and chunks.keys() >= {*self.dims}:
                 array: Any = ImplicitToExplicitIndexingAdapter(wrapped_data(self), OuterIndexer)
                 data = manager.from_array(array, tuple(chunks[dim] for dim in self.dims), **named)
-                parts = self.dims, data, self.attrs, self.encoding
-                return ChunkedVariable(*parts, fastpath=True)
+                return Variable(self.dims, data, self.attrs, self.encoding, fastpath=True)
         chunked = super().chunk(chunks, *args, **keywords)
-        parts = chunked.dims, chunked.data, chunked.attrs, chunked.encoding
-        return ChunkedVariable(*parts, fastpath=True)
+        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
 
 _tokens: WeakKeyDictionary[Source, str] = WeakKeyDictionary()
@@ -150,57 +143,6 @@ def _token(array: TensorArray) -> str:
     layout = array.layout
     axes, inner = (layout.axes, layout.inner) if isinstance(layout, Transposed) else ((), layout)
     return tokenize(token, axes, inner)
-
-
-class ChunkedVariable(Variable):
-    """A variable in chunks that picks by lists before the chunks are read, not after.
-
-    dask would read whole chunks, take from each of them, and put the parts together.
-    """
-
-    __slots__ = ()
-
-    def __getitem__(self, key: Any) -> Any:
-        """As of a Variable."""
-        lists = _lists(key, self)
-        lazy = unread(self) if lists else None
-        if lazy is None or not all(_is_read_once(self, lazy.layout, *item) for item in lists):
-            return super().__getitem__(key)
-        from dask.base import tokenize  # noqa: PLC0415  # not needed before
-
-        picked = unchunked(self)[key]
-        sizes = {dim: max(self.chunksizes[dim]) for dim in picked.dims}
-        return picked.chunk(sizes, name=f"{self.data.name}-{tokenize(key)}")
-
-
-def _lists(key: Any, variable: Variable) -> list[tuple[int, Integers]]:
-    """Each axis with the indices that a key lists for it; none where it picks points."""
-    lists = []
-    for axis, (entry, dim) in enumerate(zip(key, variable.dims, strict=False)):
-        if isinstance(entry, Variable) and (entry.dims != (dim,) or entry.chunks is not None):
-            return []
-        if hasattr(entry, "dask"):  # which would be computed here
-            return []
-        if not isinstance(entry, slice) and np.ndim(entry):
-            array = np.asarray(entry)
-            indices = np.flatnonzero(array) if array.dtype.kind == "b" else array
-            length = variable.shape[axis]
-            if indices.ndim > 1 or not ((-length <= indices) & (indices < length)).all():
-                return []  # dask refuses indices that are out of range at once
-            lists.append((axis, indices))
-    return lists
-
-
-def _is_read_once(variable: Variable, layout: Layout, axis: int, indices: Integers) -> bool:
-    """Whether no two chunks of what a list picks read the same bytes, or hardly any."""
-    is_ascending = bool((indices[1:] >= indices[:-1]).all() and (indices[:1] >= 0).all())
-    if is_ascending or len(variable.chunksizes[variable.dims[axis]]) == 1:
-        return True
-    if axis or layout.shape != variable.shape:
-        return False
-    first = (slice(0, 1, 1), *(slice(0, length, 1) for length in layout.shape[1:]))
-    extents = layout.extents(Selection(layout.shape, first))
-    return len(extents) == 1 and extents.nbytes >= _LONG_ROW
 
 
 def _check_chunks(variable: Variable, lazy: TensorArray) -> None:

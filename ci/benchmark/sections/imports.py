@@ -88,9 +88,10 @@ def _process(folder: Path, code: str, _: object = None) -> float:
 
 
 def _helps(folder: Path) -> Iterator[Case]:
+    as_script = "import sys; sys.argv[0] = 'xr-tensorfmt'; "
     codes = {
         "Python and click": "import click",
-        _HELP: "from xr_tensorfmt_cli import main; main(['--help'])",
+        _HELP: f"{as_script}from xr_tensorfmt.cli import main; main(['--help'])",
         "Python and xarray": "import xarray",
     }
     roles: dict[str, Role] = {"Python and click": "limit", _HELP: "ours"}
