@@ -67,7 +67,7 @@ def test_values_are_right_and_the_second_opening_fetches_none(
     store: Any, cache: str, tmp_path: Path, chunks: Any
 ) -> None:
     opened = through(cache, store, tf.version_0_9(values()), tmp_path)
-    tensor = opened(chunks=chunks, chunk_bytes=100_000)
+    tensor = opened(chunks=chunks, **({} if chunks is None else {"chunk_bytes": 100_000}))
     np.testing.assert_array_equal(tensor, values())
     np.testing.assert_array_equal(
         pickle.loads(pickle.dumps(tensor))[5:9, ::-7], values()[5:9, ::-7]

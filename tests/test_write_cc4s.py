@@ -126,7 +126,9 @@ attributes = st.dictionaries(
     ),
     max_size=3,
 )
-file_names = strings.filter(lambda name: name and not set(name) & set('/\\:\0"'))
+file_names = strings.filter(
+    lambda name: name not in ("", ".", "..") and not set(name) & set('/\\:\0"')
+)
 dim_names = st.sampled_from(["State", "State_2", "State_3", "dim_0", "dim_1", "A", "x_1"])
 
 

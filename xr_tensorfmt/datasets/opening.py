@@ -144,8 +144,11 @@ def _nothing_to_close() -> None:
 def _variables(container: Container, source: Source, request: Request) -> dict[Any, Variable]:
     target, dropped = _chunk_target(request.chunk_bytes), request.dropped
     is_limited = request.chunk_bytes != TARGET
+    coordinates = {tensor.name for tensor in container.coordinates}
     return {
-        tensor.name: _variable(tensor, source, target, is_limited=is_limited)
+        tensor.name: _variable(
+            tensor, source, target, is_limited=is_limited and tensor.name not in coordinates
+        )
         for tensor in (*container.tensors, *container.coordinates)
         if tensor.name not in dropped
     }

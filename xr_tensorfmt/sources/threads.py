@@ -29,8 +29,7 @@ _ending = threading.Event()
 # Python calls these, the last one first, before it joins the threads of pools; so that pools must
 # be there before. The threads of dask, which are such, then end their waits for requests.
 importlib.import_module("concurrent.futures.thread")
-_REGISTER = "_register_atexit"
-getattr(threading, _REGISTER, atexit.register)(_ending.set)
+getattr(threading, "_register_atexit", atexit.register)(_ending.set)
 
 
 def first_done(futures: Collection[Future[Any]]) -> set[Future[Any]]:
