@@ -22,7 +22,7 @@ MOST_LEVELS = 32
 MOST_DIMENSIONS = 64
 """Limit on the dimensions of an array, the same as numpy's."""
 
-_DTYPE_KINDS = "biufcmMSU"
+_DTYPE_KINDS = "biufcmMS"  # strings are not bytes in JSON
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 # In a numpy array every string takes the memory of the longest, so that a short JSON could ask for
 # an enormous array.
