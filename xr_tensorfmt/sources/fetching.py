@@ -55,13 +55,17 @@ class Request(Generic[Result]):
         self.future.cancel()
 
 
-def start_fetch(fs: AbstractFileSystem, asked: Asked, timeout: float | None) -> Request[Answer]:
-    """Start a request for a range of an object."""
+def start_fetch(
+    fs: AbstractFileSystem, asked: Asked, into: memoryview, timeout: float | None
+) -> Request[Answer]:
+    """Start a request for a range of an object, which is put into memory of its length."""
 
     async def get(progress: Progress) -> Answer:
-        answer = await transport.get(asked, progress)
+        answer = await transport.get(asked, into, progress)
         if asked.version.differs(answer.version):
             raise changed(asked.url, answer.version, asked.version)
+        if asked.size is not None:
+            asked.check_count(answer.count)
         return answer
 
     transport = transport_of(fs)

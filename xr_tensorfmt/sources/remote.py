@@ -21,7 +21,6 @@ from fsspec.utils import get_protocol
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
-from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
 from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
@@ -98,20 +97,22 @@ class RemoteFile(Source):
             self._read_cached(fs, extents, packed)
             return packed
         parts = iter(self.parts(extents))
-        pending: dict[Future[Answer], tuple[Part, Request[Answer]]] = {}
+        pending: dict[Future[Answer], tuple[Part, Bytes, Request[Answer]]] = {}
         try:
             while True:
                 for part in islice(parts, MOST_AT_ONCE - len(pending)):
-                    request = self._start(fs, part.start, part.stop)
-                    pending[request.future] = part, request
+                    fetched = part.target(packed) if part.whole else np.empty(part.size, np.uint8)
+                    request = self._start(fs, part.start, fetched.data)
+                    pending[request.future] = part, fetched, request
                 if not pending:
                     return packed
                 for future in first_done(pending):
-                    part, request = pending.pop(future)
-                    data = self._received(request, part.start, part.stop)
-                    part.place(packed, np.frombuffer(data, dtype=np.uint8))
+                    part, fetched, request = pending.pop(future)
+                    request.result()
+                    if not part.whole:
+                        part.place(packed, fetched)
         finally:
-            for _, request in pending.values():
+            for _, _, request in pending.values():
                 request.cancel()
 
     @contextmanager
@@ -120,12 +121,10 @@ class RemoteFile(Source):
         fs = of_this_process(self.fs)
 
         def fill(start: int, buffer: memoryview) -> int:
-            stop = start + len(buffer)
             if is_cache(fs):
-                buffer[:] = self.read(Extents.single(start, stop)).data
+                buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
                 return len(buffer)
-            buffer[:] = self._received(self._start(fs, start, stop), start, stop)
-            return len(buffer)
+            return self._start(fs, start, buffer).result().count
 
         yield fill
 
@@ -134,32 +133,17 @@ class RemoteFile(Source):
 
         def place(number: int, data: bytes) -> None:
             part = parts[number]
-            self._check_length(data, part.start, part.stop)
+            self._asked(part.start, part.stop).check_count(len(data))
             part.place(packed, np.frombuffer(data, dtype=np.uint8))
 
-        asked = Asked(self.url, self.path, *extents.bounds, self.version, self.size)
+        asked = self._asked(*extents.bounds)
         fetch_from_cache(fs, asked, [(each.start, each.stop) for each in parts], place)
 
-    def _start(self, fs: AbstractFileSystem, start: int, stop: int) -> Request[Answer]:
-        asked = Asked(self.url, self.path, start, stop, self.version, self.size)
-        return start_fetch(fs, asked, self.timeout)
+    def _start(self, fs: AbstractFileSystem, start: int, into: memoryview) -> Request[Answer]:
+        return start_fetch(fs, self._asked(start, start + len(into)), into, self.timeout)
 
-    def _received(self, request: Request[Answer], start: int, stop: int) -> bytes:
-        data = request.result().data
-        self._check_length(data, start, stop)
-        return data
-
-    def _check_length(self, data: bytes, start: int, stop: int) -> None:
-        if len(data) != stop - start:
-            raise TensorFormatError(
-                self.url,
-                f"bytes {start} to {stop - 1}",
-                f"{len(data)} bytes",
-                f"{stop - start} bytes",
-                "the store sent another number of bytes than were requested; "
-                "the object has changed, or its server does not serve byte ranges",
-                offset=start,
-            )
+    def _asked(self, start: int, stop: int) -> Asked:
+        return Asked(self.url, self.path, start, stop, self.version, self.size)
 
 
 def open_remote(
@@ -171,7 +155,8 @@ def open_remote(
         return _open_cached(url, fs, path, timeout)
     fs.invalidate_cache(path)  # a cached listing may be of an older version
     asked = start_info(fs, url, path, timeout)
-    fetched = start_fetch(fs, Asked(url, path, 0, HEAD_BYTES), timeout)
+    head = bytearray(HEAD_BYTES)
+    fetched = start_fetch(fs, Asked(url, path, 0, HEAD_BYTES), memoryview(head), timeout)
     try:
         info = _info(url, asked, fetched)
         if info["size"] == 0:
@@ -185,9 +170,9 @@ def open_remote(
         raise changed(url, answer.version, source.version)
     if answer.size is not None and answer.size != source.size:
         raise changed(url, f"{answer.size} bytes", f"{source.size} bytes")
-    if len(answer.data) != min(source.size, HEAD_BYTES):
-        raise changed(url, f"{len(answer.data)} first bytes", f"{source.size} bytes in all")
-    return source, answer.data
+    if answer.count != min(source.size, HEAD_BYTES):
+        raise changed(url, f"{answer.count} first bytes", f"{source.size} bytes in all")
+    return source, bytes(head[: answer.count])
 
 
 def _open_cached(

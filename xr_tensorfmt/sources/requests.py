@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 
 # Names that fsspec's file systems use for the two, in order of preference. Google's store has
 # conditions on the generation alone.
@@ -56,9 +56,9 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 @dataclass(frozen=True)
 class Answer:
-    """The response of a store."""
+    """The response of a store: how many bytes it sent, of which object."""
 
-    data: bytes
+    count: int
     version: Version = _NO_VERSION
     size: int | None = None
 
@@ -104,6 +104,19 @@ class Asked:
             raise changed(self.url, "another version", self.version)
         if status == _NOT_SATISFIABLE and self.size is not None:
             raise changed(self.url, f"no byte {self.start}", f"{self.size} bytes")
+
+    def check_count(self, count: int) -> None:
+        """Refuse another number of bytes than was asked for."""
+        if count != self.stop - self.start:
+            raise TensorFormatError(
+                self.url,
+                f"bytes {self.start} to {self.stop - 1}",
+                f"{count} bytes",
+                f"{self.stop - self.start} bytes",
+                "the store sent another number of bytes than were requested; "
+                "the object has changed, or its server does not serve byte ranges",
+                offset=self.start,
+            )
 
 
 def changed(path: str, found: object, expected: object) -> SourceChangedError:

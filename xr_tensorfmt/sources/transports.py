@@ -57,8 +57,8 @@ class Transport(ABC):
             await set_session()
 
     @abstractmethod
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
-        """Request a range of an object, once."""
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
+        """Request a range of an object, once, and put it into memory of its length."""
 
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
         """Request size and version of an object, once."""
@@ -69,7 +69,7 @@ class Transport(ABC):
 class Http(Transport):
     """Servers of HTTP, by aiohttp."""
 
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
         headers = {
             **self.fs.kwargs.get("headers", {}),
@@ -85,8 +85,8 @@ class Http(Transport):
             response.raise_for_status()
             content_range = response.headers.get("Content-Range", "")
             size = asked.check_range(response.status, content_range, response.content_length)
-            data = await _received(response.content.iter_any(), asked, progress)
-            return Answer(data, Version.of(response.headers), size)
+            count = await _received(response.content.iter_any(), into, progress)
+            return Answer(count, Version.of(response.headers), size)
 
     @property
     def _timeout(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class S3(Transport):
         retries = self.fs.config_kwargs.get("retries") or {}
         return bool(retries.get("total_max_attempts", 1 + retries.get("max_attempts", 4)) > 1)
 
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
         bucket, key, version_id = self.fs.split_path(asked.path)
         request = {
@@ -141,8 +141,8 @@ class S3(Transport):
             status = response["ResponseMetadata"]["HTTPStatusCode"]
             length = response.get("ContentLength")
             size = asked.check_range(status, response.get("ContentRange", ""), length)
-            data = await _received(_pieces(response["Body"]), asked, progress)
-            return Answer(data, Version.of(response), size)
+            count = await _received(_pieces(response["Body"]), into, progress)
+            return Answer(count, Version.of(response), size)
         finally:
             response["Body"].close()
 
@@ -156,40 +156,47 @@ def _status(error: Any) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-async def _received(pieces: AsyncIterator[bytes], asked: Asked, progress: Progress) -> bytes:
-    """Receive a body; of one that is too long, a little more than was asked for."""
-    received, length = [], 0
+async def _received(pieces: AsyncIterator[bytes], into: memoryview, progress: Progress) -> int:
+    """Receive a body, of which no more is received when it is too long; the bytes received."""
+    count = 0
     async for piece in pieces:
-        received.append(piece)
-        length += len(piece)
+        count += _put(piece, into[count:])
         progress.advance(len(piece))
-        if length > asked.stop - asked.start:
+        if count > len(into):
             break
-    return b"".join(received)
+    return count
+
+
+def _put(data: bytes, into: memoryview) -> int:
+    """Copy bytes as far as there is memory for them; how many there were."""
+    length = min(len(data), len(into))
+    into[:length] = data if length == len(data) else data[:length]
+    return len(data)
 
 
 class Coroutines(Transport):
     """Other asynchronous file systems of fsspec."""
 
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range by `cat_file`."""
         progress.hide(asked.stop - asked.start)
         cat_file = _coroutine(self.fs, "cat_file")
-        return Answer(await cat_file(asked.path, start=asked.start, end=asked.stop))
+        return Answer(_put(await cat_file(asked.path, start=asked.start, end=asked.stop), into))
 
 
 class Google(Coroutines):
     """Google Cloud Storage, by gcsfs, which itself repeats what fails."""
 
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range of a generation; only buckets with object versioning keep old ones."""
         if not asked.version.etag:
-            return await super().get(asked, progress)
+            return await super().get(asked, into, progress)
         progress.hide(asked.stop - asked.start)
         span = {"start": asked.start, "end": asked.stop}
         cat_file = _coroutine(self.fs, "cat_file")
         try:
-            return Answer(await cat_file(asked.path, **span, generation=asked.version.etag))
+            data = await cat_file(asked.path, **span, generation=asked.version.etag)
+            return Answer(_put(data, into))
         except FileNotFoundError:
             self.fs.invalidate_cache(asked.path)
             found = Version.of(await self.info(asked.path, progress))
@@ -201,7 +208,7 @@ class Google(Coroutines):
 class Azure(Transport):
     """Azure Blob Storage, by the client of adlfs, which itself repeats what fails."""
 
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version, which `cat_file` has not."""
         progress.hide(asked.stop - asked.start)
         container, blob, version_id = self.fs.split_path(asked.path)
@@ -217,7 +224,7 @@ class Azure(Transport):
             except Exception as error:
                 asked.check_status(getattr(error, "status_code", 0))
                 raise
-            return Answer(await stream.readall())
+            return Answer(_put(await stream.readall(), into))
 
 
 class Blocking(Transport):
@@ -229,10 +236,10 @@ class Blocking(Transport):
         loop: asyncio.AbstractEventLoop = get_loop()
         return loop
 
-    async def get(self, asked: Asked, progress: Progress) -> Answer:
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range by `cat_file`."""
         progress.hide(asked.stop - asked.start)
-        return Answer(await asyncio.wrap_future(in_thread(self._cat_file, asked)))
+        return Answer(_put(await asyncio.wrap_future(in_thread(self._cat_file, asked)), into))
 
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
         """Request size and version."""
