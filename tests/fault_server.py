@@ -249,5 +249,24 @@ def by_calls(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     return name, {"fs": Plain(server.url)}
 
 
+ONCE = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
+
+
+def by_obstore(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+    from obstore.store import S3Store  # noqa: PLC0415
+
+    bucket, _, key = name.partition("/")
+    return key, {"fs": S3Store(bucket, endpoint=server.url, skip_signature=True, **ONCE)}
+
+
+def by_obstore_over_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+    from obstore.store import HTTPStore  # noqa: PLC0415
+
+    return name, {"fs": HTTPStore(server.url, **ONCE)}
+
+
 Way = Callable[[FaultServer, str], tuple[str, dict[str, Any]]]
-WAYS: list[Way] = [over_http, over_s3, by_coroutines, by_calls]
+DIRECT: list[Way] = [over_http, over_s3]
+OBSTORE: list[Way] = [by_obstore, by_obstore_over_http]
+HIDDEN: list[Way] = [by_coroutines, by_calls]
+WAYS = [*DIRECT, *HIDDEN, *OBSTORE]

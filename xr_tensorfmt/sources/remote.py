@@ -23,6 +23,7 @@ from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
 from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
+from xr_tensorfmt.sources.object_store import adapted, is_object_store
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
@@ -236,7 +237,10 @@ class Place:
 
     def beside(self, name: str) -> Place:
         """Another object in the same directory."""
-        url, path = (f"{text.rpartition('/')[0]}/{name}" for text in (self.url, self.path))
+        url, path = (
+            f"{folder}{slash}{name}"
+            for folder, slash, _ in (text.rpartition("/") for text in (self.url, self.path))
+        )
         return replace(self, url=url, path=path)
 
     def open(self) -> tuple[RemoteFile, bytes]:
@@ -248,6 +252,11 @@ def locate(
     file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
 ) -> Place:
     """Find the file system of a remote file, for writing; nothing is requested."""
+    if is_object_store(fs):
+        raise TypeError(
+            f"fs={fs!r}: files can be read from stores of obstore, but not written; pass a URL, "
+            "or a file system of fsspec"
+        )
     options, _ = split_timeout(file, storage_options, None)
     return _checked(file, options, fs)
 
@@ -302,10 +311,16 @@ def _checked(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSyst
 
 def _place(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem | None) -> Place:
     if fs is not None:
-        if not isinstance(fs, AbstractFileSystem):
-            raise TypeError(f"fs= must be a file system of fsspec, not a {type(fs).__name__}")
+        if not isinstance(fs, AbstractFileSystem) and not is_object_store(fs):
+            raise TypeError(
+                "fs= must be a file system of fsspec or a store of obstore, "
+                f"not a {type(fs).__name__}"
+            )
         if not isinstance(file, str | os.PathLike):
             raise TypeError(f"fs= needs the path of a file in it, not a {type(file).__name__}")
+        if is_object_store(fs):
+            store, path = adapted(fs), os.fspath(file).strip("/")
+            return Place(redacted(store.unstrip_protocol(path)), store, path)
         path = fs._strip_protocol(os.fspath(file))  # noqa: SLF001  # there is no public form
         return Place(redacted(fs.unstrip_protocol(path)), fs, path)
     if isinstance(file, OpenFile):

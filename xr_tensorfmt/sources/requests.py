@@ -89,14 +89,17 @@ class Asked:
         if self.size is not None and total is not None and total != self.size:
             raise changed(self.url, f"{total} bytes", f"{self.size} bytes")
         if not is_it:
-            raise OSError(
-                errno.EIO,
-                f"the server sent {sent} instead of bytes {self.start} to {self.stop - 1}; it "
-                "does not serve byte ranges; put 'simplecache::' before the URL to open a local "
-                "copy",
-                self.url,
-            )
+            raise self.refused(sent)
         return total
+
+    def refused(self, sent: str) -> OSError:
+        """The error for a response that is not the requested range."""
+        return OSError(
+            errno.EIO,
+            f"the server sent {sent} instead of bytes {self.start} to {self.stop - 1}; it "
+            "does not serve byte ranges; put 'simplecache::' before the URL to open a local copy",
+            self.url,
+        )
 
     def check_status(self, status: int) -> None:
         """Refuse a status that means that the object was replaced."""

@@ -17,11 +17,18 @@ from urllib.parse import urlsplit
 from fsspec import AbstractFileSystem
 from fsspec.asyn import get_loop, reset_lock
 
+from xr_tensorfmt.sources.object_store import (
+    ObjectStore,
+    condition,
+    converted_errors,
+    described,
+)
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import Progress
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
 
 _PIECE = 1 << 20
+_LEAST_PIECE = 64 << 10
 
 if hasattr(os, "register_at_fork"):
     # fsspec resets its loop in such a process, but not the lock under which it makes one.
@@ -227,6 +234,34 @@ class Azure(Transport):
             return Answer(_put(await stream.readall(), into))
 
 
+class Obstore(Transport):
+    """Stores of obstore."""
+
+    @property
+    def repeats_statuses(self) -> bool:
+        """Whether obstore does so, which it does unless it is configured otherwise."""
+        repeats: bool = self.fs.repeats
+        return repeats
+
+    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
+        """Request a range, with a condition on the version."""
+        options = {"range": (asked.start, asked.stop), **condition(asked.version)}
+        with converted_errors(self.fs, asked):
+            response = await self.fs.store.get_async(asked.path, options=options)
+            progress.begin()
+            size = response.meta["size"]
+            if asked.size is not None and size != asked.size:
+                raise changed(asked.url, f"{size} bytes", f"{asked.size} bytes")
+            pieces = response.stream(min_chunk_size=_LEAST_PIECE)
+            count = await _received(pieces, into, progress)
+            return Answer(count, Version.of(described(response.meta)), size)
+
+    async def info(self, path: str, progress: Progress) -> dict[str, Any]:
+        """Request size and version of an object, once."""
+        with converted_errors(self.fs, None):
+            return described(await self.fs.store.head_async(path))
+
+
 class Blocking(Transport):
     """File systems without coroutines, each of whose calls takes a thread."""
 
@@ -262,6 +297,8 @@ def transport_of(fs: AbstractFileSystem) -> Transport:
         return Http(fs)
     if _is(fs, "s3fs.core", "S3FileSystem"):
         return S3(fs)
+    if isinstance(fs, ObjectStore):
+        return Obstore(fs)
     if _is(fs, "gcsfs.core", "GCSFileSystem"):
         return Google(fs)
     if _is(fs, "adlfs.spec", "AzureBlobFileSystem"):
