@@ -158,7 +158,7 @@ def test_a_store_that_never_answers_at_opening_is_a_timeout(
 ) -> None:
     server.always, server.methods = faults.silent, {method}
     with pytest.raises(StoreTimeoutError, match=r"nothing was received for|no answer") as caught:
-        opened(server, way, timeout=0.2)
+        opened(server, way, timeout=0.5)
     assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
 
 

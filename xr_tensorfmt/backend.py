@@ -115,7 +115,7 @@ class TensorFormatBackend(BackendEntrypoint):
         storage_options : mapping, optional
             Options of the fsspec file system of a URL, such as ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
-            An fsspec file system in which `filename_or_obj` is a path.
+            A file system of fsspec, or a store of obstore, in which `filename_or_obj` is a path.
         timeout : float, optional
             Seconds that a request to a store may take without progress, which is at least 1000
             bytes a second. It is then repeated, as after other failures that may be transient, and

@@ -47,7 +47,7 @@ def validate(
     storage_options : mapping, optional
         Options of the file system of a URL, such as ``{"anon": True}``.
     fs : AbstractFileSystem, optional
-        A file system of fsspec, in which `file` is a path.
+        A file system of fsspec, or a store of obstore, in which `file` is a path.
 
     Returns
     -------

@@ -70,7 +70,7 @@ class TensorArray(BackendArray):
         return plan_vectorized(key.tuple, self.shape)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
-        """Read in one of 16 threads: ``await ds.load_async()`` loads as many variables at once."""
+        """Read in one of 24 threads: ``await ds.load_async()`` loads as many variables at once."""
         return await asyncio.wrap_future(loads_of(self.source.store).submit(self.__getitem__, key))
 
 

@@ -24,7 +24,7 @@ DEFAULT_TIMEOUT = 60.0
 LEAST_RATE = 1000
 """Bytes a second that count as progress.
 
-A line of 200 kB/s gives each of 16 concurrent requests twelve times as much.
+A line of 200 kB/s gives each of 24 concurrent requests eight times as much.
 """
 
 LEAST_HIDDEN_RATE = 10_000

@@ -16,7 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-MOST_AT_ONCE = 16
+MOST_AT_ONCE = 24
 """Limit on the concurrent requests to a store."""
 
 Item = TypeVar("Item")
@@ -78,7 +78,7 @@ class _ErrorOf:
 
 
 class Threads:
-    """Up to 16 threads for calls, each of which ends when no call waits for a thread."""
+    """Up to 24 threads for calls, each of which ends when no call waits for a thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -74,6 +74,11 @@ class _Ways:
         url = f"{self.store.endpoint}/{BUCKET}/t.tens"
         return xr.open_dataset(url, engine="tensorfmt", **keywords)["tensor"]
 
+    def tens_obstore(self, **keywords: Any) -> xr.DataArray:
+        """This engine, through obstore."""
+        opened = xr.open_dataset("t.tens", engine="tensorfmt", fs=self.bucket(), **keywords)
+        return opened["tensor"]
+
     def zarr_s3fs(self, **keywords: Any) -> xr.DataArray:
         """The zarr engine, through s3fs."""
         return self._zarr(f"s3://{BUCKET}/t.zarr", storage_options=self.options, **keywords)
@@ -109,6 +114,7 @@ def _openers(ways: _Ways) -> Mapping[str, Opener]:
     return {
         "tensorfmt, s3fs": ways.tens,
         "tensorfmt, http": ways.tens_http,
+        "tensorfmt, obstore": ways.tens_obstore,
         "zarr, s3fs": ways.zarr_s3fs,
         "zarr, obstore": ways.zarr_obstore,
     }
@@ -188,7 +194,9 @@ def _all_chunks(ways: _Ways) -> Iterator[Case]:
     for name, opener in _openers(ways).items():
         keywords = {"chunk_bytes": _CHUNK} if name.startswith("tensorfmt") else {}
         yield _case(name, "all", partial(_dask_sum, opener, keywords))
-    yield _case("tensorfmt, s3fs, chunks of 31 MiB", "all", partial(_dask_sum, ways.tens, {}))
+    for name, opener in _openers(ways).items():
+        if name.startswith("tensorfmt"):
+            yield _case(f"{name}, chunks of 31 MiB", "all", partial(_dask_sum, opener, {}))
     starts = [OFFSET + number * _CHUNK for number in range(_CHUNKS)]
 
     def by_hand(bucket: Any) -> float:
@@ -242,6 +250,10 @@ def _aims(results: Results) -> Sequence[Aim]:
         for peer in ("zarr, s3fs", "zarr, obstore"):
             ratio = results[ours.format(label)].seconds / results[f"{peer}, {label}"].seconds
             aims.append(Aim(f"{label}: at most the time of {peer}", ratio, 1.0))
+    by_hand = results["obstore get_range, 16 threads, all"].seconds
+    for name in ("s3fs", "http", "obstore"):
+        seconds = results[f"tensorfmt, {name}, chunks of 31 MiB, all"].seconds
+        aims.append(Aim(f"all, {name}: obstore by hand", seconds / by_hand, 1.5))
     return aims
 
 

@@ -1,0 +1,156 @@
+"""Stores of obstore as fs=."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
+
+from tests import tensfiles as tf
+from tests.fault_server import FaultServer, reset, status
+from tests.opening import tensor_of
+from tests.servers import HttpStore
+from tests.servers import S3Store as Moto
+from xr_tensorfmt import SourceChangedError, StoreUnavailableError, explain, to_file
+from xr_tensorfmt.sources.object_store import adapted
+from xr_tensorfmt.sources.remote import locate_for_reading
+
+VALUES = np.arange(6000.0).reshape(30, 200)
+CONTENT = tf.version_0_9(VALUES)
+NAME = "bucket/t.bin"
+PLAIN: dict[str, Any] = {"client_options": {"allow_http": True}}
+
+
+def on_moto(s3: Moto, **options: Any) -> S3Store:
+    keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+    return S3Store("bucket", endpoint=s3.options["endpoint_url"], **keys, **PLAIN, **options)
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_every_kind_of_store_is_read(
+    tmp_path: Path, http: HttpStore, s3: Moto, chunks: dict | None
+) -> None:
+    memory = MemoryStore()
+    memory.put("t.bin", CONTENT)
+    (tmp_path / "t.bin").write_bytes(CONTENT)
+    http.put("t.bin", CONTENT)
+    s3.put("t.bin", CONTENT)
+    for store in (memory, LocalStore(tmp_path), HTTPStore(http.url, **PLAIN), on_moto(s3)):
+        tensor = tensor_of("t.bin", fs=store, chunks=chunks)
+        np.testing.assert_array_equal(tensor[3:9, 7], VALUES[3:9, 7])
+        np.testing.assert_array_equal(tensor, VALUES)
+
+
+def test_a_store_has_the_url_that_fsspec_gives(tmp_path: Path) -> None:
+    urls = [
+        (S3Store("b", prefix="p", region="x"), "s3://b/p/d/t"),
+        (GCSStore("b", skip_signature=True), "gs://b/d/t"),
+        (AzureStore("c", account_name="a", skip_signature=True), "az://c/d/t"),
+        (HTTPStore("https://user:secret@host/x"), "https://host/x/d/t"),
+        (LocalStore(tmp_path), f"file://{tmp_path}/d/t"),
+        (MemoryStore(), "memory://d/t"),
+    ]
+    for store, url in urls:
+        assert locate_for_reading("d/t", None, store, 1).url == url
+
+
+def test_another_object_in_the_same_directory_is_found() -> None:
+    for name, other in (("t", "u"), ("d/t", "d/u")):
+        place = locate_for_reading(name, None, MemoryStore(), 1).beside("u")
+        assert (place.url, place.path) == (f"memory://{other}", other)
+
+
+def test_a_range_is_one_request_with_a_condition(s3: Moto) -> None:
+    s3.put("t.bin", CONTENT)
+    tensor = tensor_of("t.bin", fs=on_moto(s3))
+    s3.log.clear()
+    assert explain(tensor[:, 3:5]).requests == 1
+    tensor[:, 3:5].load()
+    assert s3.log.gets == [(48 + 3 * 240, 480)]
+    s3.put("t.bin", tf.version_0_9(VALUES + 1))
+    with pytest.raises(SourceChangedError, match="replaced since it was opened"):
+        tensor[:, 7].load()
+
+
+def test_an_object_that_is_replaced_in_memory_or_on_the_disk_is_noticed(tmp_path: Path) -> None:
+    for store in (MemoryStore(), LocalStore(tmp_path)):
+        store.put("t.bin", CONTENT)
+        tensor = tensor_of("t.bin", fs=store)
+        store.put("t.bin", CONTENT)
+        with pytest.raises(SourceChangedError, match="replaced since it was opened"):
+            tensor.load()
+
+
+def test_errors_are_built_in_and_have_no_secrets(s3: Moto) -> None:
+    s3.put("t.bin", CONTENT)
+    with pytest.raises(FileNotFoundError) as missing:
+        tensor_of("gone.bin", fs=on_moto(s3))
+    assert missing.value.filename == "s3://bucket/gone.bin"
+    assert "Debug" not in str(missing.value)
+    s3.refused = lambda environ: environ["REQUEST_METHOD"] == "GET"
+    with pytest.raises(PermissionError, match="the server answered 403 Forbidden") as refused:
+        tensor_of("t.bin", fs=on_moto(s3))
+    assert "secret" not in str(refused.value)
+    refusing = HTTPStore("http://127.0.0.1:1", **PLAIN, retry_config={"max_retries": 0})
+    with pytest.raises(ConnectionRefusedError):
+        tensor_of("t.bin", fs=refusing)
+
+
+def test_a_store_that_repeats_is_not_repeated_here() -> None:
+    wait = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2)}
+    retry: Any = {"max_retries": 2, "backoff": wait}
+    for fault, kind in ((status(503), StoreUnavailableError), (reset, OSError)):
+        with FaultServer().running() as server:
+            server.put(NAME, CONTENT)
+            tensor = tensor_of(NAME, fs=HTTPStore(server.url, **PLAIN, retry_config=retry))
+            server.forget()
+            server.always = fault
+            with pytest.raises(kind):
+                tensor.load()
+            assert len(server.requests) == 3
+
+
+def total_of(tensor: xr.DataArray) -> float:
+    return float(tensor.sum())
+
+
+def test_a_spawned_process_reads_for_itself(http: HttpStore) -> None:
+    http.put("t.bin", CONTENT)
+    tensor = tensor_of("t.bin", fs=HTTPStore(http.url, **PLAIN), chunks={})
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(total_of, (tensor,)) == VALUES.sum()
+
+
+def test_a_process_has_equal_stores_once() -> None:
+    one, another = (adapted(HTTPStore("http://host", **PLAIN)) for _ in range(2))
+    assert one is another is pickle.loads(pickle.dumps(one))
+
+
+def test_the_names_of_dask_know_the_store(http: HttpStore, tmp_path: Path) -> None:
+    http.put("a/t.bin", CONTENT)
+    http.put("b/t.bin", CONTENT)
+    names = {
+        tensor_of("t.bin", fs=HTTPStore(f"{http.url}/{folder}", **PLAIN), chunks={}).data.name
+        for folder in "aab"
+    }
+    assert len(names) == 2
+
+
+def test_nothing_is_written_by_obstore() -> None:
+    data = xr.Dataset({"a": ("x", np.ones(3))})
+    with pytest.raises(TypeError, match="can be read from stores of obstore, but not written"):
+        to_file(data, "t.mag", fs=MemoryStore())
+
+
+def test_what_is_no_file_system_is_refused() -> None:
+    with pytest.raises(TypeError, match="a file system of fsspec or a store of obstore, not a int"):
+        tensor_of("t.bin", fs=3)
+    with pytest.raises(TypeError, match="needs the path of a file in it"):
+        tensor_of(3, fs=MemoryStore())
