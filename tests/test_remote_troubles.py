@@ -382,7 +382,12 @@ def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
     [
         ("/a", {"storage_options": {"anon": True}}, ValueError, "storage_options= applies to URLs"),
         ("memory://a", {"storage_options": "anon"}, TypeError, "must be a mapping .*, not a str"),
-        ("/a", {"fs": "s3"}, TypeError, "fs= must be a file system of fsspec, not a str"),
+        (
+            "/a",
+            {"fs": "s3"},
+            TypeError,
+            "fs= must be a file system of fsspec or a store of obstore, not a str",
+        ),
         (b"TENS", {"fs": MemoryFileSystem()}, TypeError, "needs the path of a file in it"),
         ("nowhere://a", {}, ValueError, "Protocol not known: nowhere"),
         ("memory://a", {"io": "fast"}, ValueError, "io='fast' is not one of"),
