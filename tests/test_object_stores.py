@@ -88,13 +88,13 @@ def test_an_object_that_is_replaced_in_memory_or_on_the_disk_is_noticed(tmp_path
             tensor.load()
 
 
-def test_errors_are_built_in_and_have_no_secrets(s3: Moto) -> None:
+def test_errors_are_built_in_and_have_no_secrets(s3: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put("t.bin", CONTENT)
     with pytest.raises(FileNotFoundError) as missing:
         tensor_of("gone.bin", fs=on_moto(s3))
     assert missing.value.filename == "s3://bucket/gone.bin"
     assert "Debug" not in str(missing.value)
-    s3.refused = lambda environ: environ["REQUEST_METHOD"] == "GET"
+    monkeypatch.setattr(s3, "refused", lambda environ: environ["REQUEST_METHOD"] == "GET")
     with pytest.raises(PermissionError, match="the server answered 403 Forbidden") as refused:
         tensor_of("t.bin", fs=on_moto(s3))
     assert "secret" not in str(refused.value)
