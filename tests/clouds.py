@@ -87,6 +87,20 @@ class AzureStore(Cloud):
         self.wrong = {"connection_string": self._connection(port, self.secret)}
         super().__init__(adlfs.AzureBlobFileSystem(**self.options))
         self.fs.mkdir("bucket")
+        self.port = port
+
+    def of_obstore(self, key: str = KEY) -> Any:
+        """The container, by obstore."""
+        from obstore.store import AzureStore as Container  # noqa: PLC0415
+
+        return Container(
+            "bucket",
+            account_name=ACCOUNT,
+            account_key=key,
+            endpoint=f"http://127.0.0.1:{self.port}/{ACCOUNT}",
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
 
     def _connection(self, port: int, key: str) -> str:
         endpoint = f"BlobEndpoint=http://127.0.0.1:{port}/{ACCOUNT}"

@@ -140,3 +140,23 @@ def test_what_fails_leaves_what_was_there(cloud: clouds.Cloud) -> None:
             to_file(failing, cloud.url(name), **at(cloud))
     assert cloud.names() == names
     xr.testing.assert_identical(opened(cloud.url("before.mag"), **at(cloud)).load(), dataset())
+
+
+def test_azure_is_read_by_obstore() -> None:
+    with clouds.azure() as cloud:
+        url = cloud.put("o/a.tens", tf.version_0_9(VALUES))
+        for chunks in (None, {}):
+            tensor = opened("o/a.tens", fs=cloud.of_obstore(), chunks=chunks).tensor
+            np.testing.assert_array_equal(tensor[3, 5:9], VALUES[3, 5:9])
+            np.testing.assert_array_equal(pickle.loads(pickle.dumps(tensor)), VALUES)
+        with pytest.raises(FileNotFoundError) as missing:
+            opened("gone.tens", fs=cloud.of_obstore())
+        assert missing.value.filename == cloud.url("gone.tens")
+        with pytest.raises(PermissionError, match="the server answered 403") as refused:
+            opened("o/a.tens", fs=cloud.of_obstore(cloud.secret))
+        assert cloud.secret not in str(refused.value)
+        assert refused.value.filename == url
+        tensor = opened("o/a.tens", fs=cloud.of_obstore()).tensor
+        cloud.put("o/a.tens", tf.version_0_9(VALUES + 1))
+        with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+            tensor.load()
