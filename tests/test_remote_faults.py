@@ -67,9 +67,13 @@ def another() -> Iterator[FaultServer]:
         yield store
 
 
-def opened(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
+def opened(
+    server: FaultServer, way: Way, *, chunks: dict | None = None, **options: Any
+) -> xr.DataArray:
     url, how = way(server, NAME)
-    return tensor_of(url, **{"timeout": 30, **how, **options})
+    tensor = tensor_of(url, **{"timeout": 30, **how, **options})
+    # xarray before 2026.7 looks for a local file of the path where it makes the chunks itself.
+    return tensor if chunks is None else tensor.chunk(tensor.encoding["preferred_chunks"])
 
 
 @pytest.fixture
@@ -107,11 +111,11 @@ def test_what_fails_once_is_repeated(server: FaultServer, way: Way) -> None:
 @ways
 def test_what_stalls_once_is_repeated(server: FaultServer, way: Way) -> None:
     tensor = opened(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
-    server.faults += [faults.silent, faults.stalled]
-    if way not in HIDDEN:
-        server.faults.append(faults.dripping)
-    np.testing.assert_array_equal(tensor, VALUES)
-    assert not server.faults
+    # One after the other, as one request might meet all of them.
+    for fault in (faults.silent, faults.stalled, faults.dripping)[: 2 if way in HIDDEN else 3]:
+        server.faults.append(fault)
+        np.testing.assert_array_equal(tensor, VALUES)
+        assert not server.faults
 
 
 @ways
@@ -311,7 +315,7 @@ def test_variables_of_a_dead_store_do_not_block_those_of_another(
 
 READERS = {
     "at-once": "xr.open_dataset(url, engine='tensorfmt', **how).load()",
-    "threads": "xr.open_dataset(url, engine='tensorfmt', chunks={}, **how).load()",
+    "threads": "xr.open_dataset(url, engine='tensorfmt', **how).chunk().load()",
     "pool": "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
     "async": "asyncio.run(xr.open_dataset(url, engine='tensorfmt', **how).load_async())",
 }

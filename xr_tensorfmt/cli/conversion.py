@@ -197,7 +197,7 @@ class Conversion:
     def _whole(self, tree: xr.DataTree) -> xr.DataTree:
         """A tree whose groups are kept, so that nothing can choose or rename a variable."""
         if self.variable or self.name or self.dims:
-            groups = shorten(", ".join(repr(path) for path in tree.to_dict()))
+            groups = shorten(", ".join(repr(path) for path in sorted(tree.to_dict())))
             raise ValueError(
                 "--variable, --name and --dims are for one group, and there are the groups "
                 f"{groups}; choose one by --group"
