@@ -19,7 +19,8 @@ def main() -> int:
     unlimited = float("inf")
     cores = os.cpu_count() or 1
     parser.add_argument("--seconds", type=float, default=unlimited, help="end after so long")
-    parser.add_argument("--cases", type=float, default=unlimited, help="end after so many cases")
+    parser.add_argument("--cases", type=float, default=unlimited, help="end before this one")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--seed", type=int, default=0, help="0 by default")
     parser.add_argument(
         "--workers", type=int, default=cores, help="processes; all cores by default"
@@ -39,6 +40,7 @@ def main() -> int:
         arguments.workers,
         arguments.format,
         arguments.most_finds,
+        arguments.first,
     )
     files = sum(len(group) for family in campaign.originals for group in family)
     say(f"seed {campaign.seed}, {campaign.workers} processes, {files} golden files")

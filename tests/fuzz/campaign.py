@@ -52,7 +52,7 @@ class Find:
 
 @dataclass
 class Campaign:
-    """The cases of a seed, from the first on, until time, number or patience is up."""
+    """The cases of a seed, from `first` on, until time, number or patience is up."""
 
     seed: int
     seconds: float = float("inf")
@@ -60,6 +60,7 @@ class Campaign:
     workers: int = 1
     family: str = ""
     most_finds: float = 20
+    first: int = 0
     finds: dict[str, Find] = field(default_factory=dict)
     done: int = 0
     taken: float = 0.0
@@ -83,7 +84,7 @@ class Campaign:
     def run(self, report: Callable[[str], None], kept_in: Path = FINDS) -> None:
         """Run all cases and keep finds; `finds`, `done` and `taken` have the outcome."""
         start = told = time.monotonic()
-        workers = [_Worker(self, first) for first in range(self.workers)]
+        workers = [_Worker(self, self.first + each) for each in range(self.workers)]
         try:
             while any(each.is_running for each in workers) and len(self.finds) < self.most_finds:
                 wait([each.connection for each in workers if each.is_running], timeout=1)

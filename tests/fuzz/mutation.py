@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -87,12 +88,10 @@ def _with_mutated_member(
 def _step(structure: Structure, content: bytes, choices: Choices) -> bytes:
     walk = _walked(structure, content)
     if structure.document is not None and often(choices, 1, 2):
-        try:
+        with suppress(Exception):  # a header that is damaged already
             document = structure.document(content)
-        except Exception:  # noqa: BLE001  # a header that is damaged already
-            document = b""
-        if document:
-            return structure.replaced(content, _mutated_document(structure, document, choices))
+            if document:
+                return structure.replaced(content, _mutated_document(structure, document, choices))
     if len(walk.marks) > 1 and often(choices, 1, 6):
         return _records_step(content, walk, choices)
     if walk.fields and often(choices, 4, 5):
