@@ -89,7 +89,7 @@ def test_it_prints_as_a_table(store) -> None:
 
 def test_what_is_in_memory_reads_nothing(store) -> None:
     dataset = opened(TENSOR)
-    assert dataset.tensorfmt.explain().requests == 1 + 15
+    assert dataset.tensorfmt.explain().requests == 1 + 10
     dataset.load()
     assert dataset.tensorfmt.explain().pieces == ()
     assert dataset.tensorfmt.explain().amplification == 1.0

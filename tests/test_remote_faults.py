@@ -67,13 +67,9 @@ def another() -> Iterator[FaultServer]:
         yield store
 
 
-def opened(
-    server: FaultServer, way: Way, *, chunks: dict | None = None, **options: Any
-) -> xr.DataArray:
+def opened(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
     url, how = way(server, NAME)
-    tensor = tensor_of(url, **{"timeout": 30, **how, **options})
-    # xarray before 2026.7 looks for a local file of the path where it makes the chunks itself.
-    return tensor if chunks is None else tensor.chunk(tensor.encoding["preferred_chunks"])
+    return tensor_of(url, **{"timeout": 30, **how, **options})
 
 
 @pytest.fixture
@@ -315,7 +311,7 @@ def test_variables_of_a_dead_store_do_not_block_those_of_another(
 
 READERS = {
     "at-once": "xr.open_dataset(url, engine='tensorfmt', **how).load()",
-    "threads": "xr.open_dataset(url, engine='tensorfmt', **how).chunk().load()",
+    "threads": "xr.open_dataset(url, engine='tensorfmt', chunks={}, **how).load()",
     "pool": "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
     "async": "asyncio.run(xr.open_dataset(url, engine='tensorfmt', **how).load_async())",
 }
