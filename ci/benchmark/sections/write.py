@@ -191,6 +191,8 @@ def _aims(results: Results) -> Iterator[Aim]:
         results[_BITS].seconds / results[_BITS_LIMIT].seconds,
         1.3,
     )
+    labels = results[f"tensorfmt, Vespa{_LABELS}"].seconds / results[_LIMIT + _LABELS].seconds
+    yield Aim("writing 10^6 labels: within 1.5 of the limit", labels, 1.5)
     slowest = max(results[f"tensorfmt, {name}"].seconds for name in _FORMATS)
     fastest = min(results[name].seconds for name in _PEERS)
     text = "writing: ahead of every other format (the least lead)"
