@@ -479,6 +479,12 @@ def test_yaml_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) 
         Fields.parse("a.yaml", b"a: [" + b"1," * 500 + b"]")
 
 
+def test_yaml_of_two_properties_of_a_million_states_is_not_too_much() -> None:
+    content = b"".join(b"      - %d\n" % number for number in range(10**6))
+    momenta = b"      - - 1\n        - 2\n        - 3\n" * (10**6 // 16)
+    yaml_text.check_safe("State.yaml", content + content + momenta)
+
+
 BITS = [
     "1e400", "-1", "0", "99999999999999999999", "4611686018427387904", "9223372036854775808", "1.5",
     ".nan", "~", "true", "[]", "{}", "[1,[2]]", "{0: 1}", "!!text x", "!x [1]", "!!binary aGk=",

@@ -17,11 +17,11 @@ from xr_tensorfmt.errors import TensorFormatError, shorten
 MOST_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
 
-MOST_MARKS = 3 << 20
+MOST_MARKS = 5 << 20
 """Limit on the characters that separate values, commas counted twice.
 
 Two of them stand for a value, for which the parser takes up to 600 bytes and some microseconds:
-two properties of 700,000 states, in 20 MB, are within the limit.
+two properties of a million states, in 18 MB, are within the limit.
 """
 
 _BOM = b"\xef\xbb\xbf"
