@@ -70,6 +70,6 @@ def convert(sources: tuple[str, ...], target: str, **wanted: Any) -> None:
     IN may be - for standard input. Several files are converted into the directory OUT, under
     their names with the suffix of the format that --to names.
     """
-    from xr_tensorfmt.cli.batch import convert_all  # noqa: PLC0415
+    from xr_tensorfmt.cli.conversion import convert_all  # noqa: PLC0415
 
     convert_all(sources, target, wanted)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, printable
+from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, print_json, print_lines
 from xr_tensorfmt.cli.options import (
     Pairs,
     group_options,
@@ -34,11 +34,10 @@ def diff(
     first: str,
     second: str,
     as_json: bool,
-    group: str | None,
     separator: str,
     format: str | None,
     storage_options: Pairs,
-    verify: bool,
+    **options: Any,
 ) -> None:
     """Compare the variables of two files: names, dtypes, shapes and all values.
 
@@ -47,30 +46,30 @@ def diff(
     """
     try:
         with errors_in_one_line(first, second):
-            from xr_tensorfmt.cli.comparison import compare  # noqa: PLC0415
-            from xr_tensorfmt.cli.conversion import open_any  # noqa: PLC0415
+            from xr_tensorfmt.cli.comparison import compare, lines_of  # noqa: PLC0415
+            from xr_tensorfmt.cli.conversion import open_any, ungrouped  # noqa: PLC0415
 
             one, other = (
-                open_any(
+                ungrouped(
+                    open_any(
+                        file,
+                        format or store_format(file),
+                        chunks=None,
+                        storage_options=options_for(file, storage_options),
+                        separator=separator,
+                        **options,
+                    ),
                     file,
-                    format or store_format(file),
-                    options_for(file, storage_options),
-                    chunks=None,
-                    group=group,
-                    separator=separator,
-                    verify=verify,
+                    separator,
                 )
                 for file in (first, second)
             )
-            with one, other:
-                comparison = compare(one, other)
+            comparison = compare(one, other)
     except click.ClickException as error:
         raise _Failure(error.message) from error
     first, second = one_line(first), one_line(second)
     if as_json:
-        document = {"first": first, "second": second, **comparison.to_dict()}
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json({"first": first, "second": second, **comparison})
     else:
-        for line in comparison.lines(first, second):
-            click.echo(printable(line))
-    raise SystemExit(int(not comparison.is_equal))
+        print_lines(lines_of(comparison, first, second))
+    raise SystemExit(int(not comparison["equal"]))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, printable
+from xr_tensorfmt.cli.messages import (
+    errors_in_one_line,
+    input_of,
+    print_json,
+    print_lines,
+    shown,
+)
 from xr_tensorfmt.cli.options import (
     Pairs,
     dims_option,
@@ -18,7 +23,6 @@ from xr_tensorfmt.cli.options import (
     sparse_option,
     verify_option,
 )
-from xr_tensorfmt.cli.standard_input import input_of, shown
 
 
 def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
@@ -66,11 +70,10 @@ def explain(
     with errors_in_one_line(file), input_of(file) as content:
         from xr_tensorfmt.cli.conversion import open_tensors, part_of  # noqa: PLC0415
 
-        ds = open_tensors(content, storage_options=options_for(file, storage_options), **options)
+        storage = options_for(file, storage_options)
+        ds = open_tensors(content, chunks={}, storage_options=storage, **options)
         explanation = part_of(ds, variable, dims).tensorfmt.explain(dict(selection))
     if as_json:
-        document = {"path": one_line(shown(file)), **explanation.to_dict()}
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
-        return
-    for line in repr(explanation).split("\n"):
-        click.echo(printable(line))
+        print_json({"path": shown(file), **explanation.to_dict()})
+    else:
+        print_lines(repr(explanation).split("\n"))

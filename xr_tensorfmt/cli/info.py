@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, prod
@@ -12,7 +11,7 @@ import click
 import numpy as np
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.cli.messages import one_line, printable, sentence
+from xr_tensorfmt.cli.messages import described
 from xr_tensorfmt.cli.options import (
     Pairs,
     group_options,
@@ -21,12 +20,12 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.cli.standard_input import input_of, shown
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
-from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import branch
 from xr_tensorfmt.errors import shorten
@@ -51,48 +50,34 @@ def info(
     verify: bool,
 ) -> None:
     """Say what files are: format, dimensions, variables, attributes, offsets."""
-    documents: list[dict[str, Any]] = []
-    for file in files:
-        try:
-            options, part = options_for(file, storage_options), (group, separator)
-            with input_of(file) as content:
-                document = describe(content, format, options, verify=verify, part=part)
-        except Exception as error:  # noqa: BLE001  # one file must not keep the others back
-            document = {"path": one_line(shown(file)), "error": sentence(error, file)}
-            click.echo(f"Error: {document['error']}", err=True)
-        else:
-            if not as_json:
-                click.echo(("\n" if documents else "") + _formatted(document))
-        documents.append(document)
-    if as_json:
-        click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+
+    def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
+        if format is None and store_format(file):
+            raise ValueError(
+                f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray"
+            )
+        source, head = find_source(content, storage_options=options_for(file, storage_options))
+        reader = HeaderReader(source, head)
+        chosen = formats.choose(reader, format)
+        # The options of the check also open tensors that nobody could load as a whole.
+        options = replace(chosen.check_options, verify=verify, errors="strict")
+        container = formats.read(reader, chosen, options)
+        below = branch(container, group, separator)
+        container = replace(container, tensors=below.tensors, coordinates=below.coordinates)
+        return _document(source, container)
+
+    documents = described(files, describe, _lines, as_json=as_json, apart=True)
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
-def describe(
-    file: str | BinaryIO,
-    format: str | None,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    verify: bool,
-    part: tuple[str | None, str],
-) -> dict[str, Any]:
-    """Read a header into an object that JSON can represent; `part` is a group and a separator."""
-    if format is None and isinstance(file, str) and store_format(file):
-        raise ValueError(f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray")
-    source, head = find_source(file, storage_options=storage_options)
-    reader = HeaderReader(source, head)
-    chosen = formats.choose(reader, format)
-    # The options of the check also open tensors that nobody could load as a whole.
-    options = replace(chosen.check_options, verify=verify, errors="strict")
-    container = formats.read(reader, chosen, options)
-    below = branch(container, *part)
-    container = replace(container, tensors=below.tensors, coordinates=below.coordinates)
-    tensors = (*container.tensors, *container.coordinates)
+def _document(source: Source, container: Container) -> dict[str, Any]:
+    """What JSON can represent of a header."""
     # Facts about the file are those of its only variable where there is one.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     facts: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
-    in_this_file = not container.siblings
+    own = not container.siblings
+    variables = {each.name: _described(each, own) for each in container.tensors}
+    coordinates = {each.name: _described(each, own) for each in container.coordinates}
     return {
         "path": source.name,
         "size": source.size,
@@ -101,15 +86,15 @@ def describe(
         "container": facts.get("container"),
         "dims": {
             dim: length
-            for tensor in tensors
-            for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True)
+            for each in (variables | coordinates).values()
+            for dim, length in zip(each["dims"], each["shape"], strict=True)
         },
-        "variables": {t.name: _described(t, in_this_file) for t in container.tensors},
-        "coordinates": {t.name: _described(t, in_this_file) for t in container.coordinates},
+        "variables": variables,
+        "coordinates": coordinates,
         "totals": {
-            "tensors": len(container.tensors),
-            "parameters": sum(prod(t.layout.shape) for t in container.tensors),
-            "size": sum(map(_size, container.tensors)),
+            "tensors": len(variables),
+            "parameters": sum(prod(each["shape"]) for each in variables.values()),
+            "size": sum(each["size"] for each in variables.values()),
         },
         "attrs": plain(container.attrs),
         "facts": plain(container.encoding.get("tensorfmt", {})),
@@ -120,6 +105,7 @@ def describe(
 
 
 def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
+    """What JSON can represent of a tensor."""
     layout, facts = tensor.layout, tensor.encoding.get("tensorfmt", {})
     is_stored = not (layout.stored is None or isinstance(layout.stored, InMemory))
     offset = facts.get("offset") if in_this_file and is_stored else None
@@ -130,7 +116,7 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "shape": list(layout.shape),
         "dtype": _dtype_name(layout.dtype),
         "stored": _dtype_name(tensor.encoding.get("dtype", layout.dtype)),
-        "size": _size(tensor),
+        "size": prod(layout.shape) * layout.dtype.itemsize,
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),
@@ -138,11 +124,6 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "attrs": plain(tensor.attrs),
         "facts": plain(facts),
     }
-
-
-def _size(tensor: Tensor) -> int:
-    """Bytes of the values in memory."""
-    return prod(tensor.layout.shape) * tensor.layout.dtype.itemsize
 
 
 def _dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
@@ -166,24 +147,23 @@ def plain(value: Any) -> Any:
     return value if is_number or isinstance(value, bool | int | str | None) else str(value)
 
 
-def _formatted(document: Mapping[str, Any]) -> str:
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     """A description, for a terminal."""
     title = formats.by_name(document["format"]).title
     words = (title, document["container"], document["version"])
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
-    lines = [f"{document['path']}: {kind}, {format_size(document['size'])}{embedded}"]
+    yield f"{document['path']}: {kind}, {format_size(document['size'])}{embedded}"
     for heading, content in (
         ("Coordinates", _variables(document["coordinates"])),
         ("Variables", _variables(document["variables"])),
-        ("Total", _totals(document["totals"])),
+        ("Total", _totals(**document["totals"])),
         ("Attributes", _attributes(document["attrs"], "  ")),
         ("Other files", (f"  {file}" for file in document["files"])),
         ("Warnings", (f"  {warning}" for warning in document["warnings"])),
     ):
         block = list(content)
-        lines += [f"{heading}:", *block] if block else []
-    return "\n".join(map(printable, lines))
+        yield from [f"{heading}:", *block] if block else []
 
 
 def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -195,13 +175,10 @@ def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield from _attributes(facts["attrs"], "      ")
 
 
-def _totals(totals: Mapping[str, int]) -> Iterator[str]:
+def _totals(tensors: int, parameters: int, size: int) -> Iterator[str]:
     """A line about all variables, where there are several."""
-    if totals["tensors"] > 1:
-        yield (
-            f"  {totals['tensors']} tensors, {totals['parameters']:,} parameters, "
-            f"{format_size(totals['size'])}"
-        )
+    if tensors > 1:
+        yield f"  {tensors} tensors, {parameters:,} parameters, {format_size(size)}"
 
 
 def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:

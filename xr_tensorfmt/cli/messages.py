@@ -1,18 +1,56 @@
-"""Errors and warnings as single lines on stderr: without tracebacks, secrets or control codes."""
+"""What the command prints about files: without tracebacks, secrets or control codes.
+
+Standard input is one of the files.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import shutil
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.cli.standard_input import shown
 from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.sources.store_errors import redacted
+
+STDIN = "-"
+"""The argument that stands for standard input."""
+
+_SHOWN = "<stdin>"
+
+
+def shown(file: str) -> str:
+    """The name of a file in what the command prints."""
+    return one_line(_SHOWN if file == STDIN else file)
+
+
+@contextmanager
+def input_of(file: str) -> Iterator[str | BinaryIO]:
+    """What to open for an argument: itself, or a copy of standard input.
+
+    The copy is a temporary file without a name, which goes away with the process.
+    """
+    if file != STDIN:
+        yield file
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ValueError("there is no standard input; redirect a file or a pipe to it")
+    with TemporaryFile() as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
+        copy.flush()
+        raw = io.FileIO(os.dup(copy.fileno()), "rb")
+        raw.name = _SHOWN
+        with io.BufferedReader(raw) as content:
+            yield content
 
 
 def printable(string: str) -> str:
@@ -27,6 +65,17 @@ def one_line(message: str) -> str:
     return printable(redacted(" ".join(message.split())))
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines in which control characters are escaped."""
+    for line in lines:
+        click.echo(printable(line))
+
+
+def print_json(document: Any) -> None:
+    """Print what JSON can represent, and findings."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=asdict))
+
+
 def sentence(error: BaseException, file: str, origin: str = "") -> str:
     """What an error says, on one line that names the file, and perhaps the one it is made from."""
     message = str(error)
@@ -35,7 +84,7 @@ def sentence(error: BaseException, file: str, origin: str = "") -> str:
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
     message = one_line(message)
-    names = [one_line(shown(name)) for name in (file, origin) if name]
+    names = [shown(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
     return f"{' from '.join(names)}: {message}"
@@ -63,3 +112,30 @@ def plain_warnings() -> Iterator[None]:
         warnings.simplefilter("always", TensorFormatWarning)
         warnings.showwarning = show
         yield
+
+
+def described(
+    files: Iterable[str],
+    describe: Callable[[str, str | BinaryIO], dict[str, Any]],
+    lines: Callable[[dict[str, Any]], Iterable[str]],
+    *,
+    as_json: bool,
+    apart: bool = False,
+) -> list[dict[str, Any]]:
+    """Print what each file is found to be; one that fails does not keep the others back."""
+    documents: list[dict[str, Any]] = []
+    for file in files:
+        try:
+            with plain_warnings(), input_of(file) as content:
+                document = {"path": shown(file)} | describe(file, content)
+        except Exception as error:  # noqa: BLE001  # one file must not keep the others back
+            document = {"path": shown(file), "error": sentence(error, file)}
+            click.echo(f"Error: {document['error']}", err=True)
+        else:
+            if not as_json:
+                print_lines(["" for _ in documents[:1] if apart])
+                print_lines(lines(document))
+        documents.append(document)
+    if as_json:
+        print_json(documents)
+    return documents

@@ -19,24 +19,25 @@ _LONGEST_WAIT = 5.0
 def sigterm_raises_exit(directory: str) -> Iterator[None]:
     """Let SIGTERM raise SystemExit, so that a file that is being written is removed as by Ctrl-C.
 
-    Libraries that write may ignore an exception that is raised in one of their callbacks, or
-    replace it by another. So the process ends after 5 seconds in any case, and what it left in
-    `directory` is removed.
-
-    Only the command does this: handlers of signals belong to the program. One that is there, or
-    that ignores the signal, stays.
+    Libraries that write may ignore or replace an exception that is raised in one of their
+    callbacks. So the process ends after 5 seconds in any case, and what it left in `directory` is
+    removed. A handler that is there, or that ignores the signal, stays.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    received = False
+
+    def end_at_once() -> None:
+        remove_own(directory)
+        os._exit(_CODE)
+
+    later = threading.Timer(_LONGEST_WAIT, end_at_once)
+    later.daemon = True
 
     def end(*_: Any) -> None:
-        nonlocal received
-        if not received:
-            received = True
-            _later(directory).start()
+        if not later.is_alive():
+            later.start()
         raise SystemExit(_CODE)
 
     signal.signal(signal.SIGTERM, end)
@@ -44,18 +45,6 @@ def sigterm_raises_exit(directory: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if received:
+        if later.is_alive():
             remove_own(directory)
             raise SystemExit(_CODE)
-
-
-def _later(directory: str) -> threading.Timer:
-    """A thread that ends the process, unless that has ended before."""
-
-    def end() -> None:
-        remove_own(directory)
-        os._exit(_CODE)
-
-    timer = threading.Timer(_LONGEST_WAIT, end)
-    timer.daemon = True
-    return timer

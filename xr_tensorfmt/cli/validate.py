@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.cli.messages import one_line, plain_warnings, sentence
+from xr_tensorfmt.cli.messages import described, one_line
 from xr_tensorfmt.cli.options import Pairs, options_for, source_options
-from xr_tensorfmt.cli.standard_input import input_of, shown
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.validation import validate as findings_of
 
 
@@ -30,39 +27,25 @@ def validate(
     storage_options: Pairs,
 ) -> None:
     """Check files: header, checksums, padding, and every value."""
-    documents: list[dict[str, Any]] = []
-    failed = False
-    for file in files:
-        path = one_line(shown(file))
-        try:
-            with plain_warnings(), input_of(file) as content:
-                storage = options_for(file, storage_options)
-                findings = findings_of(content, all=every, format=format, storage_options=storage)
-        except Exception as error:  # noqa: BLE001  # one file must not keep the others back
-            failed = True
-            documents.append({"path": path, "error": sentence(error, file)})
-            click.echo(f"Error: {documents[-1]['error']}", err=True)
-            continue
-        failed |= any(strict or finding.severity == "error" for finding in findings)
-        documents.append({"path": path, "findings": [asdict(finding) for finding in findings]})
-        if not as_json:
-            _report(path, findings)
-    if as_json:
-        click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+
+    def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
+        options = options_for(file, storage_options)
+        found = findings_of(content, all=every, format=format, storage_options=options)
+        return {"findings": found}
+
+    documents = described(files, describe, _lines, as_json=as_json)
+    findings = [finding for each in documents for finding in each.get("findings", ())]
+    failed = any("error" in each for each in documents)
+    failed |= any(strict or finding.severity == "error" for finding in findings)
     raise SystemExit(int(failed))
 
 
-def _report(file: str, findings: list[Finding]) -> None:
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    path, findings = document["path"], document["findings"]
     errors = sum(finding.severity == "error" for finding in findings)
-    click.echo(f"{file}: {_counted(errors, len(findings) - errors)}")
+    counts = ((errors, "error"), (len(findings) - errors, "warning"))
+    counted = " and ".join(f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count)
+    yield f"{path}: " + (counted if errors else f"ok, but {counted}" if counted else "ok")
     for finding in findings:
-        other = "" if finding.path.endswith(file) else f" ({finding.path})"
-        click.echo(f"  {one_line(f'{finding}{other}')}")
-
-
-def _counted(errors: int, warnings: int) -> str:
-    if not errors and not warnings:
-        return "ok"
-    counts = ((errors, "error"), (warnings, "warning"))
-    parts = [f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count]
-    return f"{'' if errors else 'ok, but '}{' and '.join(parts)}"
+        other = "" if finding.path.endswith(path) else f" ({finding.path})"
+        yield "  " + one_line(f"{finding}{other}")
