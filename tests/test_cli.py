@@ -421,7 +421,10 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["--dtype", "z=float16"], "encoding= names 'z'"),
         (["--dtype", "w=csv"], "'w' is csv, and MAG holds only float32"),
         (["--option", "version=2"], "version=2 is not one of 300, 1"),
-        (["--option", "number=2"], "'number' is not a keyword for MAG files; they take those of to_file and"),
+        (
+            ["--option", "number=2"],
+            "'number' is not a keyword for MAG files; they take those of to_file and",
+        ),
         (["--option", "compute=false"], "multiple values for keyword argument 'compute'"),
         (["--option", "version=1"], "pass drop=['coords'] to leave it out"),
     ],

@@ -6,8 +6,9 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -59,57 +60,44 @@ def clean(
     """
     removed: Counter[str] = Counter()
     size, failed = 0, False
-    for name, unfinished in (
-        each for place in places for each in _groups(place, storage_options, recursive=recursive)
-    ):
+    for place in chain.from_iterable(_expanded(each, recursive=recursive) for each in places):
         try:
-            for each in unfinished():
-                reason = _reason_to_keep(each, older_than)
-                bytes_stored = each.size
+            for each in _unfinished(place, storage_options, recursive=recursive):
+                reason, bytes_stored = _reason_to_keep(each, older_than), each.size
                 if not reason:
                     if not dry_run:
                         each.remove()
                     removed["file" if isinstance(each, Unfinished) else "upload"] += 1
                     size += bytes_stored
-                _report(each, reason, bytes_stored, dry_run=dry_run)
+                verb = "kept" if reason else "would remove" if dry_run else "removed"
+                why = f": {reason}" if reason else ""
+                click.echo(f"{verb} {one_line(each.path)}, {format_size(bytes_stored)}{why}")
         except (OSError, ValueError, ImportError) as error:
             failed = True
-            click.echo(f"Error: {sentence(error, name)}", err=True)
+            click.echo(f"Error: {sentence(error, place)}", err=True)
     counted = " and ".join(f"{n} {noun}{'s' * (n != 1)}" for noun, n in sorted(removed.items()))
     done = "would be removed" if dry_run else "removed"
     click.echo(f"{counted or '0 files'} {done}, {format_size(size)}")
     raise SystemExit(int(failed))
 
 
-def _groups(
-    place: str, storage_options: Pairs, *, recursive: bool
-) -> Iterator[tuple[str, Callable[[], Iterable[Left]]]]:
-    """Names of directories, of which one may be in a store, and what is unfinished in each."""
-    if is_url(place) and not place.startswith(("file://", "local://")):
-        yield place, partial(_in_store, place, storage_options, recursive=recursive)
-        return
-    for directory in _directories(place.partition("://")[2] or place, recursive):
-        yield directory, partial(_in_directory, directory)
+def _expanded(place: str, *, recursive: bool) -> list[str]:
+    """A place, or a local directory and those below it; links are not followed."""
+    if place.startswith(("file://", "local://")):
+        place = place.partition("://")[2]
+    if is_url(place) or not recursive:
+        return [place]
+    return sorted(root for root, *_ in os.walk(place)) or [place]
 
 
-def _in_store(place: str, storage_options: Pairs, *, recursive: bool) -> Iterable[Left]:
+def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Iterable[Left]:
+    """What is unfinished in a local directory, or in a store."""
+    if not is_url(place):
+        return sorted(unfinished_in(place), key=attrgetter("path"))
     from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
     from xr_tensorfmt.writing.unfinished_objects import unfinished_at  # noqa: PLC0415
 
     return unfinished_at(locate(place, dict(storage_options), None), recursive=recursive)
-
-
-def _in_directory(directory: str) -> Iterable[Left]:
-    return sorted(unfinished_in(directory), key=lambda each: each.path)
-
-
-def _directories(top: str, recursive: bool) -> Iterator[str]:
-    """A directory, and perhaps those below it; links are not followed."""
-    yield top
-    if recursive:
-        for root, below, _ in os.walk(top):
-            below[:] = sorted(name for name in below if not os.path.islink(f"{root}/{name}"))
-            yield from (os.path.join(root, name) for name in below)
 
 
 def _reason_to_keep(each: Left, older_than: float | None) -> str:
@@ -124,8 +112,3 @@ def _reason_to_keep(each: Left, older_than: float | None) -> str:
         date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(modified))
     advice = "; remove it with --older-than" if older_than is None else ""
     return f"{reason} ({each.dated} {date}{advice})"
-
-
-def _report(each: Left, reason: str, size: int, *, dry_run: bool) -> None:
-    verb = "kept" if reason else "would remove" if dry_run else "removed"
-    click.echo(f"{verb} {one_line(each.path)}, {format_size(size)}{reason and f': {reason}'}")

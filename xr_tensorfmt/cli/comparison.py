@@ -11,11 +11,25 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.cli.info import plain
+from xr_tensorfmt.cli.conversion import open_tensors
+from xr_tensorfmt.cli.info import dtype_name, plain
+from xr_tensorfmt.cli.options import STORES
+from xr_tensorfmt.cli.stores import open_store
 from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
+from xr_tensorfmt.writing.tree import flattened
+
+
+def opened(
+    file: str, format: str | None, *, separator: str, verify: bool, **options: Any
+) -> xr.Dataset:
+    """A file without chunks; names of groups are a part of the names of variables."""
+    if format not in STORES:
+        return open_tensors(file, format=format, separator=separator, verify=verify, **options)
+    data = open_store(file, format, separator=separator, **options)
+    return data if isinstance(data, xr.Dataset) else flattened(file, data, separator, ("attrs",))
 
 
 def compare(first: xr.Dataset, second: xr.Dataset) -> dict[str, Any]:
@@ -118,9 +132,7 @@ def _different_values(first: xr.Variable, second: xr.Variable) -> Different | No
 def _stored_dtype(variable: xr.Variable) -> str:
     """The dtype of a variable in its file, whatever the byte order is there."""
     stored = variable.encoding.get("dtype")
-    if isinstance(stored, StoredDtype):
-        return stored.name
-    return "str" if variable.dtype.kind in "OUT" else str(variable.dtype.newbyteorder("=").name)
+    return dtype_name(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
 
 
 def blocks(variable: xr.Variable) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:

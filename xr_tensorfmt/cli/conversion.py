@@ -17,8 +17,8 @@ from tqdm.dask import TqdmCallback
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import STDIN, errors_in_one_line, input_of, one_line
-from xr_tensorfmt.cli.options import NETCDF, ZARR, Pairs, options_for, store_format
-from xr_tensorfmt.cli.stores import check_replaceable, open_store, write_store
+from xr_tensorfmt.cli.options import NETCDF, STORES, ZARR, Pairs, options_for, store_format
+from xr_tensorfmt.cli.stores import check_replaceable, encoding_by_group, open_store, write_store
 from xr_tensorfmt.cli.termination import sigterm_raises_exit
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.errors import did_you_mean, shorten
@@ -26,7 +26,7 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.remote import split_timeout
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
-from xr_tensorfmt.writing.tree import flattened, keys_of
+from xr_tensorfmt.writing.tree import flattened
 
 Opened = xr.Dataset | xr.DataTree
 
@@ -66,11 +66,7 @@ class Conversion:
             errors = errors_in_one_line(self.target, self.source)
             with errors, sigterm_raises_exit(os.path.dirname(path)), self._bar():
                 self._check_target(to, fs, path)
-                if to in (NETCDF, ZARR):
-                    target = path if isinstance(fs, LocalFileSystem) else self.target
-                    self._write_store(data, target, to, encoding)
-                else:
-                    self._write_file(data, to, encoding)
+                self._write(data, encoding, to, path if isinstance(fs, LocalFileSystem) else None)
 
     def _bar(self) -> TqdmCallback:
         """A progress bar of the computations, shown if stderr is a terminal."""
@@ -80,55 +76,51 @@ class Conversion:
 
     def _open(self, file: str | BinaryIO) -> Opened:
         from_ = self.from_ or store_format(self.source)
-        if from_ in (ZARR, NETCDF) and file is not self.source:
+        if from_ in STORES and file is not self.source:
             raise ValueError(f"{from_} is not read from standard input; pass a path")
-        return open_any(
-            file,
-            from_,
-            tree=self.tree,
-            chunks={},
-            storage_options=options_for(self.source, self.storage_options),
-            group=self.group,
-            separator=self.separator,
-            sparse=self.sparse,
-            verify=self.verify,
-        )
+        options: dict[str, Any] = {
+            "group": self.group,
+            "separator": self.separator,
+            "storage_options": options_for(self.source, self.storage_options),
+        }
+        if from_ in STORES:
+            return open_store(self.source, from_, **options)
+        options |= {"format": from_, "sparse": self.sparse, "verify": self.verify, "chunks": {}}
+        if self.tree:
+            return xr.open_datatree(file, engine="tensorfmt", **options)
+        return open_tensors(file, **options)
 
     def _chosen(self, opened: Opened, to: str) -> tuple[Opened, dict[Any, Any]]:
         """What is written, and its encoding; stores have groups unless a variable is chosen."""
-        is_sole = bool(self.variable or self.name or self.dims)
-        tree = opened if isinstance(opened, xr.DataTree) and to in (ZARR, NETCDF) else None
-        tree = None if is_sole else tree
-        ds = ungrouped(
-            opened, self.source, self.separator, self.drop if tree is None else ("attrs",)
-        )
-        ds = part_of(ds, self.variable, self.dims, self.name)
-        requested: dict[Any, Any] = {}
+        if isinstance(opened, xr.DataTree):
+            if to in STORES and not (self.variable or self.name or self.dims):
+                ds = flattened(self.source, opened, self.separator, ("attrs",))
+                return opened, encoding_by_group(opened, self.separator, self._encoding(ds))
+            opened = flattened(self.source, opened, self.separator, self.drop)
+        ds = part_of(opened, self.variable, self.dims, self.name)
+        return ds, self._encoding(ds)
+
+    def _encoding(self, ds: xr.Dataset) -> dict[Any, Any]:
+        """What ``--dtype [NAME=]DTYPE`` asks for, by name; names may contain equals signs."""
+        encoding: dict[Any, Any] = {}
         for value in self.dtypes:
-            name, equals, dtype = value.rpartition("=")  # names may contain equals signs
-            requested |= {name: {"dtype": dtype}} if equals else {"dtype": dtype}
-        encoding = encoding_by_name(ds.variables, ds.coords, requested)
-        if tree is None:
-            return ds, encoding
-        by_group: dict[str, dict[Any, Any]] = {}
-        for path, name, key in keys_of(tree, self.separator):
-            if key in encoding:
-                by_group.setdefault(path, {})[name] = encoding[key]
-        return tree, by_group
+            name, equals, dtype = value.rpartition("=")
+            encoding |= {name: {"dtype": dtype}} if equals else {"dtype": dtype}
+        return encoding_by_name(ds.variables, ds.coords, encoding)
 
     def _check_target(self, to: str, fs: AbstractFileSystem, path: str) -> None:
         """Refuse to write over the input, into it, over what it lies in, or over other files."""
         source_fs, source = located(self.source, self.storage_options)
         read, written = f"{source.rstrip('/')}/", f"{path.rstrip('/')}/"
         if type(source_fs) is type(fs) and (read.startswith(written) or written.startswith(read)):
-            inside = "lies in" if len(written) > len(read) else "contains"
-            relation = "is" if read == written else inside
+            longer = "lies in" if written.startswith(read) else "contains"
+            relation = "is" if read == written else longer
             raise ValueError(
                 f"{self.target} {relation} the input {self.source}; write to another place"
             )
         if to == NETCDF and not isinstance(fs, LocalFileSystem):
             raise ValueError("netCDF is only written to local paths; write zarr there")
-        if self.options and to in (NETCDF, ZARR):
+        if self.options and to in STORES:
             raise ValueError(f"--option is for tensor files, and {self.target} is {to}")
         fs.invalidate_cache()
         exists = fs.exists(path)
@@ -137,18 +129,19 @@ class Conversion:
         if exists and to == ZARR:
             check_replaceable(self.target, fs, path)
 
-    def _write_store(self, data: Opened, target: str, to: str, encoding: Any) -> None:
-        write_store(
-            data,
-            target,
-            to,
-            encoding,
-            options_for(self.target, self.storage_options),
-            overwrite=self.overwrite,
-            drop_attrs="attrs" in self.drop,
-        )
-
-    def _write_file(self, data: Opened, to: str, encoding: Any) -> None:
+    def _write(self, data: Opened, encoding: Any, to: str, path: str | None) -> None:
+        storage_options = options_for(self.target, self.storage_options)
+        if to in STORES:
+            write_store(
+                data,
+                path or self.target,
+                to,
+                encoding,
+                "w" if self.overwrite else "w-",
+                storage_options,
+                drop_attrs="attrs" in self.drop,
+            )
+            return
         options = dict(self.options)
         facts = [each.encoding.get("tensorfmt", {}) for each in data.data_vars.values()]
         if not options and all(each.get("storage") == "pairs" for each in facts):
@@ -159,63 +152,53 @@ class Conversion:
             self.target,
             to,
             mode="w" if self.overwrite else "x",
-            compute=True,  # so that no --option can be the same keyword
+            compute=True,  # so that no --option can be this keyword
             encoding=encoding,
             drop=self.drop,
-            storage_options=options_for(self.target, self.storage_options),
+            storage_options=storage_options,
             **options,
         )
 
 
 def convert_all(sources: Sequence[str], target: str, wanted: dict[str, Any]) -> None:
     """Convert each file; one that fails does not keep the others back."""
-    pairs = [(source, target) for source in sources]
-    if _is_directory(sources, target):
-        pairs = _into_directory(sources, target, wanted["to"], wanted["storage_options"])
+    targets, is_store = [target], store_format(target) is not None
+    if len(sources) > 1 or (target.endswith(("/", os.sep)) and not is_store):
+        if (not target.endswith(("/", os.sep)) and not os.path.isdir(target)) or is_store:
+            raise click.UsageError(
+                f"{len(sources)} files are converted into a directory; give one, or end OUT with "
+                f"'/' to make it, as in '{target.rstrip('/')}/'"
+            )
+        targets = _paths_in(target, sources, wanted["to"], wanted["storage_options"])
         if not is_url(target):
             os.makedirs(target, exist_ok=True)
     failed = False
-    for source, file in pairs:
+    for source, path in zip(sources, targets, strict=True):
         try:
-            Conversion(source=source, target=file, **wanted).run()
+            Conversion(source=source, target=path, **wanted).run()
         except click.ClickException as error:
             failed = True
             error.show()
     raise SystemExit(int(failed))
 
 
-def _is_directory(sources: Sequence[str], target: str) -> bool:
-    """Whether files are to be written into a directory; UsageError if it cannot be one."""
-    if target.endswith(("/", os.sep)) and store_format(target) is None:
-        return True
-    if len(sources) == 1:
-        return False
-    if is_url(target) or not os.path.isdir(target) or store_format(target):
-        raise click.UsageError(
-            f"{len(sources)} files are converted into a directory; give one, or end OUT with '/' "
-            f"to make it, as in '{target.rstrip('/')}/'"
-        )
-    return True
-
-
-def _into_directory(
-    sources: Sequence[str], directory: str, to: str | None, storage_options: Pairs
-) -> list[tuple[str, str]]:
-    """Each file and what it becomes, which has its name and the suffix of the format."""
+def _paths_in(
+    directory: str, sources: Sequence[str], to: str | None, storage_options: Pairs
+) -> list[str]:
+    """What each file becomes: it keeps its name, with the suffix of the format."""
     if to is None:
         raise click.UsageError("OUT is a directory, which has no suffix; name the format by --to")
     suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.by_name(to).suffixes[0]
-    found: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for source in sources:
         path = "stdin" if source == STDIN else located(source, storage_options)[1]
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
-        if name in found:
+        if name in origins:
             raise click.UsageError(
-                f"{found[name]} and {source} would both become {name}; convert one of them alone"
+                f"{origins[name]} and {source} would both become {name}; convert one of them alone"
             )
-        found[name] = source
-    start = directory.rstrip("/" + os.sep) if directory.strip("/" + os.sep) else ""
-    return [(source, f"{start}/{name}") for name, source in found.items()]
+        origins[name] = source
+    return [os.path.join(directory, name) for name in origins]
 
 
 def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]:
@@ -229,28 +212,9 @@ def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]
     return fs, path
 
 
-def open_any(
-    file: str | BinaryIO, format: str | None, *, tree: bool = False, **options: Any
-) -> Opened:
-    """Open a zarr store, a netCDF file or a tensor file."""
-    if format in (ZARR, NETCDF):
-        names = ("storage_options", "group", "separator")
-        return open_store(file, format, **{name: options[name] for name in names})
-    if tree:
-        return xr.open_datatree(file, engine="tensorfmt", format=format, **options)
-    return open_tensors(file, format=format, **options)
-
-
 def open_tensors(file: str | BinaryIO, **options: Any) -> xr.Dataset:
     """Open a tensor file; `options` are those of the engine."""
     return xr.open_dataset(file, engine="tensorfmt", **options)
-
-
-def ungrouped(
-    opened: Opened, file: str, separator: str, drop: Sequence[Part] = ("attrs",)
-) -> xr.Dataset:
-    """A Dataset in which the names of groups are a part of the names of variables."""
-    return opened if isinstance(opened, xr.Dataset) else flattened(file, opened, separator, drop)
 
 
 def part_of(

@@ -7,8 +7,7 @@ from typing import Any, get_args
 import click
 
 from xr_tensorfmt.cli.options import (
-    NETCDF,
-    ZARR,
+    STORES,
     dims_option,
     format_option,
     group_options,
@@ -23,8 +22,8 @@ from xr_tensorfmt.writing.checked_input import Part
 @click.command()
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
-@format_option("--from", "from_", more=(ZARR, NETCDF), help="Format of IN")
-@format_option("--to", more=(ZARR, NETCDF), help="Format of OUT; by default its suffix decides")
+@format_option("--from", "from_", more=STORES, help="Format of IN")
+@format_option("--to", more=STORES, help="Format of OUT; by default its suffix decides")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists (mode='w' in messages).")
 @click.option("--variable", "-v", help="Only this variable; most formats hold one.")
 @group_options

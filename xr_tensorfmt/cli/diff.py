@@ -34,7 +34,6 @@ def diff(
     first: str,
     second: str,
     as_json: bool,
-    separator: str,
     format: str | None,
     storage_options: Pairs,
     **options: Any,
@@ -46,21 +45,14 @@ def diff(
     """
     try:
         with errors_in_one_line(first, second):
-            from xr_tensorfmt.cli.comparison import compare, lines_of  # noqa: PLC0415
-            from xr_tensorfmt.cli.conversion import open_any, ungrouped  # noqa: PLC0415
+            from xr_tensorfmt.cli.comparison import compare, lines_of, opened  # noqa: PLC0415
 
             one, other = (
-                ungrouped(
-                    open_any(
-                        file,
-                        format or store_format(file),
-                        chunks=None,
-                        storage_options=options_for(file, storage_options),
-                        separator=separator,
-                        **options,
-                    ),
+                opened(
                     file,
-                    separator,
+                    format or store_format(file),
+                    storage_options=options_for(file, storage_options),
+                    **options,
                 )
                 for file in (first, second)
             )

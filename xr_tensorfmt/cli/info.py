@@ -114,8 +114,8 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     return {
         "dims": list(tensor.dims),
         "shape": list(layout.shape),
-        "dtype": _dtype_name(layout.dtype),
-        "stored": _dtype_name(tensor.encoding.get("dtype", layout.dtype)),
+        "dtype": dtype_name(layout.dtype),
+        "stored": dtype_name(tensor.encoding.get("dtype", layout.dtype)),
         "size": prod(layout.shape) * layout.dtype.itemsize,
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
@@ -126,7 +126,7 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     }
 
 
-def _dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
+def dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
     """The name of a dtype, with the byte order where it is big-endian."""
     if isinstance(dtype, StoredDtype):
         return dtype.name

@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Pairs = tuple[tuple[str, Any], ...]
 """The values of an option of the form ``KEY=VALUE``, which may be repeated."""
 
-ZARR, NETCDF = "zarr", "netcdf"
+STORES = ZARR, NETCDF = "zarr", "netcdf"
 
 _SUFFIXES = {".zarr": ZARR, **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf5"), NETCDF)}
 
@@ -30,7 +30,7 @@ def store_format(file: str) -> str | None:
 
 def format_name(name: str) -> str:
     """The name of a registered format, or of one that xarray itself reads and writes."""
-    names = (*(choice.name for choice in formats.all_formats()), ZARR, NETCDF)
+    names = (*(choice.name for choice in formats.all_formats()), *STORES)
     if name not in names:
         hint = did_you_mean(name, names)
         raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import xarray as xr
@@ -12,6 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 from xr_tensorfmt.cli.options import ZARR
 from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
+from xr_tensorfmt.writing.tree import keys_of
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
@@ -38,6 +40,17 @@ def _netcdf_engine(file: Any) -> Literal["h5netcdf"] | None:
     return "h5netcdf" if h5netcdf is not None and h5netcdf.guess_can_open(file) else None
 
 
+def encoding_by_group(
+    tree: xr.DataTree, separator: str, encoding: Mapping[Any, Any]
+) -> dict[str, dict[Any, Any]]:
+    """The encoding of a tree; in `encoding` variables have the names of a tensor file."""
+    by_group: dict[str, dict[Any, Any]] = {}
+    for path, name, key in keys_of(tree, separator):
+        if key in encoding:
+            by_group.setdefault(path, {})[name] = encoding[key]
+    return by_group
+
+
 def check_replaceable(target: str, fs: AbstractFileSystem, path: str) -> None:
     """Refuse to replace by zarr what is no zarr store, or one that is write-protected."""
     found = [name for name in _ZARR_METADATA if fs.exists(f"{path}/{name}")]
@@ -56,9 +69,9 @@ def write_store(
     target: str,
     format: str,
     encoding: Any,
+    mode: Literal["w", "w-"],
     storage_options: dict[str, Any] | None,
     *,
-    overwrite: bool,
     drop_attrs: bool,
 ) -> None:
     """Write zarr in place, or a netCDF file that appears when it is complete."""
@@ -70,7 +83,7 @@ def write_store(
     if format == ZARR:
         data.to_zarr(
             target,
-            mode="w" if overwrite else "w-",
+            mode=mode,
             encoding=encoding,
             storage_options=storage_options,
             write_empty_chunks=True,  # else -0.0, which equals the fill value, would become 0.0
@@ -78,7 +91,7 @@ def write_store(
         return
     groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
     is_complex = any(each.dtype.kind == "c" for ds in groups for each in ds.variables.values())
-    file = atomic_file_for(target, 0, replace=overwrite).begin()
+    file = atomic_file_for(target, 0, replace=mode == "w").begin()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)
         file.finish(())
