@@ -29,29 +29,10 @@ class NotVirtualError(ValueError):
 def manifest_array(
     tensor: Tensor, url: str, attrs: Mapping[str, Any], target: int, leading_dim: str | None
 ) -> ManifestArray:
-    """The array of a tensor, in chunks along the axis that is slowest in the file.
+    """The array of a tensor, in chunks of `target` bytes along the axis slowest in the file.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        The tensor.
-    url : str
-        The file with its values.
-    attrs : mapping
-        Its attributes, as JSON has them.
-    target : int
-        Bytes of a chunk.
-    leading_dim : str, optional
-        A dimension of length 1 that comes first.
-
-    Returns
-    -------
-    ManifestArray
-
-    Raises
-    ------
-    NotVirtualError
-        Zarr cannot read the values as they are stored.
+    `attrs` are as JSON has them; a `leading_dim` of length 1 comes first. NotVirtualError says why
+    Zarr cannot read the values as they are stored.
     """
     dense, axes = _row_major(tensor.layout)
     dtype, more = _data_type(dense.element)
@@ -94,8 +75,7 @@ def manifest_array(
 
 def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
     """The array in file order, and for each axis of the layout the one that it is there."""
-    axes = tuple(range(len(layout.shape)))
-    dense = layout
+    dense, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
     if not isinstance(dense, Dense):

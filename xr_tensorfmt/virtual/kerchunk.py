@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Iterator
 from typing import Any, Literal
 
 import fsspec
@@ -56,12 +55,17 @@ def to_kerchunk(
     >>> ds.tensor.values
     array([0., 1., 2., 3., 4., 5.])
     """
-    orders = {
-        f"{name}": _order(f"{name}", array)
-        for name, array in _arrays(virtual)
-        if _is_raw(array) and _has_all_chunks(array)
-    }
-    found = virtual.assign(dict(_writable(virtual))).vz.to_kerchunk(format="dict")
+    orders, writable = {}, {}
+    for name, variable in virtual.variables.items():
+        array = variable.data
+        if isinstance(array, ManifestArray) and _is_raw(array):
+            if _has_all_chunks(array):
+                orders[f"{name}"] = _order(f"{name}", array)
+            plain = _untransposed(array)
+            writable[name] = Variable(variable.dims, plain, variable.attrs, variable.encoding)
+        elif not isinstance(array, ManifestArray) and variable.dtype.kind in "OT":
+            writable[name] = variable.astype(object).astype(str)  # numpy needs both steps
+    found = virtual.assign(writable).vz.to_kerchunk(format="dict")
     references: dict[str, Any] = found["refs"]
     for name, order in orders.items():
         metadata = json.loads(references[f"{name}/.zarray"]) | {"order": order, "fill_value": None}
@@ -73,13 +77,6 @@ def to_kerchunk(
     with fsspec.open(os.fspath(path), "w") as file:
         json.dump(found, file)
     return None
-
-
-def _arrays(virtual: Dataset) -> Iterator[tuple[Hashable, ManifestArray]]:
-    """The arrays that refer to files."""
-    for name, variable in virtual.variables.items():
-        if isinstance(variable.data, ManifestArray):
-            yield name, variable.data
 
 
 def _is_raw(array: ManifestArray) -> bool:
@@ -109,14 +106,8 @@ def _order(name: str, array: ManifestArray) -> Literal["C", "F"]:
     )
 
 
-def _writable(virtual: Dataset) -> Iterator[tuple[Hashable, Variable]]:
-    """The variables that VirtualiZarr's writer cannot write as they are, so that it can."""
-    for name, variable in virtual.variables.items():
-        array = variable.data
-        if isinstance(array, ManifestArray) and _is_raw(array):
-            metadata: dict[str, Any] = array.metadata.to_dict()
-            metadata["codecs"] = [c for c in metadata["codecs"] if c["name"] != "transpose"]
-            plain = ManifestArray(type(array.metadata).from_dict(metadata), array.manifest)
-            yield name, Variable(variable.dims, plain, variable.attrs, variable.encoding)
-        elif not isinstance(array, ManifestArray) and variable.dtype.kind in "OT":
-            yield name, variable.astype(object).astype(str)  # numpy needs both steps
+def _untransposed(array: ManifestArray) -> ManifestArray:
+    """The array without the codec that VirtualiZarr's writer refuses."""
+    metadata: dict[str, Any] = array.metadata.to_dict()
+    metadata["codecs"] = [each for each in metadata["codecs"] if each["name"] != "transpose"]
+    return ManifestArray(type(array.metadata).from_dict(metadata), array.manifest)

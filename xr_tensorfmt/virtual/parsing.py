@@ -145,9 +145,6 @@ class _Reader:
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
-        leading = dict.fromkeys(
-            (tensor.name for tensor in self.container.tensors), self.leading_dim
-        )
         for tensor in (*self.container.tensors, *self.container.coordinates):
             if tensor.name in self.dropped:
                 continue
@@ -156,7 +153,7 @@ class _Reader:
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
                     in_memory[tensor.name] = self._variable(tensor)
                 else:
-                    arrays[tensor.name] = self._array(tensor, leading.get(tensor.name))
+                    arrays[tensor.name] = self._array(tensor)
             except NotVirtualError as reason:
                 refused[tensor.name] = str(reason)
         if refused:
@@ -173,11 +170,13 @@ class _Reader:
         if self.container.decoded and tensor.attrs:
             check_not_decoded(tensor)
 
-    def _array(self, tensor: Tensor, leading: str | None) -> ManifestArray:
+    def _array(self, tensor: Tensor) -> ManifestArray:
         source = tensor.source or self.source
         if not isinstance(source, StoredObject):
             raise NotVirtualError("its values are not in the file, but were computed from it")
-        return manifest_array(tensor, source.url, json_attrs(tensor.attrs), self.target, leading)
+        leading_dim = self.leading_dim if tensor in self.container.tensors else None
+        attrs = json_attrs(tensor.attrs)
+        return manifest_array(tensor, source.url, attrs, self.target, leading_dim)
 
     def _variable(self, tensor: Tensor) -> Variable:
         layout = tensor.layout

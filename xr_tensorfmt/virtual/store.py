@@ -24,45 +24,37 @@ class Node:
 
 
 class VirtualStore(ManifestStore):
-    """A `ManifestStore` in which some arrays are in memory.
-
-    Parameters
-    ----------
-    nodes : mapping of str to Node
-        The groups by path, the root first.
-    registry : ObjectStoreRegistry
-        The stores of the files.
-    """
+    """A `ManifestStore` of groups by path, the root first, in which some arrays are in memory."""
 
     def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
         super().__init__(_group("/", nodes), registry=registry)
-        self._nodes, self._stores = nodes, registry
-        self._in_memory = MemoryStore()
-        self._names: dict[str, list[str]] = {}
+        self._nodes, self._stores, self._in_memory = nodes, registry, MemoryStore()
         for path, node in nodes.items():
             if node.in_memory.variables:
                 node.in_memory.to_zarr(
                     self._in_memory, group=path, mode="a", zarr_format=3, consolidated=False
                 )
-                self._names[path.strip("/")] = [str(name) for name in node.in_memory.variables]
+        self._held = tuple(
+            f"{path}/{name}/".lstrip("/")
+            for path, node in nodes.items()
+            for name in node.in_memory.variables
+        )
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Metadata and chunks, by their keys."""
-        for path, names in self._names.items():
-            start = f"{path}/" if path else ""
-            name = key.removeprefix(start).partition("/")
-            if key.startswith(start) and name[1] and name[0] in names:
-                return await self._in_memory.get(key, prototype, byte_range)
+        if key.startswith(self._held):
+            return await self._in_memory.get(key, prototype, byte_range)
         return await super().get(key, prototype, byte_range)
 
     async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
         """The names in a group."""
         async for name in super().list_dir(prefix):
             yield name
-        for name in self._names.get(prefix.strip("/"), ()):
-            yield name
+        node = self._nodes.get(f"/{prefix.strip('/')}")
+        for held in node.in_memory.variables if node else ():
+            yield str(held)
 
     def to_virtual_dataset(
         self,
@@ -72,18 +64,14 @@ class VirtualStore(ManifestStore):
     ) -> Dataset:
         """The Dataset of the root; what is in memory is loaded, as nothing can refer to it."""
         node = self._nodes["/"]
-        held = [str(name) for name in node.in_memory.variables]
+        held = list(map(str, node.in_memory.variables))
         if loadable_variables is None:
             loadable_variables = [
                 name
                 for name, array in node.arrays.items()
                 if array.metadata.dimension_names == (name,)
             ]
-        virtual = super().to_virtual_dataset(
-            group=group,
-            loadable_variables=[*loadable_variables, *held],
-            decode_times=decode_times,
-        )
+        virtual = super().to_virtual_dataset(group, [*loadable_variables, *held], decode_times)
         for name in held:
             virtual[name].load()
         return virtual
