@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
+from itertools import accumulate, takewhile
 from math import prod
 from struct import Struct, pack, unpack
 from typing import ClassVar, Self
@@ -29,42 +30,31 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_100_DTYPES,
+    ARCHIVE_ALIGNMENT,
     DAMAGED,
     FOREIGN,
     INCOMPLETE,
-    LITTLE_ENDIAN,
     Contents,
     Numbering,
     TensorRecord,
     check_checksum,
-    decode_key,
     first_misplaced,
     first_that_fits,
     round_up,
+    take_key,
 )
 
 VERSIONS = (1, 100)
 
-ALIGNMENT = 64
-"""Multiple of bytes at which data begin."""
-
 FILLER = b"\xff"
 """What the padding consists of; the published text does not mention it."""
 
-MOST_RANK = 8
-"""Limit of the container on the dimensions of a tensor."""
+MOST_RANK, MOST_RANK_OF_VERSION_1 = 8, 6
+"""Limits on the dimensions of a tensor: of the container, and of magnetron 0.1.2, which is also the
+number of lengths in a record of fixed size."""
 
-MOST_RANK_OF_VERSION_1 = 6
-"""Limit of magnetron 0.1.2, which is also the number of lengths in a record of fixed size."""
-
-MOST_KEY_BYTES = 65535
-"""Limit of an archive on the length of a key."""
-
-MOST_STREAM_KEY_BYTES = 1024
-"""Limit of a stream on the length of a key."""
-
-STREAM_MARKERS = b"KVDT", b"THDR"
-"""The markers behind the header of a stream."""
+MOST_KEY_BYTES, MOST_STREAM_KEY_BYTES = 65535, 1024
+"""Limits on the length of a key, of an archive and of a stream."""
 
 _CHECKSUM_OFFSET = 8
 """The checksum covers what follows it, up to the end of the records."""
@@ -93,14 +83,11 @@ class Header:
         """Read it; the errors of `HeaderReader.bytes_at`."""
         return cls(*cls.struct.unpack(reader.bytes_at(0, cls.struct.size, "the MAG header")))
 
-    def pack(self) -> bytes:
-        """The bytes of it."""
-        return self.struct.pack(*astuple(self))
-
     def pack_before(self, records: bytes) -> bytes:
         """The bytes of it and of records, with the checksum of what follows it."""
-        checksum = crc32c(self.pack()[_CHECKSUM_OFFSET + 4 :] + records)
-        return replace(self, checksum=checksum).pack() + records
+        content = self.struct.pack(*astuple(self)) + records
+        start, stop = _CHECKSUM_OFFSET, _CHECKSUM_OFFSET + 4
+        return content[:start] + pack("<I", crc32c(content[stop:])) + content[stop:]
 
 
 _METADATA = Struct("<I8s")
@@ -165,8 +152,7 @@ def _read_key(cursor: Cursor, what: str) -> str:
     if not 1 <= length <= MOST_KEY_BYTES:
         field, back = f"the key length of {what}", _KEY_LENGTH.size
         raise cursor.error(field, length, f"1 to {MOST_KEY_BYTES}", FOREIGN, back=back)
-    start = cursor.offset
-    return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
+    return take_key(cursor, length, what)
 
 
 def _pack_key(key: str) -> bytes:
@@ -179,28 +165,24 @@ _PUBLISHED_RECORD = Struct(f"<{MOST_RANK_OF_VERSION_1}qBQQI")
 
 
 def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
-    """Read a tensor record as the published text describes it."""
+    """Read a tensor record as the published text describes it, which does not say the rank.
+
+    Streams have it in aux, and fill up with ones.
+    """
     at, what = cursor.offset, f"tensor record {number}"
     key = _read_key(cursor, what)
     *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, what)
-    rank = _rank_of_published(lengths, aux)
+    used = list(takewhile(lambda each: each > 0, lengths))
+    is_filled_up = len(used) == len(lengths)
+    while is_filled_up and used and used[-1] == 1:
+        used.pop()
+    rank = aux >> 8 & 0xFF or len(used)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
         field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
         expected = f"up to {len(lengths)} lengths of 1 and more"
         raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, DAMAGED, back=back)
     return TensorRecord(key, shape, dtype, offset, length, at)
-
-
-def _rank_of_published(lengths: list[int], aux: int) -> int:
-    """The published text does not say; streams have it in aux, and fill up with ones."""
-    stored = aux >> 8 & 0xFF
-    if stored:
-        return stored
-    unused = next((axis for axis, length in enumerate(lengths) if length < 1), None)
-    if unused is not None:
-        return unused
-    return max((axis + 1 for axis, length in enumerate(lengths) if length > 1), default=0)
 
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -214,19 +196,17 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     records, candidates = _read_records(cursor, header)
     findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
     stop, size = cursor.offset, reader.source.size
-    first = round_up(stop, ALIGNMENT)
+    first = round_up(stop, ARCHIVE_ALIGNMENT)
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
     base = first if records and records[0].offset == 0 else 0
     facts = {"checksum": header.checksum}
 
     def interpreted(numbering: Numbering) -> tuple[Contents, bool]:
         tensors = tuple(each.stored(reader, numbering, base) for each in records)
-        for record, tensor in zip(records, tensors, strict=True):
-            _check_length(reader, record, tensor)
         contents = Contents(
             "archive", header.version, tensors, stop, size, metadata, facts, findings
         )
-        return contents, first_misplaced(tensors, first, ALIGNMENT)[0] is None
+        return contents, first_misplaced(tensors, first, ARCHIVE_ALIGNMENT)[0] is None
 
     contents, _ = first_that_fits([partial(interpreted, each) for each in candidates])
     return contents
@@ -253,15 +233,6 @@ def _numberings(records: Sequence[TensorRecord]) -> Sequence[Numbering]:
     return ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES
 
 
-def _check_length(reader: HeaderReader, record: TensorRecord, tensor: StoredTensor) -> None:
-    count, nbytes = prod(record.shape), tensor.nbytes
-    # Elements in all releases; padded bytes before; bytes in the published text.
-    if record.length not in (count, round_up(nbytes, ALIGNMENT), nbytes):
-        field = f"the length of {record.key!r}"
-        expected = f"{count} elements or {nbytes} bytes for shape {record.shape}"
-        raise reader.error(field, record.length, expected, DAMAGED, record.at)
-
-
 _STREAM_RECORD = Struct(f"<I{MOST_RANK_OF_VERSION_1}qI64s")
 """Length of the key, lengths of the axes, rank and dtype, and a name that nobody reads."""
 
@@ -274,24 +245,22 @@ def read_stream(reader: HeaderReader) -> Contents:
     if found != (1, 0, 0):
         field = "version, count of metadata and aux"
         raise cursor.error(field, found, "1, 0 and 0", DAMAGED, back=Header.struct.size - 4)
-    for marker in STREAM_MARKERS:
-        cursor.expect(marker)
+    cursor.expect(b"KVDT")
+    cursor.expect(b"THDR")
     records = [_read_stream_record(cursor, number) for number in range(header.tensor_count)]
     cursor.expect(b"TDAT")
-    start, tensors = cursor.offset, []
-    position, size = start, reader.source.size
-    for each in records:
-        tensors.append(replace(each, offset=position))
-        position += each.nbytes
-    if position != size:
-        expected = f"{position - start} bytes for all tensors"
+    start, size = cursor.offset, reader.source.size
+    stops = list(accumulate((each.nbytes for each in records), initial=start))
+    if stops[-1] != size:
+        expected = f"{stops[-1] - start} bytes for all tensors"
         raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
-    return Contents("stream", header.version, tuple(tensors), start, size)
+    tensors = tuple(replace(each, offset=at) for each, at in zip(records, stops, strict=False))
+    return Contents("stream", header.version, tensors, start, size)
 
 
 def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
     """Read a record; the data of a tensor begin where those of the tensor before end."""
-    path, what, at = cursor.reader.source.name, f"tensor record {number}", cursor.offset
+    at, what = cursor.offset, f"tensor record {number}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     limits = MOST_STREAM_KEY_BYTES, MOST_RANK_OF_VERSION_1, len(ARCHIVE_1_DTYPES)
@@ -302,7 +271,5 @@ def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
         field, expected = f"the shape of {what}", f"{rank} lengths of 1 and more, then ones"
         raise cursor.error(field, lengths, expected, DAMAGED, back=_STREAM_RECORD.size - 4)
-    start = cursor.offset
-    key = decode_key(path, cursor.take(length, f"the key of {what}"), start)
-    element = LITTLE_ENDIAN[ARCHIVE_1_DTYPES[dtype]]
-    return StoredTensor.of(path, key, lengths[:rank], element, 0, at)
+    record = TensorRecord(take_key(cursor, length, what), tuple(lengths[:rank]), dtype, 0, at=at)
+    return record.stored(cursor.reader, ARCHIVE_1_DTYPES, 0)

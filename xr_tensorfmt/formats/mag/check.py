@@ -8,9 +8,9 @@ from operator import attrgetter
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.formats.mag.archive import ALIGNMENT, FILLER
+from xr_tensorfmt.formats.mag.archive import FILLER
 from xr_tensorfmt.formats.mag.read import read_contents
-from xr_tensorfmt.formats.mag.spec import Contents, round_up
+from xr_tensorfmt.formats.mag.spec import ARCHIVE_ALIGNMENT, Contents, round_up
 
 
 def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
@@ -33,6 +33,6 @@ def _gaps(contents: Contents) -> Iterator[Gap]:
             yield Gap(stop, tensor.offset, field, fillers)
             stop = tensor.stop
     if is_archive:
-        padded = min(round_up(stop, ALIGNMENT) if contents.tensors else stop, padded)
+        padded = min(round_up(stop, ARCHIVE_ALIGNMENT) if contents.tensors else stop, padded)
     yield Gap(stop, padded, "the padding after the last tensor", fillers)
     yield Gap(padded, contents.data_stop, "the reserve at the end of the file")

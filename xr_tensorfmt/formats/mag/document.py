@@ -63,8 +63,7 @@ class Header:
     def read(cls, reader: HeaderReader) -> Self:
         """Read it, and refuse one that does not fit the file."""
         raw = reader.bytes_at(0, cls.struct.size, "the MAG header")
-        _, _, *values = cls.struct.unpack(raw)
-        header = cls(*values)
+        header = cls(*cls.struct.unpack(raw)[2:])
         header._check(reader)
         return header
 

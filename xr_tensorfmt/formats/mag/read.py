@@ -28,16 +28,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     tensors = tuple(
         each.tensor(dims.of(each.key, len(each.shape)), common) for each in contents.tensors
     )
-    facts = {
-        "format": "mag",
-        "container": contents.container,
-        "version": contents.version,
-        **contents.facts,
-    }
     return Container(
         tensors,
         attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
-        encoding={"tensorfmt": facts},
+        encoding={"tensorfmt": {**common, "container": contents.container, **contents.facts}},
         findings=contents.findings,
         embedded=contents.metadata.get(EMBEDDED_KEY),
     )

@@ -34,11 +34,8 @@ from xr_tensorfmt.formats.mag.spec import (
 
 POOL = b"SRP!"
 
-MOST_STRINGS = 65534
-"""Limit of the container on the strings of its pool."""
-
-MOST_POOL_BYTES = 128 << 20
-"""Limit of the container on the bytes of its pool."""
+MOST_STRINGS, MOST_POOL_BYTES = 65534, 128 << 20
+"""Limits of the container on the strings of its pool, and on their bytes."""
 
 HEADER = Struct("<4sIQIIII")
 """Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
@@ -54,6 +51,10 @@ INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
 
 The others were in use for some days between two releases, under a version that does not tell."""
 
+_UNRELEASED = (
+    "they are placed or numbered as by commits of some days between two releases of magnetron, and "
+    "are read accordingly; compare some values with their origin"
+)
 
 _DESCRIPTOR = Struct("<BBHIQQ")
 """Rank, dtype, zeros, the number of the key in the pool, elements, offset; the shape follows."""
@@ -96,13 +97,13 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     def interpreted(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
         start = round_up(cursor.offset, alignment)
         tensors = tuple(each.stored(reader, numbering, start) for each in records)
-        is_released = (numbering, alignment) == candidates[0]
-        doubts = () if is_released else (_unreleased(source.name, start),)
-        contents = Contents(
-            "snapshot", version, tensors, start, source.size, {}, facts, findings + doubts
-        )
+        doubts = findings
+        if (numbering, alignment) != candidates[0]:
+            doubts += (Finding(source.name, start, "the data", _UNRELEASED, "warning"),)
+        contents = Contents("snapshot", version, tensors, start, source.size, {}, facts, doubts)
         is_filled = first_misplaced(tensors, start, alignment) == (None, source.size)
-        return contents, is_filled and _is_zero(reader, cursor.offset, start)
+        length = min(start, source.size) - cursor.offset
+        return contents, is_filled and not any(reader.bytes_at(cursor.offset, length, "padding"))
 
     contents, fits = first_that_fits([partial(interpreted, *each) for each in candidates])
     if not fits:
@@ -114,20 +115,6 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
             "the file is incomplete, or something was added to it; fetch it again",
         )
     return contents
-
-
-def _is_zero(reader: HeaderReader, start: int, stop: int) -> bool:
-    """Whether a range consists of zeros; the file may end within it."""
-    padding = reader.bytes_at(start, min(stop, reader.source.size) - start, "the padding")
-    return not any(padding)
-
-
-def _unreleased(path: str, offset: int) -> Finding:
-    message = (
-        "they are placed or numbered as by commits of some days between two releases of magnetron, "
-        "and are read accordingly; compare some values with their origin"
-    )
-    return Finding(path, offset, "the data", message, "warning")
 
 
 def _read_pool(cursor: Cursor) -> list[str]:

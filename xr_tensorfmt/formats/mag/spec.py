@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import prod
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -62,6 +63,10 @@ LITTLE_ENDIAN, BIG_ENDIAN = _elements("<"), _elements(">")
 """How elements are stored, by the name of the dtype."""
 
 
+ARCHIVE_ALIGNMENT = 64
+"""Multiple of bytes at which data begin in an archive."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorRecord:
     """What a container says at byte `at` of a tensor; its dtype is a number."""
@@ -79,7 +84,15 @@ class TensorRecord:
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"
             raise reader.error(field, self.dtype, expected, DAMAGED, self.at)
         path, element = reader.source.name, LITTLE_ENDIAN[numbering[self.dtype]]
-        return StoredTensor.of(path, self.key, self.shape, element, base + self.offset, self.at)
+        at, start = self.at, base + self.offset
+        tensor = StoredTensor.of(path, self.key, self.shape, element, start, at)
+        count, nbytes = prod(self.shape), tensor.nbytes
+        # Elements in all releases; padded bytes before; bytes in the published text.
+        if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
+            field = f"the length of {self.key!r}"
+            expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
+            raise reader.error(field, self.length, expected, DAMAGED, at)
+        return tensor
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,12 @@ class Contents:
     facts: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     gaps: tuple[Gap, ...] = ()
+
+
+def take_key(cursor: Cursor, length: int, what: str) -> str:
+    """Read a key."""
+    start = cursor.offset
+    return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
 
 
 def decode_key(path: str, raw: bytes, offset: int) -> str:

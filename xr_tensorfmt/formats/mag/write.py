@@ -15,9 +15,15 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
-from xr_tensorfmt.core.keyed import StoredTensor, default_dims
+from xr_tensorfmt.core.keyed import default_dims
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
-from xr_tensorfmt.formats.mag.spec import ARCHIVE_1_DTYPES, LITTLE_ENDIAN, TensorRecord, round_up
+from xr_tensorfmt.formats.mag.spec import (
+    ARCHIVE_1_DTYPES,
+    ARCHIVE_ALIGNMENT,
+    LITTLE_ENDIAN,
+    TensorRecord,
+    round_up,
+)
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, without_attrs_of_file
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
@@ -43,7 +49,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     metadata = _packed_metadata(checked)
     header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
     unplaced = [*metadata, *(_record(each, 0) for each in entries)]
-    position = start = round_up(header.struct.size + sum(map(len, unplaced)), archive.ALIGNMENT)
+    position = start = round_up(header.struct.size + sum(map(len, unplaced)), ARCHIVE_ALIGNMENT)
     # magnetron reserves a file by its own estimate, which is too large.
     size = header.struct.size + sum(len(record) + 8 for record in metadata)
     records, placed, pieces = metadata.copy(), [], []
@@ -51,9 +57,9 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
         stop = each.stored(position).stop
         records.append(_record(each, position))
         placed.append(each.placed(position))
-        size = round_up(size + len(records[-1]), archive.ALIGNMENT)
-        size += round_up(stop - position, archive.ALIGNMENT)
-        position = round_up(stop, archive.ALIGNMENT)
+        size = round_up(size + len(records[-1]), ARCHIVE_ALIGNMENT)
+        size += round_up(stop - position, ARCHIVE_ALIGNMENT)
+        position = round_up(stop, ARCHIVE_ALIGNMENT)
         pieces.append(Piece(stop, archive.FILLER * (position - stop)))
     first = header.pack_before(b"".join(records))
     if entries:
@@ -115,9 +121,17 @@ MOST_SNAPSHOT_DIMENSIONS = 16
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
     stored, embedded = divided_coordinates(checked, LITTLE_ENDIAN, empty=False)
-    entries = _entries(checked, {**checked.variables, **stored})
-    tensors = _consecutive(entries)
-    data_bytes = max((each.stop for each in tensors), default=0)
+    entries, tensors, data_bytes = [], [], 0
+    for key, variable in {**checked.variables, **stored}.items():
+        if variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
+            raise ValueError(
+                f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
+                f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
+            )
+        entries.append(Entry(key, variable, checked.conversion(key, variable, LITTLE_ENDIAN)))
+        start = round_up(data_bytes, document.ALIGNMENT) if variable.size else data_bytes
+        tensors.append(entries[-1].stored(start))
+        data_bytes = tensors[-1].stop
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without a single element; "
@@ -137,29 +151,6 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
         each.placed(start + tensor.offset) for each, tensor in zip(entries, tensors, strict=True)
     )
     return FilePlan(header.data_stop, (Piece(0, header.pack() + content),), placed)
-
-
-def _entries(checked: CheckedInput, variables: Mapping[str, Variable]) -> list[Entry]:
-    entries = []
-    for key, variable in variables.items():
-        if variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
-            raise ValueError(
-                f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
-                f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
-            )
-        conversion = checked.conversion(key, variable, LITTLE_ENDIAN)
-        entries.append(Entry(key, variable, conversion))
-    return entries
-
-
-def _consecutive(entries: Sequence[Entry]) -> list[StoredTensor]:
-    """The tensors one after the other; their offsets count from the first of all data."""
-    tensors, stop = [], 0
-    for each in entries:
-        start = round_up(stop, document.ALIGNMENT) if each.variable.size else stop
-        tensors.append(each.stored(start))
-        stop = tensors[-1].stop
-    return tensors
 
 
 def _snapshot_metadata(
