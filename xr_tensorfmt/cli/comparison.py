@@ -55,7 +55,7 @@ def lines_of(document: Mapping[str, Any], first: str, second: str) -> Iterator[s
     for name, file in alone:
         yield f"{shorten(name)}: only in {file}"
     for name, difference in document["variables"].items():
-        for each in _sentences(**difference):
+        for each in _sentences(difference):
             yield f"{shorten(name)}: {each}"
     yield (
         f"{shorten(first)} and {shorten(second)}: variables: {document['equal_variables']} equal, "
@@ -63,36 +63,30 @@ def lines_of(document: Mapping[str, Any], first: str, second: str) -> Iterator[s
     )
 
 
-def _sentences(
-    dtypes: list[str],
-    shapes: list[list[int]],
-    different_values: int | None,
-    largest: Any = None,
-    index: list[int] | None = None,
-    values: list[Any] | None = None,
-) -> Iterator[str]:
+def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
     """What differs."""
-    if dtypes[0] != dtypes[1]:
-        yield f"the dtypes are {dtypes[0]} and {dtypes[1]}"
-    if shapes[0] != shapes[1]:
-        yield f"the shapes are {tuple(shapes[0])} and {tuple(shapes[1])}"
-    if different_values:
-        pair = " and ".join(shorten(repr(value), 40) for value in values or ())
+    for what in ("dtypes", "shapes"):
+        one, other = facts[what]
+        if one != other:
+            yield f"the {what} are {one} and {other}"
+    if facts["different_values"]:
+        total, largest, index = prod(facts["shapes"][0]), facts["largest"], facts["index"]
         most = "" if largest is None else f"by up to {float(largest):.6g}, "
+        pair = " and ".join(shorten(repr(value), 40) for value in facts["values"])
         place = f" at {index}" if index else ""
-        yield f"{different_values} of {prod(shapes[0])} values differ, {most}{pair}{place}"
+        yield f"{facts['different_values']} of {total} values differ, {most}{pair}{place}"
 
 
 def _difference(first: xr.Variable, second: xr.Variable) -> dict[str, Any]:
     """How a variable differs between two files; empty where it does not."""
-    dtypes, shapes = [_stored_dtype(first), _stored_dtype(second)], [first.shape, second.shape]
+    dtypes, shapes = (_stored_dtype(first), _stored_dtype(second)), (first.shape, second.shape)
     facts: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape == second.shape:
         found = _different_values(first, second)
         if found is None and dtypes[0] == dtypes[1]:
             return {}
-        facts |= {"different_values": 0} if found is None else asdict(found)
-    return {name: plain(value) for name, value in facts.items()}
+        facts |= {"different_values": 0} if found is None else plain(asdict(found))
+    return facts
 
 
 @dataclass(frozen=True)

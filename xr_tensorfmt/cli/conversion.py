@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import click
 import xarray as xr
-from fsspec import AbstractFileSystem
-from fsspec.core import url_to_fs
-from fsspec.implementations.local import LocalFileSystem
 from tqdm.dask import TqdmCallback
 
 from xr_tensorfmt import formats
@@ -23,7 +20,7 @@ from xr_tensorfmt.cli.termination import sigterm_raises_exit
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.remote import split_timeout
+from xr_tensorfmt.sources.remote import Place, locate
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.to_file import to_file
 from xr_tensorfmt.writing.tree import flattened
@@ -62,11 +59,11 @@ class Conversion:
             with errors_in_one_line(self.source):
                 file = stack.enter_context(input_of(self.source))
                 data, encoding = self._chosen(self._open(file), to)
-            fs, path = located(self.target, self.storage_options)
+            target = located(self.target, self.storage_options)
             errors = errors_in_one_line(self.target, self.source)
-            with errors, sigterm_raises_exit(os.path.dirname(path)), self._bar():
-                self._check_target(to, fs, path)
-                self._write(data, encoding, to, path if isinstance(fs, LocalFileSystem) else None)
+            with errors, sigterm_raises_exit(os.path.dirname(target.path)), self._bar():
+                self._check_target(to, target)
+                self._write(data, encoding, to, target)
 
     def _bar(self) -> TqdmCallback:
         """A progress bar of the computations, shown if stderr is a terminal."""
@@ -108,33 +105,33 @@ class Conversion:
             encoding |= {name: {"dtype": dtype}} if equals else {"dtype": dtype}
         return encoding_by_name(ds.variables, ds.coords, encoding)
 
-    def _check_target(self, to: str, fs: AbstractFileSystem, path: str) -> None:
+    def _check_target(self, to: str, target: Place) -> None:
         """Refuse to write over the input, into it, over what it lies in, or over other files."""
-        source_fs, source = located(self.source, self.storage_options)
-        read, written = f"{source.rstrip('/')}/", f"{path.rstrip('/')}/"
-        if type(source_fs) is type(fs) and (read.startswith(written) or written.startswith(read)):
-            longer = "lies in" if written.startswith(read) else "contains"
-            relation = "is" if read == written else longer
+        source = located(self.source, self.storage_options)
+        read, written = (f"{place.path.rstrip('/')}/" for place in (source, target))
+        is_within, contains = written.startswith(read), read.startswith(written)
+        if type(source.fs) is type(target.fs) and (is_within or contains):
+            relation = "is" if read == written else "lies in" if is_within else "contains"
             raise ValueError(
                 f"{self.target} {relation} the input {self.source}; write to another place"
             )
-        if to == NETCDF and not isinstance(fs, LocalFileSystem):
+        if to == NETCDF and not target.is_local:
             raise ValueError("netCDF is only written to local paths; write zarr there")
         if self.options and to in STORES:
             raise ValueError(f"--option is for tensor files, and {self.target} is {to}")
-        fs.invalidate_cache()
-        exists = fs.exists(path)
+        target.fs.invalidate_cache()
+        exists = target.fs.exists(target.path)
         if exists and not self.overwrite:
             raise FileExistsError(f"{self.target} exists already; pass --overwrite to replace it")
         if exists and to == ZARR:
-            check_replaceable(self.target, fs, path)
+            check_replaceable(self.target, target)
 
-    def _write(self, data: Opened, encoding: Any, to: str, path: str | None) -> None:
+    def _write(self, data: Opened, encoding: Any, to: str, target: Place) -> None:
         storage_options = options_for(self.target, self.storage_options)
         if to in STORES:
             write_store(
                 data,
-                path or self.target,
+                target.path if target.is_local else self.target,
                 to,
                 encoding,
                 "w" if self.overwrite else "w-",
@@ -191,7 +188,7 @@ def _paths_in(
     suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.by_name(to).suffixes[0]
     origins: dict[str, str] = {}
     for source in sources:
-        path = "stdin" if source == STDIN else located(source, storage_options)[1]
+        path = "stdin" if source == STDIN else located(source, storage_options).path
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
         if name in origins:
             raise click.UsageError(
@@ -201,15 +198,10 @@ def _paths_in(
     return [os.path.join(directory, name) for name in origins]
 
 
-def located(file: str, storage_options: Pairs) -> tuple[AbstractFileSystem, str]:
-    """The file system of a file, and its path there without links."""
-    fs, path = LocalFileSystem(), file
-    if is_url(file):
-        options, _ = split_timeout(file, dict(storage_options), None)
-        fs, path = url_to_fs(file, **options)
-    if isinstance(fs, LocalFileSystem):
-        path = os.path.realpath(os.path.expanduser(path))
-    return fs, path
+def located(file: str, storage_options: Pairs) -> Place:
+    """A file in its file system, without links."""
+    place = locate(file, options_for(file, storage_options), None)
+    return replace(place, path=os.path.realpath(place.path)) if place.is_local else place
 
 
 def open_tensors(file: str | BinaryIO, **options: Any) -> xr.Dataset:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import xarray as xr
-from fsspec import AbstractFileSystem
-from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.cli.options import ZARR
 from xr_tensorfmt.datasets.groups import group_path
+from xr_tensorfmt.sources.remote import Place
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
 from xr_tensorfmt.writing.tree import keys_of
 
@@ -51,17 +50,16 @@ def encoding_by_group(
     return by_group
 
 
-def check_replaceable(target: str, fs: AbstractFileSystem, path: str) -> None:
+def check_replaceable(target: str, place: Place) -> None:
     """Refuse to replace by zarr what is no zarr store, or one that is write-protected."""
-    found = [name for name in _ZARR_METADATA if fs.exists(f"{path}/{name}")]
+    found = [name for name in _ZARR_METADATA if place.fs.exists(f"{place.path}/{name}")]
     if not found:
         raise ValueError(
             f"{target} exists and is not a zarr store, so that it is not replaced by one; write to "
             "another place"
         )
-    if isinstance(fs, LocalFileSystem):
-        for each in (path, *(os.path.join(path, name) for name in found)):
-            check_writable(each)
+    for name in ("", *found) if place.is_local else ():
+        check_writable(os.path.join(place.path, name))
 
 
 def write_store(
