@@ -26,10 +26,10 @@ from xr_tensorfmt.formats.mag.spec import (
     TensorRecord,
     check_checksum,
     check_placement,
-    decode_key,
     first_misplaced,
     first_that_fits,
     round_up,
+    take_key,
 )
 
 POOL = b"SRP!"
@@ -130,6 +130,5 @@ def _read_pool(cursor: Cursor) -> list[str]:
     if offsets[-1] > MOST_POOL_BYTES:
         limit = f"up to {MOST_POOL_BYTES}"
         raise cursor.error("the bytes of all strings", offsets[-1], limit, DAMAGED)
-    origin, path = cursor.offset, cursor.reader.source.name
-    pool = cursor.take(offsets[-1], "the strings")
-    return [decode_key(path, pool[start:stop], origin + start) for start, stop in pairwise(offsets)]
+    cursor.reader.bytes_at(cursor.offset, offsets[-1], "the strings")
+    return [take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]

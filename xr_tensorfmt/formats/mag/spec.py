@@ -62,7 +62,6 @@ def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
 LITTLE_ENDIAN, BIG_ENDIAN = _elements("<"), _elements(">")
 """How elements are stored, by the name of the dtype."""
 
-
 ARCHIVE_ALIGNMENT = 64
 """Multiple of bytes at which data begin in an archive."""
 
@@ -84,14 +83,14 @@ class TensorRecord:
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"
             raise reader.error(field, self.dtype, expected, DAMAGED, self.at)
         path, element = reader.source.name, LITTLE_ENDIAN[numbering[self.dtype]]
-        at, start = self.at, base + self.offset
-        tensor = StoredTensor.of(path, self.key, self.shape, element, start, at)
+        start = base + self.offset
+        tensor = StoredTensor.of(path, self.key, self.shape, element, start, self.at)
         count, nbytes = prod(self.shape), tensor.nbytes
         # Elements in all releases; padded bytes before; bytes in the published text.
         if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {self.key!r}"
             expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
-            raise reader.error(field, self.length, expected, DAMAGED, at)
+            raise reader.error(field, self.length, expected, DAMAGED, self.at)
         return tensor
 
 
@@ -111,19 +110,13 @@ class Contents:
 
 
 def take_key(cursor: Cursor, length: int, what: str) -> str:
-    """Read a key."""
-    start = cursor.offset
-    return decode_key(cursor.reader.source.name, cursor.take(length, f"the key of {what}"), start)
-
-
-def decode_key(path: str, raw: bytes, offset: int) -> str:
-    """Decode a key at a byte of the file."""
+    """Read a key of UTF-8."""
+    start, raw = cursor.offset, cursor.take(length, f"the key of {what}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         found = f"the bytes {raw[error.start : error.end]!r}"
-        at = offset + error.start
-        raise TensorFormatError(path, "the key", found, "UTF-8", FOREIGN, offset=at) from None
+        raise cursor.reader.error("the key", found, "UTF-8", FOREIGN, start + error.start) from None
 
 
 def check_checksum(
@@ -153,22 +146,20 @@ def round_up(position: int, multiple: int) -> int:
 
 def check_placement(reader: HeaderReader, contents: Contents) -> None:
     """Refuse data outside of the file, in its header, or in the data of another tensor."""
-
-    def error(tensor: StoredTensor, expected: str, hint: str) -> TensorFormatError:
-        field, found = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
-        return reader.error(field, found, expected, hint, tensor.offset)
-
     start, size = contents.data_start, reader.source.size
-    stop, before = start, "the header"
+    stop, before = start, ""
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):
-        if not start <= tensor.offset <= tensor.stop <= size:
+        at, expected, hint = tensor.offset, "", INCOMPLETE
+        if not start <= at <= tensor.stop <= size:
             expected = f"a place between byte {start} and the end at byte {size}"
-            raise error(tensor, expected, INCOMPLETE)
-        if tensor.nbytes and tensor.offset < stop:
-            expected = f"data after byte {stop}, where those of {before} end"
-            raise error(tensor, expected, "two tensors cannot share bytes; the header is damaged")
+        elif tensor.nbytes and at < stop:
+            expected = f"data after byte {stop}, where those of {before!r} end"
+            hint = "two tensors cannot share bytes; the header is damaged"
+        if expected:
+            found = f"bytes {at} to {tensor.stop}"
+            raise reader.error(f"the data of {tensor.key!r}", found, expected, hint, at)
         if tensor.nbytes:
-            stop, before = tensor.stop, repr(tensor.key)
+            stop, before = tensor.stop, tensor.key
 
 
 def first_misplaced(
