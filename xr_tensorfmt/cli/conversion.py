@@ -160,8 +160,9 @@ class Conversion:
 def convert_all(sources: Sequence[str], target: str, wanted: dict[str, Any]) -> None:
     """Convert each file; one that fails does not keep the others back."""
     targets, is_store = [target], store_format(target) is not None
-    if len(sources) > 1 or (target.endswith(("/", os.sep)) and not is_store):
-        if (not target.endswith(("/", os.sep)) and not os.path.isdir(target)) or is_store:
+    has_slash = target.endswith(("/", os.sep))
+    if len(sources) > 1 or (has_slash and not is_store):
+        if is_store or not (has_slash or os.path.isdir(target)):
             raise click.UsageError(
                 f"{len(sources)} files are converted into a directory; give one, or end OUT with "
                 f"'/' to make it, as in '{target.rstrip('/')}/'"

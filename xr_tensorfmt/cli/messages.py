@@ -132,9 +132,9 @@ def described(
             document = {"path": shown(file), "error": sentence(error, file)}
             click.echo(f"Error: {document['error']}", err=True)
         else:
-            if not as_json:
-                print_lines(["" for _ in documents[:1] if apart])
-                print_lines(lines(document))
+            if apart and documents and not as_json:
+                click.echo()
+            print_lines(() if as_json else lines(document))
         documents.append(document)
     if as_json:
         print_json(documents)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain, repeat
 from typing import Any
 
 from obspec_utils.registry import ObjectStoreRegistry
@@ -145,7 +146,8 @@ class _Reader:
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
-        for tensor in (*self.container.tensors, *self.container.coordinates):
+        own = zip(self.container.tensors, repeat(self.leading_dim))
+        for tensor, leading_dim in chain(own, zip(self.container.coordinates, repeat(None))):
             if tensor.name in self.dropped:
                 continue
             try:
@@ -153,7 +155,7 @@ class _Reader:
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
                     in_memory[tensor.name] = self._variable(tensor)
                 else:
-                    arrays[tensor.name] = self._array(tensor)
+                    arrays[tensor.name] = self._array(tensor, leading_dim)
             except NotVirtualError as reason:
                 refused[tensor.name] = str(reason)
         if refused:
@@ -170,11 +172,10 @@ class _Reader:
         if self.container.decoded and tensor.attrs:
             check_not_decoded(tensor)
 
-    def _array(self, tensor: Tensor) -> ManifestArray:
+    def _array(self, tensor: Tensor, leading_dim: str | None) -> ManifestArray:
         source = tensor.source or self.source
         if not isinstance(source, StoredObject):
             raise NotVirtualError("its values are not in the file, but were computed from it")
-        leading_dim = self.leading_dim if tensor in self.container.tensors else None
         attrs = json_attrs(tensor.attrs)
         return manifest_array(tensor, source.url, attrs, self.target, leading_dim)
 
