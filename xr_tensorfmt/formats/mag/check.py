@@ -10,7 +10,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.archive import FILLER
 from xr_tensorfmt.formats.mag.read import read_contents
-from xr_tensorfmt.formats.mag.spec import ARCHIVE_ALIGNMENT, Contents, round_up
+from xr_tensorfmt.formats.mag.spec import Contents
 
 
 def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
@@ -23,16 +23,12 @@ def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
 def _gaps(contents: Contents) -> Iterator[Gap]:
     """All padding of a file."""
     yield from contents.gaps
-    is_archive = contents.container == "archive"
     # magnetron fills the padding of an archive, but not the reserve behind it.
-    fillers = (*FILLER, 0) if is_archive else (0,)
-    stop, padded = contents.data_start, contents.data_stop
+    fillers = (*FILLER, 0) if contents.container == "archive" else (0,)
+    stop = contents.data_start
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             field = f"the padding before the data of {tensor.key!r}"
             yield Gap(stop, tensor.offset, field, fillers)
             stop = tensor.stop
-    if is_archive:
-        padded = min(round_up(stop, ARCHIVE_ALIGNMENT) if contents.tensors else stop, padded)
-    yield Gap(stop, padded, "the padding after the last tensor", fillers)
-    yield Gap(padded, contents.data_stop, "the reserve at the end of the file")
+    yield Gap(stop, contents.data_stop, "the padding after the last tensor", fillers)
