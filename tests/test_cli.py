@@ -426,6 +426,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
             "'number' is not a keyword for MAG files; they take those of to_file and",
         ),
         (["--option", "compute=false"], "multiple values for keyword argument 'compute'"),
+        (["--option", "region={}"], "multiple values for keyword argument 'region'"),
         (["--option", "version=1"], "pass drop=['coords'] to leave it out"),
     ],
 )

@@ -149,7 +149,8 @@ class Conversion:
             self.target,
             to,
             mode="w" if self.overwrite else "x",
-            compute=True,  # so that no --option can be this keyword
+            compute=True,  # given here, as is region, so that no --option can be this keyword
+            region=None,
             encoding=encoding,
             drop=self.drop,
             storage_options=storage_options,
