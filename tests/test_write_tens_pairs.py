@@ -57,7 +57,7 @@ def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification
     path = tmp_path_factory.mktemp("t") / "t"
     with pytest.MonkeyPatch.context() as patch:
         target = data.draw(st.sampled_from([1, 100, 31 << 20]))
-        patch.setattr("xr_tensorfmt.formats.tens.write_pairs.TARGET", target)
+        patch.setattr("xr_tensorfmt.formats.tens.write.TARGET", target)
         if array.ndim and data.draw(st.booleans()):
             array = array.chunk({array.dims[-1]: 2})
         to_tens(array, path, sparse=True)
@@ -197,7 +197,9 @@ def test_version_0_9_has_no_pairs(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("a", np.eye(3)[0])})
     to_tens(ds, tmp_path / "t", sparse=True)
     for data, sparse in ((ds, True), (opened(tmp_path / "t", sparse="stored"), False)):
-        with pytest.raises(ValueError, match=r"TENS 0\.9 has no pairs of index and value; wri"):
+        with pytest.raises(
+            ValueError, match="TENS 0.9 .* has neither pairs of index and value nor"
+        ):
             to_tens(data, tmp_path / "u", version="0.9", sparse=sparse)
 
 
@@ -269,10 +271,7 @@ def test_stored_pairs_of_packed_symmetries_are_refused(tmp_path) -> None:
     chunk = tf.symmetry("-x", "ji", packed=True)
     content = tf.index_value((3, 3), [3, 2], np.array([1.0, 2.0]), chunk, names="ij")
     (tmp_path / "t").write_bytes(content)
-    message = (
-        "each of the pairs stands for others by the packed symmetries '-x ji', which are not "
-        "written; open the file without sparse='stored', and write it with sparse=True"
-    )
+    message = "a look at symmetries such as '-x ji'; open the file without sparse='stored', and wri"
     with pytest.raises(ValueError, match=message):
         to_tens(opened(tmp_path / "t", sparse="stored"), tmp_path / "u")
     assert not (tmp_path / "u").exists()
@@ -355,8 +354,8 @@ def test_symmetries_are_stated_and_no_element_is_left_out(
     operations, shape = GROUPS[text]
     values = symmetric(operations, shape)
     array = xr.DataArray(values, dims=list("abcd"[: values.ndim]), name="tensor")
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write_symmetries.TARGET", 200)
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.TARGET", 200)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 200)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 200)
     if kind == "alike":
         array = array.chunk(2)
     elif kind == "unlike":
@@ -440,7 +439,11 @@ def test_a_file_that_no_longer_has_its_symmetry_is_refused(tmp_path) -> None:
         ),
         (np.ones((2, 2)), "conj ba", "with the operation 'conj', expected 'x' or '-x'; leave it o"),
         (np.ones((2, 2)), "ba", "with the operation '', expected 'x' or '-x'; leave it out of sym"),
-        (np.ones((2, 2)), "x bc", "'x bc' has no permutation of the index names 'ab'; give 'x' or"),
+        (
+            np.ones((2, 2)),
+            "x bc",
+            "with the index map 'bc', expected a permutation of the names 'ab'; lea",
+        ),
         (np.ones((2, 2), "u1"), "-x ba", "with unsigned numbers, expected numbers that can be n"),
         (np.array([[0, -128], [-128, 0]], "i1"), "-x ba", "'tensor' is -128 at a=1, b=0 and -128"),
         (np.ones((2, 2)), ["-x ba"], "'tensor' is 1.0 at a=0, b=0 and 1.0 at a=0, b=0, which the"),
@@ -496,8 +499,8 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     values = np.random.default_rng(0).random((2400, 2400))
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write_symmetries.TARGET", 400_000)
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.TARGET", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 400_000)
     limit = {} if chunks is None else {"chunk_bytes": 400_000}
     ds = opened(tmp_path / "t", chunks=chunks, io="read", **limit)
     tracemalloc.start()

@@ -82,6 +82,8 @@ class Symmetry:
         names = header.index_names
         if self.code not in SIGNS:
             return f"the operation {self.code!r}", "'x' or '-x'"
+        if sorted(self.index_map) != sorted(names):
+            return f"the index map {self.index_map!r}", f"a permutation of the names {names!r}"
         if len(set(names)) != len(names):
             return f"the index names {names!r}", "index names that are all different"
         lengths = dict(zip(names, header.lengths, strict=True))
@@ -94,11 +96,9 @@ class Symmetry:
         return None
 
     def operation(self, header: Header) -> Operation:
-        """A symmetry without obstacle as an operation on the axes in file order."""
-        names = header.index_names
-        source = [names.index(name) for name in self.index_map]
-        axes = tuple(len(names) - 1 - axis for axis in reversed(source))
-        return Operation(axes, SIGNS[self.code])
+        """A symmetry without obstacle as an operation on the axes, slowest first."""
+        names = header.index_names[::-1]
+        return Operation(tuple(map(names.index, self.index_map[::-1])), SIGNS[self.code])
 
 
 def joined(symmetries: Iterable[Symmetry]) -> str:

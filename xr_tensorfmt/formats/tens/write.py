@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -11,70 +10,36 @@ from math import prod
 from string import ascii_letters
 from typing import Any, Literal
 
+import dask.array as da
 import numpy as np
-from dask.delayed import Delayed
+from dask.base import compute
+from dask.delayed import Delayed, delayed
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.elements import Array, Element, Plain
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.value_checks import nearly_equal
 from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.datasets.lazy_array import unchunked
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
-from xr_tensorfmt.formats.tens import TensFormat
-from xr_tensorfmt.formats.tens.chunks import (
-    DENSE_DATA,
-    EMBEDDED,
-    HEADER_BYTES,
-    PAGE,
-    SYMMETRY,
-    TENSOR,
-    UNIT,
-    packed_chunk,
-    packed_header,
-)
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES
-from xr_tensorfmt.formats.tens.spec import (
-    DTYPES,
-    INDEX_VALUE_FLAG,
-    MOST_LENGTH,
-    VERSION_0_9,
-    VERSION_1_0,
-    Dimension,
-    Header,
-    is_index_name,
-    number_fields,
-)
-from xr_tensorfmt.formats.tens.symmetries import Symmetry
-from xr_tensorfmt.formats.tens.write_pairs import (
-    are_stored_pairs,
-    embedded_with_pairs,
-    facts_of,
-    index_coordinates,
-    pairs_of_tensor,
-    plan_pairs,
-    sorted_pairs,
-)
-from xr_tensorfmt.formats.tens.write_symmetries import (
-    Symmetries,
-    check_symmetries,
-    given,
-    inherited,
-)
+from xr_tensorfmt.formats.tens import TensFormat, chunks, spec
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
+from xr_tensorfmt.formats.tens.read import ENTRY
+from xr_tensorfmt.formats.tens.spec import Dimension, Header
+from xr_tensorfmt.formats.tens.symmetries import Operation, Symmetry, split
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import (
-    CheckedInput,
-    Encoding,
-    Part,
-    without_attrs_of_file,
-)
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
+from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
 
 Version = Literal["1.0", "0.9"]
 
-_DTYPES_0_9 = ("float64", "complex128")
-_NEWER = "write version='1.0'"
+Symmetries = str | Collection[str]
+"""As the reader gives them: ``"-x bacd"``, several in a list or in a string, after ``", "``."""
 
 
 def to_tens(
@@ -172,12 +137,16 @@ def plan(
     symmetries: Symmetries | None = None,
 ) -> FilePlan | FirstPass:
     """Plan a TENS file."""
-    older = replace(checked, format="TENS 0.9")
-    if version is None and os.path.splitext(checked.path.casefold())[1] == ".bin":
-        older, version = replace(checked, format="TENS 0.9, the version of .bin files,"), "0.9"
-    if version == "0.9":
+    name, variable = checked.only
+    checked.check_rank(name, variable)
+    is_bin = version is None and checked.path.casefold().endswith(".bin")
+    which = (
+        "as of .bin files, unless version='1.0' is asked for" if is_bin else "unlike version='1.0'"
+    )
+    older = replace(checked, format=f"TENS 0.9 ({which})")
+    if is_bin or version == "0.9":
         return _plan_0_9(older, sparse, symmetries)
-    if version is None and facts_of(checked.only[1]).get("version") == "0.9":
+    if version is None and _facts_of(variable).get("version") == "0.9":
         try:
             return _plan_0_9(older, sparse, symmetries)
         except ValueError as error:
@@ -190,71 +159,70 @@ def plan(
     return _plan_1_0(checked, sparse, symmetries)
 
 
-def _conversion(checked: CheckedInput, dtypes: Sequence[str] = DTYPES) -> Conversion:
-    """The dtype of the one variable in the file, after a look at its shape."""
-    name, variable = checked.only
-    checked.check_rank(name, variable)
-    for dim, length in zip(variable.dims, variable.shape, strict=True):
-        if length > MOST_LENGTH:
-            raise ValueError(
-                f"{checked.path}: {name!r} has {length} elements along {dim!r}, and TENS counts to "
-                f"{MOST_LENGTH}; split that dimension in two"
-            )
+def _facts_of(variable: Variable) -> Mapping[str, Any]:
+    """What is known of the TENS file that a variable was opened from; nothing if there is none."""
+    facts = variable.encoding.get("tensorfmt")
+    return facts if isinstance(facts, Mapping) and facts.get("format") == "tens" else {}
+
+
+def _are_stored_pairs(variable: Variable) -> bool:
+    """Whether values are pairs that were opened as they are in a file."""
+    facts = _facts_of(variable)
+    is_along_entry = variable.dims == (ENTRY,) and ENTRY not in facts.get("dims", ())
+    return facts.get("storage") == "pairs" and is_along_entry
+
+
+def _conversion(checked: CheckedInput, dtypes: Sequence[str] = spec.DTYPES) -> Conversion:
+    """The dtype of the one variable in the file."""
     elements = {each: Plain(np.dtype(each).newbyteorder("<")) for each in dtypes}
-    return checked.conversion(name, variable, elements)
+    return checked.conversion(*checked.only, elements)
 
 
 def _header(
-    version: int, conversion: Conversion, lengths: Sequence[int], dims: Sequence[Any], flags: int
+    path: str, version: int, conversion: Conversion, sizes: Mapping[Any, int], flags: int
 ) -> Header:
-    """The header of a tensor with these dimensions."""
-    dimensions = tuple(map(Dimension, lengths, _index_names(dims)))
-    return Header(version, *number_fields(conversion.element.dtype), flags, dimensions)
-
-
-def _index_names(dims: Sequence[str]) -> list[int]:
-    """A character for each dimension: its own name where that is one, else a letter."""
-    own = set(filter(is_index_name, dims))
+    """The header of a tensor; each dimension has its own name if that is a character."""
+    own = set(filter(spec.is_index_name, sizes))
     letters = (letter for letter in ascii_letters if letter not in own)
-    return [ord(dim if dim in own else next(letters)) for dim in dims]
+    dimensions = []
+    for dim, length in sizes.items():
+        if length > spec.MOST_LENGTH:
+            raise ValueError(
+                f"{path}: {conversion.name!r} has {length} elements along {dim!r}, and TENS counts "
+                f"to {spec.MOST_LENGTH}; split that dimension in two"
+            )
+        dimensions.append(Dimension(length, ord(dim if dim in own else next(letters))))
+    return Header(version, *spec.number_fields(conversion.element.dtype), flags, tuple(dimensions))
 
 
-def _plan_dense(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
-    """A file of all values after the head, filled up to a multiple of a unit."""
+def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
+    """A file of values after the head, filled up to a multiple of a unit."""
     layout = column_major(Dense(variable.shape[::-1], conversion.element, len(head)))
-    nbytes = prod(variable.shape) * conversion.element.stored.itemsize
+    size = len(head) + prod(variable.shape) * conversion.element.stored.itemsize
     placed = Placed(variable, layout, conversion)
-    return FilePlan(len(head) + nbytes + -nbytes % unit, (Piece(0, head),), (placed,))
+    return FilePlan(size + -size % unit, (Piece(0, head),), (placed,))
+
+
+def _plan_pairs(pairs: Any, name: str, head: bytes) -> FilePlan:
+    """A file of the head, the number of pairs and the pairs."""
+    count = len(pairs).to_bytes(COUNT_BYTES, "little")
+    conversion = Conversion(name, Plain(pairs.dtype), exact=True)
+    return _plan_values(Variable((ENTRY,), pairs), conversion, head + count, 1)
 
 
 def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None) -> FilePlan:
     """A file of version 0.9, as cc4s wrote it; ValueError for what that has no place for."""
-    name, variable = checked.only
-    older = f"{checked.path}: {checked.format}"
-    if sparse or are_stored_pairs(variable):
+    _, variable = checked.only
+    if sparse or symmetries or _are_stored_pairs(variable):
         raise ValueError(
-            f"{older} has no pairs of index and value; write all values (without sparse=True, and "
-            f"of a file opened without sparse='stored'), or {_NEWER}"
+            f"{checked.path}: {checked.format} has neither pairs of index and value nor "
+            "symmetries; write all values, without sparse= and symmetries=, of a file that was "
+            "opened without sparse='stored'"
         )
-    if symmetries:
-        raise ValueError(
-            f"{older} cannot state symmetries={symmetries!r}; leave them out, or {_NEWER}"
-        )
-    conversion = _conversion(checked, _DTYPES_0_9)
-    header = _header(VERSION_0_9, conversion, variable.shape, variable.dims, 0)
-    if name != TENSOR:
-        checked.dropping("name", f"the name {name!r}", f"rename it to {TENSOR!r}, {_NEWER}")
-    if variable.dims != header.names:
-        way_out = f"rename them to {header.names}, {_NEWER}"
-        checked.dropping("dims", f"the dims {variable.dims}", way_out)
-    own = without_attrs_of_file(variable.attrs)
-    for owner, attrs in ((repr(name), own), ("the Dataset", checked.attrs)):
-        if attrs:
-            what = f"the attributes {', '.join(map(repr, attrs))} of {owner}"
-            checked.dropping("attrs", what, _NEWER)
-    for coordinate in checked.coordinates:
-        checked.dropping("coords", f"the coordinate {coordinate!r}", _NEWER)
-    return _plan_dense(variable, conversion, header.pack(), 1)
+    conversion = _conversion(checked, ("float64", "complex128"))
+    header = _header(checked.path, spec.VERSION_0_9, conversion, variable.sizes, 0)
+    checked.only_values(header.names)
+    return _plan_values(variable, conversion, header.pack(), 1)
 
 
 def _plan_1_0(
@@ -262,59 +230,249 @@ def _plan_1_0(
 ) -> FilePlan | FirstPass:
     """A file of version 1.0."""
     _, variable = checked.only
-    if are_stored_pairs(variable):
+    if _are_stored_pairs(variable):
         return _plan_stored(checked, symmetries)
-    conversion, flags = _conversion(checked), INDEX_VALUE_FLAG if sparse else 0
-    header = _header(VERSION_1_0, conversion, variable.shape, variable.dims, flags)
-    if symmetries is None:
-        stated = inherited(facts_of(variable), header, variable.dims)
-    else:
-        stated = given(checked.path, symmetries, header)
-    embedded = encoded(checked, one_tensor(checked, TENSOR))
-    check = partial(check_symmetries, variable, header, conversion, stated)
-    if sparse:
-        head = _head(header, stated, embedded, COUNT_BYTES)
-
-        def counted() -> FilePlan:
-            check()
-            return plan_pairs(conversion.name, pairs_of_tensor(variable, conversion), head)
-
-        return FirstPass(counted)
+    conversion, flags = _conversion(checked), spec.INDEX_VALUE_FLAG if sparse else 0
+    header = _header(checked.path, spec.VERSION_1_0, conversion, variable.sizes, flags)
+    stated = _stated_symmetries(checked.path, symmetries, header, variable)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
-    data = packed_header(DENSE_DATA, nbytes)
-    head = _head(header, stated, embedded, len(data)) + data
-    file_plan = _plan_dense(variable, conversion, head, UNIT)
+    data = b"" if sparse else chunks.packed_header(chunks.DENSE_DATA, nbytes)
+    embedded = encoded(checked, one_tensor(checked, chunks.TENSOR))
+    head = _head(header, stated, embedded, len(data) or COUNT_BYTES) + data
 
-    def compared() -> FilePlan:
-        check()
-        return file_plan
+    def planned() -> FilePlan:
+        _check_symmetries(variable, header, conversion, stated)
+        if sparse:
+            return _plan_pairs(_pairs_of_tensor(variable, conversion), conversion.name, head)
+        return _plan_values(variable, conversion, head, chunks.UNIT)
 
-    return FirstPass(compared) if stated else file_plan
+    return FirstPass(planned) if sparse or stated else planned()
 
 
 def _head(header: Header, symmetries: Sequence[Symmetry], embedded: bytes, following: int) -> bytes:
     """Header and chunks; after so many more bytes a page of the file begins."""
-    stated = b"".join(packed_chunk(SYMMETRY, each.pack()) for each in symmetries)
+    stated = b"".join(chunks.packed_chunk(chunks.SYMMETRY, each.pack()) for each in symmetries)
     start = header.pack() + stated
-    known = len(start) + HEADER_BYTES + len(embedded) + following
-    return start + packed_chunk(EMBEDDED, embedded + bytes(-known % PAGE))
+    known = len(start) + chunks.HEADER_BYTES + len(embedded) + following
+    return start + chunks.packed_chunk(chunks.EMBEDDED, embedded + bytes(-known % chunks.PAGE))
+
+
+def _stated_symmetries(
+    path: str, symmetries: Symmetries | None, header: Header, variable: Variable
+) -> list[Symmetry]:
+    """The symmetries that the user gives, or those of the opened file that can hold."""
+    if symmetries is None:
+        facts = _facts_of(variable)
+        if facts.get("dims") != variable.dims:
+            return []
+        letters = str.maketrans(facts["index_names"], header.index_names)
+        old = map(Symmetry.parse, split(facts.get("symmetries", "")))
+        new = [Symmetry(each.code, each.index_map.translate(letters)) for each in old]
+        return [each for each in new if each.obstacle(header) is None]
+    strings = split(symmetries) if isinstance(symmetries, str) else list(symmetries)
+    if not all(isinstance(string, str) for string in strings):
+        raise TypeError(f"symmetries={symmetries!r} is not a list of strings such as '-x ba'")
+    stated = [Symmetry.parse(string) for string in strings if string]
+    for each in stated:
+        if obstacle := each.obstacle(header):
+            raise ValueError(
+                f"{path}: the symmetry {str(each)!r} cannot hold with {obstacle[0]}, expected "
+                f"{obstacle[1]}; leave it out of symmetries="
+            )
+    return stated
+
+
+def _check_symmetries(
+    variable: Variable, header: Header, conversion: Conversion, symmetries: Sequence[Symmetry]
+) -> None:
+    """Compare all values with those that the symmetries relate them to, a chunk at a time."""
+    if not variable.size or not symmetries:
+        return
+    variable = unchunked(variable).transpose()
+    normalize: Any = da.core.normalize_chunks  # alike along axes of equal lengths
+    lengths = normalize("auto", variable.shape, limit=TARGET, dtype=variable.dtype)
+    array, checks = _in_chunks(variable, lengths), []
+    for each in symmetries:
+        operation = each.operation(header)
+        image = array.transpose(operation.inverse).rechunk(array.chunks)
+        compare = partial(_compare, str(each), operation, conversion, variable.dims)
+        meta = np.empty(0, dtype=bool)
+        checks.append(da.map_blocks(compare, array, image, dtype=bool, meta=meta).any())  # type: ignore[no-untyped-call]
+    compute(*checks)  # type: ignore[no-untyped-call]
+
+
+def _compare(
+    symmetry: str,
+    operation: Operation,
+    conversion: Conversion,
+    dims: Sequence[Any],
+    values: Array,
+    images: Array,
+    block_info: Any = None,
+) -> Array:
+    """Compare a block with its images; ValueError at the first value that differs."""
+    values, images = (conversion.apply(np.asarray(each)) for each in (values, images))
+    wrong = ~nearly_equal(values, images if operation.sign > 0 else -images)
+    if operation.sign < 0 and values.dtype.kind == "i":
+        wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
+    if wrong.any():
+        within = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        starts = [start for start, _ in block_info[0]["array-location"]]
+        index = [int(start + each) for start, each in zip(starts, within, strict=True)]
+        here, there = (
+            ", ".join(f"{dim}={along}" for dim, along in zip(dims[::-1], place[::-1], strict=True))
+            for place in (index, [index[axis] for axis in operation.axes])
+        )
+        raise ValueError(
+            f"{conversion.name!r} is {values[within]} at {here} and {images[within]} at {there}, "
+            f"which the symmetry {symmetry!r} does not allow; pass symmetries= without it"
+        )
+    return wrong
+
+
+def _in_chunks(variable: Variable, lengths: Sequence[Any]) -> Any:
+    """The array of dask that a variable is or, in these chunks, becomes."""
+    if variable.chunks is None:
+        # A name of its own spares dask a pass over all values.
+        cut = dict(zip(variable.dims, lengths, strict=True))
+        variable = variable.chunk(cut, from_array_kwargs={"name": False})
+    return variable.data
+
+
+def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
+    """The pairs of a tensor: of the elements with any bit set, as NaN and the negative zero have.
+
+    All chunks are computed here to count the pairs, and once more when they are written.
+    """
+    dtype = pair_dtype(conversion.element, 1)
+    if not variable.size:
+        return np.empty(0, dtype)
+    shape = variable.shape[::-1]
+    array = _in_chunks(variable.transpose(), contiguous_chunk(shape, dtype.itemsize, TARGET))
+    layout = Dense(shape, conversion.element, 0)
+    grid = BlockGrid(layout, conversion, array.chunks, (0,) * array.ndim)
+    count, make = delayed(partial(_counted_pairs, grid)), delayed(partial(_made_pairs, grid))
+    blocks = array.to_delayed().ravel()
+    counts = compute(*(count(block, number) for number, block in enumerate(blocks)))  # type: ignore[no-untyped-call]
+    parts = [
+        da.from_delayed(make(blocks[number], number, counts[number]), (counts[number],), dtype)  # type: ignore[no-untyped-call]
+        for number in np.flatnonzero(counts).tolist()
+    ]
+    return da.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[no-untyped-call]
+
+
+def _counted_pairs(grid: BlockGrid, values: Any, number: int) -> int:
+    """How many pairs a block has."""
+    # In the order of memory, which spares a copy.
+    return int(np.count_nonzero(_bits(_stored(grid, values, number, "K"))))
+
+
+def _made_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array:
+    """The pairs of a block by ascending index, after checking that they are as many as counted."""
+    stored = _stored(grid, values, number, "C")
+    positions = np.flatnonzero(_bits(stored))
+    if positions.size != count:
+        raise ValueError(
+            f"{count} values of a chunk were not zero when they were counted, and "
+            f"{positions.size} when they were written; they must be the same each time they "
+            "are computed, so call load() or persist() first"
+        )
+    runs = grid.selection(number).runs()
+    run, within = np.divmod(positions, runs.length)
+    return _joined(runs.starts[run] + within, stored[positions], grid.conversion.element)
+
+
+def _stored(grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"]) -> Array:
+    """The values of a block as they are stored."""
+    plain = grid.plain(values, grid.selection(number).shape)
+    return grid.conversion.element.encode(grid.conversion.apply(plain).ravel(order))
+
+
+def _bits(stored: Array) -> Array:
+    """An unsigned integer for each element that is zero where no bit is set."""
+    words = stored.view(f"u{min(8, stored.itemsize)}")
+    bits: Array = words if words.size == stored.size else words[::2] | words[1::2]
+    return bits
+
+
+def _joined(index: Integers, stored: Array, element: Element) -> Array:
+    pairs = np.empty(index.size, pair_dtype(element, 1))
+    pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
+    return pairs
 
 
 def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstPass:
-    """A file of the pairs that were opened with sparse='stored'."""
-    if symmetries:
+    """A file of the pairs that were opened with sparse='stored', which are loaded and sorted."""
+    _, variable = checked.only
+    facts = _facts_of(variable)
+    if related := symmetries or facts.get("packed_symmetries"):
         raise ValueError(
             f"{checked.path}: pairs opened with sparse='stored' are written without a look at "
-            f"their symmetries; to state symmetries={symmetries!r}, open the file without"
+            f"symmetries such as {related!r}; open the file without sparse='stored', and write it "
+            "with sparse=True"
         )
-    _, variable = checked.only
-    indices = index_coordinates(checked)
-    conversion, lengths = _conversion(checked), facts_of(variable)["shape"]
-    header = _header(VERSION_1_0, conversion, lengths, list(indices), INDEX_VALUE_FLAG)
-    embedded = encoded(checked, embedded_with_pairs(checked, indices))
-    head = _head(header, (), embedded, COUNT_BYTES)
+    along = {
+        _facts_of(each).get("axis"): name
+        for name, each in checked.coordinates.items()
+        if each.dims == (ENTRY,)
+    }
+    axes = range(len(facts["shape"]))
+    if missing := [axis for axis in axes if axis not in along]:
+        raise ValueError(
+            f"{checked.path}: the pairs have lost the coordinates that were opened with them (for "
+            f"dimension {', '.join(map(str, missing))} of {len(axes)}); keep them, or open the "
+            "file without sparse='stored'"
+        )
+    sizes = {along[axis]: facts["shape"][axis] for axis in axes}
+    others = _other_coordinates(checked, sizes)
+    conversion = _conversion(checked)
+    header = _header(checked.path, spec.VERSION_1_0, conversion, sizes, spec.INDEX_VALUE_FLAG)
+    embedded = one_tensor(checked, chunks.TENSOR, dims=list(sizes), coordinates=others)
+    head = _head(header, (), encoded(checked, embedded), COUNT_BYTES)
 
     def loaded() -> FilePlan:
-        return plan_pairs(conversion.name, sorted_pairs(variable, indices, conversion), head)
+        indices = {dim: np.asarray(checked.coordinates[dim].values) for dim in sizes}
+        pairs = _sorted_pairs(variable.values, indices, sizes, conversion)
+        return _plan_pairs(pairs, conversion.name, head)
 
     return FirstPass(loaded)
+
+
+def _other_coordinates(checked: CheckedInput, indices: Collection[str]) -> dict[str, Variable]:
+    """The coordinates beside the indices of pairs, after a look at what would be lost."""
+    others = {}
+    for name, each in checked.coordinates.items():
+        if name not in indices and not {ENTRY, *indices} & set(each.dims):
+            others[name] = each
+        elif name not in indices:
+            what = f"the coordinate {name!r} of pairs"
+            checked.dropping("coords", what, f"call drop_vars({name!r})")
+        elif each.attrs:
+            what = f"the attributes {', '.join(map(repr, each.attrs))} of the index {name!r}"
+            checked.dropping("attrs", what, "move them to the variable")
+    return others
+
+
+def _sorted_pairs(
+    values: Array, indices: Mapping[str, Array], sizes: Mapping[str, int], conversion: Conversion
+) -> Array:
+    """Pairs by ascending index; ValueError where one has no place, or two have the same."""
+    flat, inner = np.zeros(len(values), dtype=np.int64), 1
+    for dim, along in indices.items():
+        outside = np.flatnonzero(~((along >= 0) & (along < sizes[dim])))  # NaN is outside too
+        if outside.size:
+            raise ValueError(
+                f"{conversion.name!r} has a pair whose index {dim!r} is {along[outside[0]]}; it "
+                f"must be from 0 to {sizes[dim] - 1}"
+            )
+        flat += along.astype(np.int64) * inner
+        inner *= sizes[dim]
+    order = np.argsort(flat, kind="stable")
+    twice = np.flatnonzero(flat[order[1:]] == flat[order[:-1]])
+    if twice.size:
+        element = {dim: int(along[order[twice[0]]]) for dim, along in indices.items()}
+        raise ValueError(
+            f"{conversion.name!r} has two pairs for the element {element}; drop one of them"
+        )
+    stored = conversion.element.encode(conversion.apply(values[order]))
+    return _joined(flat[order], stored, conversion.element)
