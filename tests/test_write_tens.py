@@ -344,12 +344,12 @@ def test_what_may_be_dropped_does_not_make_version_1_0_necessary(tmp_path) -> No
 
 def test_a_suffix_bin_means_version_0_9(tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
-        r"x\.bin: TENS 0\.9 \(as of \.bin files, unless version='1\.0' is asked for\) has no "
+    for name, write in (("x.bin", to_file), ("y.BIN", to_tens), ("z.bin", to_tens)):
         write(ds, tmp_path / name)
         assert (tmp_path / name).read_bytes() == tf.version_0_9(np.eye(3))
     message = (
-        r"x\.bin: TENS 0\.9 \(as of \.bin files, unless version='1\.0' is asked for\) has no place for "
-        r"the coordinate 'c'; call drop_vars\(\), or pass drop=\['coords'\] to leave it out"
+        r"x\.bin: TENS 0\.9 \(as of \.bin files, unless version='1\.0' is asked for\) has no "
+        r"place for the coordinate 'c'; call drop_vars\(\), or pass drop=\['coords'\] to leave it"
     )
     with pytest.raises(ValueError, match=message):
         to_file(ds.assign_coords(c=5), tmp_path / "x.bin")
