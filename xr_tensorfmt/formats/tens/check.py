@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import cast
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container as TensorContainer
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
@@ -19,7 +19,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
 from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
 from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
-from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs
+from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
 from xr_tensorfmt.formats.tens.read import Storage, TensContainer
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
@@ -40,7 +40,7 @@ MOST_FILLED = 1 << 28
 """Elements of a tensor of pairs up to which its symmetries are checked; all are filled in."""
 
 
-def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
+def check(reader: HeaderReader, container: TensorContainer, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     source = reader.source
     parsed = cast("TensContainer", container)
@@ -70,30 +70,18 @@ def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Fin
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     """Look for indices out of range, and for those that occur twice, first near each other."""
+    known, ascending, last = set(), True, -1
     for first, index in _batches(source, pairs):
-        yield from _check_batch(source, pairs, first, index)
-    if not _ascend(source, pairs):
-        shares = -(-pairs.count // MOST_COMPARED)
-        for share in range(shares):
-            yield from _repeated(source, pairs, share, shares)
-
-
-def _check_batch(source: Source, pairs: Pairs, first: int, index: Array) -> Iterator[Finding]:
-    """What is wrong with pairs that are read together."""
-    if (index[1:] > index[:-1]).all() and int(index[-1]) < pairs.total:
-        return
-    outside = index >= np.uint64(pairs.total)
-    order = np.argsort(index, kind="stable")
-    again = index[order[1:]] == index[order[:-1]]
-    earlier = dict(zip(order[1:][again].tolist(), order[:-1][again].tolist(), strict=True))
-    for number in sorted({*np.flatnonzero(outside).tolist(), *earlier}):
-        if outside[number]:
-            message = (
-                f"{index[number]}, expected a global index below {pairs.total}; the file is damaged"
-            )
-            yield _about(source, pairs, first + number, message)
-        else:
-            yield _twice(source, pairs, first + number, int(index[number]), first + earlier[number])
+        ascends = bool((index[1:] > index[:-1]).all())
+        if not ascends or index[-1] >= pairs.total:
+            wrong = repeats(index) | (index >= np.uint64(pairs.total))
+            for number in np.flatnonzero(wrong).tolist():
+                known.add(first + number)
+                yield _wrong_index(source, pairs, first + number, int(index[number]))
+        ascending, last = ascending and ascends and int(index[0]) > last, int(index[-1])
+    shares = 0 if ascending else -(-pairs.count // MOST_COMPARED)
+    for share in range(shares):
+        yield from _repeated(source, pairs, share, shares, known)
 
 
 def _batches(source: Source, pairs: Pairs) -> Iterator[tuple[int, Array]]:
@@ -103,40 +91,27 @@ def _batches(source: Source, pairs: Pairs) -> Iterator[tuple[int, Array]]:
         yield first, pairs.records(source, first, stop)["index"]
 
 
-def _ascend(source: Source, pairs: Pairs) -> bool:
-    last = -1
-    for _, index in _batches(source, pairs):
-        if int(index[0]) <= last or not (index[1:] > index[:-1]).all():
-            return False
-        last = int(index[-1])
-    return True
-
-
-def _repeated(source: Source, pairs: Pairs, share: int, shares: int) -> Iterator[Finding]:
+def _repeated(
+    source: Source, pairs: Pairs, share: int, shares: int, known: Container[int]
+) -> Iterator[Finding]:
     """Compare the pairs of one share, which holds all pairs of an index."""
     found = []
     for first, index in _batches(source, pairs):
-        chosen = np.flatnonzero((index < pairs.total) & (index % np.uint64(shares) == share))
+        chosen = np.flatnonzero(index % np.uint64(shares) == share)
         found.append((index[chosen], first + chosen))
     index, numbers = map(np.concatenate, zip(*found, strict=True))
-    order = np.argsort(index, kind="stable")
-    index, numbers = index[order], numbers[order]
-    for later in (np.flatnonzero(index[1:] == index[:-1]) + 1).tolist():
-        number, earlier = int(numbers[later]), int(numbers[later - 1])
-        # Those that are read together have been compared.
-        if number // _PAIRS_AT_ONCE != earlier // _PAIRS_AT_ONCE:
-            yield _twice(source, pairs, number, int(index[later]), earlier)
+    for at in np.flatnonzero(repeats(index)).tolist():
+        if int(numbers[at]) not in known:
+            yield _wrong_index(source, pairs, int(numbers[at]), int(index[at]))
 
 
-def _twice(source: Source, pairs: Pairs, number: int, index: int, earlier: int) -> Finding:
-    message = (
-        f"{index}, as in pair {earlier}, expected an index that occurs once; "
-        "the value there is undefined: open with sparse='stored' to see all pairs"
-    )
-    return _about(source, pairs, number, message)
-
-
-def _about(source: Source, pairs: Pairs, number: int, message: str) -> Finding:
+def _wrong_index(source: Source, pairs: Pairs, number: int, index: int) -> Finding:
+    message = f"{index}, expected a global index below {pairs.total}; the file is damaged"
+    if index < pairs.total:
+        message = (
+            f"{index}, as in another pair, expected an index that occurs once; "
+            "the value there is undefined: open with sparse='stored' to see all pairs"
+        )
     place = pairs.offset + number * pairs.stride
     return Finding(source.name, place, f"the index of pair {number}", message)
 

@@ -77,6 +77,14 @@ def within(index: NDArray[np.uint64], runs: Runs) -> Integers:
     return np.repeat(lower - before, counts) + np.arange(counts.sum())
 
 
+def repeats(index: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which indices are the same as one before them."""
+    order = np.argsort(index, kind="stable")
+    again = np.zeros(index.size, dtype=bool)
+    again[order[1:]] = index[order[1:]] == index[order[:-1]]
+    return again
+
+
 class Filling:
     """Zeros, some of which become values."""
 
@@ -86,9 +94,7 @@ class Filling:
 
     def repeated(self, positions: Integers) -> int | None:
         """Find an element that would be filled for the second time."""
-        again = self._known[positions]
-        order = np.argsort(positions, kind="stable")
-        again[order[1:]] |= positions[order[1:]] == positions[order[:-1]]
+        again = self._known[positions] | repeats(positions)
         return int(np.argmax(again)) if again.any() else None
 
     def put(self, positions: Integers, values: Array) -> int | None:
@@ -194,23 +200,22 @@ class Pairs(Layout):
         for first in range(0, self.count, size):
             index = self.records(source, first, min(first + size, self.count))["index"]
             edges = np.arange(0, index.size, BLOCK)
-            most = np.maximum.reduceat(index, edges)
+            least, most = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
             if most.max() >= self.total:
-                within = int(np.argmax(index >= np.uint64(self.total)))
+                number = int(np.argmax(index >= np.uint64(self.total)))
                 raise self._error(
                     source,
-                    first + within,
+                    first + number,
                     "the index of pair",
-                    int(index[within]),
+                    int(index[number]),
                     f"a global index below {self.total}",
                     "the file is damaged, or its dimension headers are wrong",
                 )
-            lowest.append(np.minimum.reduceat(index, edges).astype(np.int64))
+            if most.max() - least.min() < index.size - 1:  # more pairs than indices
+                number = int(np.argmax(repeats(index)))
+                self._refuse_duplicate(source, first + number, int(index[number]))
+            lowest.append(least.astype(np.int64))
             highest.append(most.astype(np.int64))
-            counts = np.diff(np.append(edges, index.size))
-            crowded = np.flatnonzero(highest[-1] - lowest[-1] < counts - 1)
-            if crowded.size:
-                self._refuse_crowded(source, first, index, int(edges[crowded[0]]))
             rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
             ascending, last = ascending and rising, int(index[-1])
         return BlockIndex(np.concatenate(lowest), np.concatenate(highest), ascending=ascending)
@@ -270,14 +275,6 @@ class Pairs(Layout):
             negated: Array = 0 - values  # a stored zero stays the positive zero
         return negated
 
-    def _refuse_crowded(self, source: Source, first: int, index: Integers, edge: int) -> None:
-        """Refuse a block of more pairs than there are indices from its lowest to its highest."""
-        block = index[edge : edge + BLOCK]
-        order = np.argsort(block, kind="stable")
-        again = order[1:][block[order[1:]] == block[order[:-1]]]
-        number = int(again.min())
-        self._refuse_duplicate(source, first + edge + number, int(block[number]))
-
     def _refuse_duplicate(self, source: Source, number: int, index: int) -> None:
         raise self._error(
             source,
@@ -316,8 +313,8 @@ class Pairs(Layout):
 
 
 @dataclass(frozen=True)
-class PartOfPair(Element):
-    """A part of a pair; the pairs lie one after the other."""
+class ValueOfPair(Element):
+    """The value of a pair; the pairs lie one after the other."""
 
     value: Element
 
@@ -325,11 +322,6 @@ class PartOfPair(Element):
     def stored(self) -> np.dtype[Any]:
         """The whole pair."""
         return pair_dtype(self.value, 1)
-
-
-@dataclass(frozen=True)
-class Value(PartOfPair):
-    """The value of a pair."""
 
     @property
     def name(self) -> str:
@@ -347,7 +339,7 @@ class Value(PartOfPair):
 
 
 @dataclass(frozen=True)
-class IndexAlong(PartOfPair):
+class IndexAlong(ValueOfPair):
     """The index along one dimension, from the global index of a pair."""
 
     inner: int

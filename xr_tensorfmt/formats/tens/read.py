@@ -28,7 +28,7 @@ from xr_tensorfmt.formats.tens.chunks import (
     read_embedded_metadata,
     walk,
 )
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, Value, pair_dtype
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, ValueOfPair, pair_dtype
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Header, element_of
 from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, joined
 
@@ -277,7 +277,7 @@ def _stored(
     if not any(each in taken for each in wanted):
         names = wanted
     count, offset = (storage.pairs or 0,), storage.offset
-    layout = Dense(count, Value(storage.element), offset)
+    layout = Dense(count, ValueOfPair(storage.element), offset)
     encoding = _encoding(header, storage, names)
     tensor = Tensor(options.name, (ENTRY,), layout, _attrs(header, storage, names), encoding)
     coordinates = []
