@@ -141,7 +141,6 @@ def test_facts_of_the_file_are_in_the_encoding() -> None:
         "byteorder": "big",
         "dtype": "int32",
         "index_names": "Gq",
-        "dims": ("G", "q"),
     }
 
 

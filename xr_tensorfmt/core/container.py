@@ -57,7 +57,7 @@ class Container:
         Other files from which values are read.
     findings : tuple of Finding
         Violations of the format that do not prevent reading; opening warns of them.
-    embedded : mapping or str, optional
+    embedded : mapping, str or bytes, optional
         Embedded metadata as they are in the file, not yet applied: a mapping, or JSON.
     decoded : bool
         Whether the attributes describe the decoded values, so that xarray must not decode them.

@@ -119,7 +119,9 @@ def with_embedded_metadata(path: str, container: Container, options: OpenOptions
 
 
 def _decoded(embedded: Any) -> Any:
-    """The JSON object, which some formats keep as a string."""
+    """The JSON object, which some formats keep as a string or as bytes."""
+    if isinstance(embedded, bytes):
+        embedded = embedded.decode()
     if not isinstance(embedded, str):
         return embedded
     if len(embedded) > MOST_BYTES:

@@ -20,7 +20,7 @@ MOST_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
-_CONTAINERS = frozenset({list, dict})
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class LimitError(ValueError):
@@ -53,20 +53,31 @@ def _marks(text: str) -> int:
 
 def check_nested(value: Any) -> None:
     """Refuse nesting that other programs could not follow."""
+    if not is_nested_within(MOST_NESTED, value, _children):
+        raise _nested_too_deeply()
+
+
+def is_nested_within(most: int, value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
+    """Whether the containers in a value are nested at most so deep; nothing recurses."""
     level = [value]
-    for _ in range(MOST_NESTED + 1):
-        level = [each for parent in level for each in _containers(parent)]
+    for _ in range(most + 1):
+        level = [each for parent in level for each in _containers(children, parent)]
         if not level:
-            return
-    raise _nested_too_deeply()
+            return True
+    return False
 
 
-def _containers(value: Any) -> list[Any]:
-    """The lists and dicts in a value; most lists are of numbers alone."""
-    children: Iterable[Any] = value.values() if isinstance(value, dict) else value
-    if not isinstance(value, list | dict) or _CONTAINERS.isdisjoint(map(type, children)):
+def _containers(children: Callable[[Any], Iterable[Any]], value: Any) -> list[Any]:
+    """What is in a value and may contain others; most lists are of numbers alone."""
+    if _PLAIN.issuperset(map(type, children(value))):
         return []
-    return [child for child in children if type(child) in _CONTAINERS]
+    return [child for child in children(value) if type(child) not in _PLAIN]
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _nested_too_deeply() -> LimitError:

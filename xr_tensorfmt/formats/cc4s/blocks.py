@@ -28,20 +28,12 @@ MOST_INDICES = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a tensor, in the order of the file.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Lengths of the axes, slowest first.
-    groups : tuple of tuple of ndarray of int64
-        For each axis the sets of indices that blocks have along it.
-    labels : ndarray of int64
-        For each block, and for each axis, which of the sets it has.
-    """
+    """The blocks of a tensor, in the order of the file; axes are slowest first."""
 
     lengths: tuple[int, ...]
+    # For each axis the sets of indices that blocks have along it.
     groups: tuple[tuple[Integers, ...], ...]
+    # For each block, and for each axis, which of the sets it has.
     labels: Integers
 
     @cached_property
@@ -175,20 +167,9 @@ def _numbers_of_rows(table: Integers) -> Integers:
     return numbers
 
 
-_NONE = Extents.none()
-
-
 @dataclass(frozen=True)
 class Filled(Layout):
-    """The whole tensor, with zeros where no block is.
-
-    Parameters
-    ----------
-    inner : Layout
-        The stored elements as a vector.
-    blocks : Blocks
-        Where they belong.
-    """
+    """The whole tensor, with zeros where no block is, from the vector of stored elements."""
 
     stored_as = "in part, as some blocks of them are zero"
 
@@ -209,7 +190,7 @@ class Filled(Layout):
         """Those of all elements of the blocks that the selection touches."""
         places = [place.reshape(-1) for _, place in self._places(selection)]
         if not places:
-            return _NONE
+            return Extents.none()
         return self.inner.extents(_vector(self.inner, np.sort(np.concatenate(places))))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -241,11 +222,6 @@ class Filled(Layout):
         if flat.size:
             values[inside] = _read_vector(self.inner, source, flat)
         return values
-
-    def point_extents(self, points: tuple[Integers, ...]) -> Extents:
-        """Those of the points that are in a block."""
-        _, flat = self.blocks.places_of(points)
-        return self.inner.extents(_vector(self.inner, np.unique(flat))) if flat.size else _NONE
 
     def _places(self, selection: Selection) -> Iterator[tuple[tuple[Integers, ...], Integers]]:
         """For each block that is touched, where in the selection and where in the file it is."""

@@ -89,21 +89,7 @@ def _yaml_of(reader: HeaderReader) -> HeaderReader | None:
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of the YAML file.
-
-    Parameters
-    ----------
-    name : str
-        Name of the variable, by the names of the files.
-    fields : Fields
-        Where the YAML speaks of it.
-    header : TensorHeader
-        What it says.
-    elements : str
-        Name of the file of elements.
-    component : str, optional
-        The key of a TensorSet.
-    """
+    """One tensor of the YAML file, the file of its elements, and its key in a TensorSet."""
 
     name: str
     fields: Fields
@@ -275,22 +261,11 @@ class InAtomicUnits(Elementwise):
 
 @dataclass(frozen=True)
 class ReadVariable:
-    """A variable with the properties of its dimensions.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        The variable.
-    dimensions : tuple of (str, Dimension)
-        The name of each dimension of the file, and what the file says of it.
-    indices : list of Tensor
-        The indices of stored elements, if only these are wanted.
-    findings : list of Finding
-        What is wrong with it.
-    """
+    """A variable, and the names of the dimensions of the file."""
 
     tensor: Tensor
     dimensions: tuple[tuple[str, Dimension], ...]
+    # The indices of stored elements, if only these are wanted.
     indices: list[Tensor]
     findings: list[Finding]
 

@@ -98,17 +98,11 @@ class Dimension:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """Blocks that are not zero: for some dimensions the index of a property of each.
+    """Blocks that are not zero: for some dimensions the index of a property of each."""
 
-    Parameters
-    ----------
-    properties : tuple of (str, int)
-        Names of properties, and the dimensions of which they are.
-    non_zeros : ndarray of int64
-        A row for each block, with an index for each of the properties.
-    """
-
+    # Names of properties, and the dimensions of which they are.
     properties: tuple[tuple[str, int], ...]
+    # A row for each block, with an index for each of the properties.
     non_zeros: Integers
 
     @classmethod
@@ -140,29 +134,17 @@ def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What the YAML says of one tensor.
-
-    Parameters
-    ----------
-    scalar_type : {"Real64", "Complex64"}
-        Type of the elements.
-    dimensions : tuple of Dimension
-        In the order of the indices, of which the first varies fastest in the file.
-    elements : {"IeeeBinaryFile", "TextFile"}
-        Form of the file of elements.
-    unit : float
-        Factor from the values in the file to atomic units.
-    metadata : mapping
-        What programs add, without rules.
-    conditions : tuple of Condition
-        Which blocks the file has; empty where it has all elements.
-    """
+    """What the YAML says of one tensor."""
 
     scalar_type: str
+    # In the order of the indices, of which the first varies fastest in the file.
     dimensions: tuple[Dimension, ...]
     elements: str
+    # Factor from the values in the file to atomic units.
     unit: float
+    # What programs add, without rules.
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    # Which blocks the file has; empty where it has all elements.
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
@@ -231,20 +213,12 @@ def metadata_of(fields: Fields) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Properties:
-    """The properties of all dimensions of a type, from ``<type>.yaml``.
-
-    Parameters
-    ----------
-    dimension_type : str
-        The type.
-    indices : mapping of str to ndarray of int64
-        For each property an integer for each index of the dimension.
-    values : mapping of str to list
-        For each property what the integers stand for; missing where they stand for themselves.
-    """
+    """The properties of all dimensions of a type, from ``<type>.yaml``."""
 
     dimension_type: str
+    # For each property an integer for each index of the dimension.
     indices: Mapping[str, Integers]
+    # For each property what the integers stand for; missing where they stand for themselves.
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @classmethod

@@ -14,7 +14,7 @@ from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection, entry_indices
+from xr_tensorfmt.core.selection import MOST_RUNS, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
@@ -34,15 +34,6 @@ class Text(Layout):
     Where its values begin is only known once the text before them was looked at: at first use the
     values in each piece of 4 MiB are counted. From then on only the pieces are read that hold what
     is selected.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Lengths of the axes, slowest first.
-    is_complex : bool
-        Whether a value is a pair of numbers in parentheses.
-    size : int
-        Bytes of the text.
     """
 
     stored_as = "as text"
@@ -85,13 +76,8 @@ class Text(Layout):
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in selection.batches(runs=MOST_RUNS, span=_MOST_VALUES) if values.size else ():
-            flat = (
-                np.ravel_multi_index(
-                    np.ix_(*map(entry_indices, batch.entries)), self.lengths
-                ).reshape(-1)
-                if self.lengths
-                else np.zeros(1, np.int64)
-            )
+            runs = batch.runs()
+            flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
             values[position : position + batch.size] = self._flat(source, flat)
             position += batch.size
         return values.reshape(selection.shape)
@@ -122,7 +108,10 @@ class Text(Layout):
         raw = text[begin : bounds[stop - first]].tobytes()
         if upto < self.size and bounds[stop - first] == text.size and raw[-1] not in b" \t\r\n)":
             raise self._wrong_value(source, raw[bounds[stop - first - 1] - begin :], upto)
-        return self._parsed(source, raw, stop - first, start + begin)[flat - first]
+        try:
+            return self._parsed(raw, stop - first)[flat - first]
+        except ValueError:
+            raise self._wrong_value(source, raw, start + begin) from None
 
     def _before(self, source: Source, start: int) -> int:
         return int(source.read(Extents.single(start - 1, start))[0]) if start else _BLANK
@@ -147,23 +136,23 @@ class Text(Layout):
             )
         return np.array(counts)
 
-    def _parsed(self, source: Source, raw: bytes, count: int, offset: int) -> Array:
-        """Numbers from a text of so many values."""
+    def _parsed(self, raw: bytes, count: int) -> Array:
+        """Numbers from a text of so many values; ValueError where it is not."""
         words = raw.translate(_SEPARATORS).split() if self.is_complex else raw.split()
-        try:
-            numbers = np.fromiter(map(_number, words), np.float64, len(words))
-            if not self.is_complex:
-                return numbers.reshape(count)
-            _check_pairs(raw, count)
-            return numbers.reshape(count, 2).view(np.complex128).reshape(count)
-        except ValueError:
-            raise self._wrong_value(source, raw, offset) from None
+        numbers = np.fromiter(map(_number, words), np.float64, len(words))
+        if not self.is_complex:
+            return numbers.reshape(count)
+        if not raw.count(b"(") == raw.count(b",") == raw.count(b")") == count:
+            raise ValueError
+        return numbers.reshape(count, 2).view(np.complex128).reshape(count)
 
     def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
         """The error about the first line that is not a value."""
         at, line = offset, b""
         for line in raw.splitlines(keepends=True):
-            if not self._is_value(line):
+            try:
+                self._parsed(line, 1 if line.strip() else 0)
+            except ValueError:
                 break
             at += len(line)
         expected = "(re,im)" if self.is_complex else "a number"
@@ -176,25 +165,11 @@ class Text(Layout):
             offset=at,
         )
 
-    def _is_value(self, line: bytes) -> bool:
-        words = line.translate(_SEPARATORS).split() if self.is_complex else line.split()
-        try:
-            list(map(_number, words))
-            _check_pairs(line, min(len(words), 1) if self.is_complex else 0)
-        except ValueError:
-            return False
-        return len(words) in ((0, 2) if self.is_complex else (0, 1))
-
 
 def _number(word: bytes) -> float:
     if b"_" in word:  # which Python allows between digits
         raise ValueError
     return float(word)
-
-
-def _check_pairs(raw: bytes, count: int) -> None:
-    if not raw.count(b"(") == raw.count(b",") == raw.count(b")") == count:
-        raise ValueError
 
 
 def _begins(text: Bytes, before: int, *, is_complex: bool) -> Integers:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from numbers import Real
 from typing import Any
 
@@ -40,7 +39,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
 from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe, dumped
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
-from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
 from xr_tensorfmt.writing.to_file import Mode, write
@@ -127,35 +125,12 @@ def to_cc4s(
 
 @dataclass(frozen=True, eq=False)
 class TensorToWrite:
-    """A variable, and what the YAML will say of it.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    variable : Variable
-        Its values.
-    conversion : Conversion
-        To float64 or complex128.
-    header : TensorHeader
-        Its entry in the YAML.
-    embedded : EmbeddedVariable
-        What the header does not say.
-    """
+    """The entry of a variable in the YAML, what that does not say, and the file of elements."""
 
     name: str
-    variable: Variable
-    conversion: Conversion
     header: TensorHeader
     embedded: EmbeddedVariable
-
-    @property
-    def elements(self) -> FilePlan:
-        """The file of elements."""
-        element = self.conversion.element
-        layout = column_major(Dense(self.variable.shape[::-1], element, 0))
-        size = prod(self.variable.shape) * element.stored.itemsize
-        return FilePlan(size, (), (Placed(self.variable, layout, self.conversion),))
+    elements: FilePlan
 
 
 def plan(checked: CheckedInput) -> FilePlan:
@@ -174,8 +149,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     content = encoded(checked, embedded).decode()
     content = content.replace("&", r"\u0026").replace("*", r"\u002a")
     content = "" if embedded.is_empty else content
-    pack = _packed_set if is_set else _packed
-    yaml = dumped(pack(tensors, content))
+    yaml = dumped(_packed(tensors, content, is_set=is_set))
     if len(yaml) > MOST_BYTES:
         raise ValueError(
             f"{checked.path}: attributes and coordinates make the YAML {len(yaml)} bytes long, and "
@@ -272,9 +246,10 @@ def _tensor(
         metadata,
     )
     is_said = {**metadata, "unit": unit} == attrs
-    return TensorToWrite(
-        name, variable, conversion, header, EmbeddedVariable(attrs=None if is_said else attrs)
-    )
+    layout = column_major(Dense(variable.shape[::-1], header.element, 0))
+    size = header.total * header.element.stored.itemsize
+    elements = FilePlan(size, (), (Placed(variable, layout, conversion),))
+    return TensorToWrite(name, header, EmbeddedVariable(attrs=None if is_said else attrs), elements)
 
 
 def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
@@ -325,56 +300,54 @@ def _embedded(
     return embedded
 
 
-def _packed(tensors: Sequence[TensorToWrite], embedded: str) -> dict[str, Any]:
-    """The YAML of a sole tensor."""
-    (tensor,) = tensors
+def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) -> dict[str, Any]:
+    """The YAML of a TensorSet, or of its sole tensor."""
     more = {EMBEDDED: embedded} if embedded else {}
-    return replace(tensor.header, metadata={**tensor.header.metadata, **more}).pack()
-
-
-def _packed_set(tensors: Sequence[TensorToWrite], embedded: str) -> dict[str, Any]:
-    """The YAML of a TensorSet."""
+    if not is_set:
+        header = tensors[0].header
+        return replace(header, metadata={**header.metadata, **more}).pack()
     components = {tensor.name: tensor.header.pack() for tensor in tensors}
     fields = {"version": VERSION, "type": TENSOR_SET, "components": components}
-    return fields | ({"metaData": {EMBEDDED: embedded}} if embedded else {})
+    return fields | ({"metaData": more} if more else {})
 
 
 def _properties(
     checked: CheckedInput, types: Mapping[str, str | None]
 ) -> tuple[list[Properties], dict[str, Variable]]:
     """The properties of dimensions that coordinates are, and the other coordinates."""
-    others = dict(checked.coordinates)
-    properties = []
-    for kind in dict.fromkeys(types.values()):
-        dims = [dim for dim in types if types[dim] == kind]
-        found = {dim: dict(_labels_of(dim, checked.coordinates)) for dim in dims}
-        known = next((each for each in found.values() if each), {})
-        if kind is None or not is_file_name(kind) or not known:
-            continue
-        written = _properties_of(kind, known)
-        lengths = {indices.size for indices in written.indices.values()}
-        sizes = {
-            dim: length
-            for variable in checked.variables.values()
-            for dim, length in zip(variable.dims, variable.shape, strict=True)
+    others, properties = dict(checked.coordinates), []
+    sizes = {dim: n for each in checked.variables.values() for dim, n in each.sizes.items()}
+    for kind in {each: None for each in types.values() if each and is_file_name(each)}:
+        found = {
+            dim: _properties_of(kind, dim, checked.coordinates)
+            for dim in types
+            if types[dim] == kind
         }
+        first = next((dim for dim, each in found.items() if each.indices), None)
         # The file will give labels to all dimensions of the type and length.
-        if all(
-            _properties_of(kind, found[dim]) == written if sizes[dim] in lengths else not found[dim]
-            for dim in dims
+        if first is not None and all(
+            each == found[first] if sizes[dim] == sizes[first] else not each.indices
+            for dim, each in found.items()
         ):
-            properties.append(written)
-            for dim in dims:
-                for name in found[dim]:
+            properties.append(found[first])
+            for dim, each in found.items():
+                for name in each.indices:
                     del others[f"{dim}_{name}"]
     return properties, others
 
 
-def _labels_of(dim: str, coordinates: Mapping[str, Variable]) -> Iterator[tuple[str, Variable]]:
+def _properties_of(kind: str, dim: str, coordinates: Mapping[str, Variable]) -> Properties:
     """The coordinates of a dimension that can be its properties, by the names of these."""
-    for name, variable in coordinates.items():
-        if name.startswith(f"{dim}_") and variable.dims == (dim,) and _is_property(variable):
-            yield name[len(dim) + 1 :], variable
+    found = {
+        name[len(dim) + 1 :]: variable
+        for name, variable in coordinates.items()
+        if name.startswith(f"{dim}_") and variable.dims == (dim,) and _is_property(variable)
+    }
+    return Properties(
+        kind,
+        {name: variable.values.astype(np.int64) for name, variable in found.items()},
+        {name: each.attrs["values"] for name, each in found.items() if "values" in each.attrs},
+    )
 
 
 def _is_property(variable: Variable) -> bool:
@@ -389,18 +362,6 @@ def _is_property(variable: Variable) -> bool:
         return "values" not in variable.attrs or to_json(values, "values") == values
     except TypeError:
         return False
-
-
-def _properties_of(kind: str, labels: Mapping[str, Variable]) -> Properties:
-    return Properties(
-        kind,
-        {name: variable.values.astype(np.int64) for name, variable in labels.items()},
-        {
-            name: variable.attrs["values"]
-            for name, variable in labels.items()
-            if "values" in variable.attrs
-        },
-    )
 
 
 def _properties_file(path: str, properties: Properties) -> FileBeside:

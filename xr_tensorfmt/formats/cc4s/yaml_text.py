@@ -11,7 +11,7 @@ from typing import Any
 
 from yaml12 import Yaml, format_yaml, parse_yaml
 
-from xr_tensorfmt.core.json_text import MOST_NESTED
+from xr_tensorfmt.core.json_text import MOST_NESTED, is_nested_within
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MOST_BYTES = 64 << 20
@@ -35,25 +35,13 @@ _ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*[^\s,\[\]{}]", re.MULTILINE)
 _INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200}[ \t]*+\S", re.MULTILINE)
 _TO_BLANKS = bytes.maketrans(b"\t-?:", b"    ")
 
-_CONTAINERS = frozenset({list, dict, Yaml})
-
 # How cc4s marks a str.
 _STRING_TAGS = {"!text", "tag:yaml.org,2002:text"}
 
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping in a YAML file.
-
-    Parameters
-    ----------
-    path : str
-        The file, for errors.
-    values : mapping
-        Its keys and values.
-    within : str
-        The keys that lead to it, for errors.
-    """
+    """A mapping in a YAML file; its path and the keys that lead to it are for errors."""
 
     path: str
     values: Mapping[Any, Any]
@@ -70,7 +58,8 @@ class Fields:
             raise TensorFormatError(
                 path, "the YAML", str(error), "YAML 1.2 in UTF-8", "the file is damaged", offset=0
             ) from error
-        _check_nested(path, values)
+        if not is_nested_within(MOST_NESTED, values, _children):
+            raise _nested_too_deeply(path, 0)
         return cls(path, cls(path, {"the file": values}).mapping("the file").values)
 
     def __contains__(self, key: str) -> bool:
@@ -187,24 +176,8 @@ def check_safe(path: str, content: bytes) -> None:
         raise TensorFormatError(path, "the YAML", f"{marks} separators", expected, hint, offset=0)
 
 
-def _check_nested(path: str, values: Any) -> None:
-    """Refuse what recursion could not follow."""
-    level = [values]
-    for _ in range(MOST_NESTED + 1):
-        level = [each for parent in level for each in _containers(parent)]
-        if not level:
-            return
-    raise _nested_too_deeply(path, 0)
-
-
-def _containers(value: Any) -> list[Any]:
-    """What is in a value and can contain others; most lists are of numbers alone."""
-    if _CONTAINERS.isdisjoint(map(type, _children(value))):
-        return []
-    return [child for child in _children(value) if type(child) in _CONTAINERS]
-
-
 def _children(value: Any) -> Iterable[Any]:
+    """What is in a value; a key may be a list too."""
     if isinstance(value, Yaml):
         return (value.value,)
     if isinstance(value, dict):

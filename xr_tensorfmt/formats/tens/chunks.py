@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import parsed
-from xr_tensorfmt.errors import shorten
 
 DENSE_DATA = b"DENSDATA"
 SYMMETRY = b"SYMMETRY"
@@ -119,45 +115,7 @@ def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
         )
 
 
-def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> tuple[Any, tuple[Finding, ...]]:
-    """Read the embedded metadata, and what is wrong with them."""
-    length = chunk.size - HEADER_BYTES
-    if length > MOST_BYTES + PAGE:
-        return None, (_unusable(reader, chunk, f"{length} bytes, more than {MOST_BYTES}"),)
-    content = reader.bytes_at(chunk.body, length, "the embedded metadata").rstrip(b"\0")
-    try:
-        return parsed(content.decode()), ()
-    except ValueError as error:
-        return None, (_unusable(reader, chunk, f"{type(error).__name__}: {error}"),)
-
-
-def _unusable(reader: HeaderReader, chunk: Chunk, problem: str) -> Finding:
-    message = (
-        "it does not hold names, dims, attributes and coordinates as JSON and is not used "
-        f"({shorten(problem)})"
-    )
-    field = f"the chunk {EMBEDDED.decode()!r}"
-    return Finding(reader.source.name, chunk.offset, field, message, "warning")
-
-
-def embedded_tensor(embedded: Any) -> Mapping[str, Any]:
-    """What is embedded of the one tensor, unchecked; nothing where there is nothing."""
-    try:
-        tensor = embedded["tensors"][TENSOR]
-    except (KeyError, TypeError):
-        return {}
-    return tensor if isinstance(tensor, Mapping) else {}
-
-
-def embedded_for_pairs(embedded: Any, dims: Collection[str]) -> Any:
-    """The embedded metadata for the pairs alone, without what labels the dimensions."""
-    try:
-        tensor = {key: each for key, each in embedded["tensors"][TENSOR].items() if key != "dims"}
-        coordinates = {
-            name: each
-            for name, each in embedded["coordinates"].items()
-            if not {name, *each["dims"]} & set(dims)
-        }
-    except (KeyError, TypeError, AttributeError):
-        return embedded
-    return {**embedded, "tensors": {TENSOR: tensor}, "coordinates": coordinates}
+def embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
+    """The JSON in a chunk, without the zeros behind it; of more than the limit only a part."""
+    length = min(chunk.size - HEADER_BYTES, MOST_BYTES + PAGE)
+    return reader.bytes_at(chunk.body, length, "the embedded metadata").rstrip(b"\0")

@@ -11,7 +11,6 @@ from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
@@ -22,10 +21,8 @@ from xr_tensorfmt.formats.tens.chunks import (
     KNOWN,
     SYMMETRY,
     Chunk,
-    embedded_for_pairs,
-    embedded_tensor,
+    embedded_metadata,
     padded_size,
-    read_embedded_metadata,
     walk,
 )
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, ValueOfPair, pair_dtype
@@ -49,8 +46,7 @@ class Storage:
     pairs: int | None = None
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    embedded: Any = None
+    embedded: bytes | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -122,8 +118,7 @@ def _with_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: C
         symmetry = Symmetry.read(reader, header, chunk)
         return replace(known, symmetries=(*storage.symmetries, symmetry))
     if chunk.magic == EMBEDDED:
-        embedded, findings = read_embedded_metadata(reader, chunk)
-        return replace(known, embedded=embedded, findings=findings)
+        return replace(known, embedded=embedded_metadata(reader, chunk))
     return known
 
 
@@ -194,56 +189,33 @@ class TensContainer(Container):
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
-    source = reader.source
+    path = reader.source.name
     header = Header.read(reader)
     storage = (_without_chunks if header.is_before_1_0 else _after_chunks)(reader, header)
-    check_size(source.name, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
+    check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = named_dims(options.dims, options.name, header.names)
-    _check_reserved(options, names)
-    if storage.pairs is None:
-        options.check_all_stored(source.name)
-        components = (storage.components,) if storage.components > 1 else ()
-        shape = (*header.lengths[::-1], *components)
-        in_file_order: Layout = Dense(shape, storage.element, storage.offset)
-    elif options.sparse == "stored":
-        return _stored(source.name, header, storage, options, names)
-    else:
-        in_file_order = _filled(reader, header, storage, options)
-    layout = column_major(in_file_order, trailing=int(storage.components > 1))
-    dims = (*names, COMPONENT) if storage.components > 1 else names
-    attrs = _attrs(header, storage, names)
-    encoding = _encoding(header, storage, _dims_with_embedded(storage, options, names))
-    tensor = Tensor(options.name, dims, layout, attrs, encoding)
-    return TensContainer(
-        (tensor,),
-        findings=storage.findings,
-        embedded=storage.embedded,
-        header=header,
-        storage=storage,
-    )
-
-
-def _dims_with_embedded(
-    storage: Storage, options: OpenOptions, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Names of the dimensions: those that the user wants, else the embedded ones, if any."""
-    dims = embedded_tensor(storage.embedded).get("dims")
-    if options.dims is not None or not isinstance(dims, list) or len(dims) != len(names):
-        return names
-    fits = all(isinstance(dim, str) for dim in dims) and len(set(dims)) == len(dims)
-    return tuple(dims) if fits else names
-
-
-def _check_reserved(options: OpenOptions, names: tuple[str, ...]) -> None:
     for reserved in (COMPONENT, ENTRY):
         if reserved in (options.name, *names):
             raise ValueError(
                 f"{reserved!r} is a dimension that TENS files can have; choose another name"
             )
+    if storage.pairs is None:
+        options.check_all_stored(path)
+    has_components = storage.components > 1
+    layout = column_major(_layout(reader, header, storage, options), trailing=int(has_components))
+    dims = (*names, COMPONENT) if has_components else names
+    encoding = {"tensorfmt": _facts(header, storage), "dtype": storage.element.encoding}
+    tensor = Tensor(options.name, dims, layout, _attrs(header, storage, names), encoding)
+    container = TensContainer((tensor,), embedded=storage.embedded, header=header, storage=storage)
+    return _stored(path, container, options) if options.sparse == "stored" else container
 
 
-def _filled(reader: HeaderReader, header: Header, storage: Storage, options: OpenOptions) -> Layout:
-    """The full tensor of a file of pairs."""
+def _layout(reader: HeaderReader, header: Header, storage: Storage, options: OpenOptions) -> Layout:
+    """All elements of the tensor, in the order of the file."""
+    lengths, components = header.lengths[::-1], storage.components
+    if storage.pairs is None:
+        shape = (*lengths, components) if components > 1 else lengths
+        return Dense(shape, storage.element, storage.offset)
     if options.sparse == "auto" and header.total > MOST_FILLED_ELEMENTS:
         raise reader.error(
             f"the tensor of {storage.pairs} stored pairs",
@@ -252,53 +224,37 @@ def _filled(reader: HeaderReader, header: Header, storage: Storage, options: Ope
             "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
             FIXED_BYTES,
         )
-    return Pairs(
-        header.lengths[::-1],
-        storage.element,
-        storage.components,
-        storage.offset,
-        storage.pairs or 0,
-        group_of_packed(reader, header, storage.symmetries),
-    )
+    is_stored = options.sparse == "stored"
+    group = () if is_stored else group_of_packed(reader, header, storage.symmetries)
+    return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)
 
 
-def _stored(
-    path: str, header: Header, storage: Storage, options: OpenOptions, names: tuple[str, ...]
-) -> Container:
+def _stored(path: str, container: TensContainer, options: OpenOptions) -> Container:
     """The pairs of a file, with a coordinate for the index along each dimension."""
+    header, storage = container.header, container.storage
     if storage.components > 1:
         raise ValueError(
             f"{path}: each element has {storage.components} numbers, and sparse='stored' is for "
             "pairs of one; leave it out to open all elements"
         )
-    embedded = storage.embedded
-    wanted = _dims_with_embedded(storage, options, names)
-    taken = [ENTRY, COMPONENT, options.name, embedded_tensor(embedded).get("name")]
-    if not any(each in taken for each in wanted):
-        names = wanted
-    count, offset = (storage.pairs or 0,), storage.offset
-    layout = Dense(count, ValueOfPair(storage.element), offset)
-    encoding = _encoding(header, storage, names)
-    tensor = Tensor(options.name, (ENTRY,), layout, _attrs(header, storage, names), encoding)
+    known: Container = container
+    if container.embedded is not None:
+        known = replace(with_embedded_metadata(path, container, options), embedded=None)
+    (tensor,) = known.tensors
+    names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
+    count, offset, encoding = (storage.pairs or 0,), storage.offset, dict(tensor.encoding)
+    encoding["tensorfmt"] |= {"sparse": "stored"}
     coordinates = []
-    for axis, (label, length) in enumerate(zip(names, header.lengths, strict=True)):
+    for axis, (name, length) in enumerate(zip(names, header.lengths, strict=True)):
         element = IndexAlong(storage.element, prod(header.lengths[:axis]), length, header.total)
         facts = {"tensorfmt": {"format": "tens", "axis": axis}}
-        index = Dense(count, element, offset)
-        coordinates.append(Tensor(label, (ENTRY,), index, encoding=facts))
-    container = TensContainer(
-        (tensor,),
-        tuple(coordinates),
-        findings=storage.findings,
-        embedded=embedded_for_pairs(embedded, {*wanted, ENTRY}),
-        header=header,
-        storage=storage,
-    )
-    if embedded is None:
-        return container
-    # The dims that the user names are those of the tensor; the pairs have none of them.
-    applied = with_embedded_metadata(path, container, replace(options, dims=None))
-    return replace(applied, embedded=None)
+        coordinates.append(Tensor(name, (ENTRY,), Dense(count, element, offset), encoding=facts))
+    # What labels whole dimensions has no place among pairs.
+    labelled = {ENTRY, *names, *tensor.dims}
+    others = [each for each in known.coordinates if not labelled & {each.name, *each.dims}]
+    layout = Dense(count, ValueOfPair(storage.element), offset)
+    values = replace(tensor, dims=(ENTRY,), layout=layout, encoding=encoding)
+    return replace(known, tensors=(values,), coordinates=(*coordinates, *others))
 
 
 def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
@@ -318,7 +274,7 @@ def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str
     return attrs
 
 
-def _encoding(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
+def _facts(header: Header, storage: Storage) -> dict[str, Any]:
     facts = {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
@@ -329,11 +285,10 @@ def _encoding(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[
         "byteorder": "big" if header.is_big_endian else "little",
         "dtype": storage.element.name,
         "index_names": header.index_names,
-        "dims": names,
     }
     packed = [each for each in storage.symmetries if each.packed]
     if packed:
         facts["packed_symmetries"] = joined(packed)
     if storage.symmetries:
         facts["symmetries"] = joined(storage.symmetries)
-    return {"tensorfmt": facts, "dtype": storage.element.encoding}
+    return facts

@@ -167,9 +167,7 @@ def _facts_of(variable: Variable) -> Mapping[str, Any]:
 
 def _are_stored_pairs(variable: Variable) -> bool:
     """Whether values are pairs that were opened as they are in a file."""
-    facts = _facts_of(variable)
-    is_along_entry = variable.dims == (ENTRY,) and ENTRY not in facts.get("dims", ())
-    return facts.get("storage") == "pairs" and is_along_entry
+    return _facts_of(variable).get("sparse") == "stored" and variable.dims == (ENTRY,)
 
 
 def _conversion(checked: CheckedInput, dtypes: Sequence[str] = spec.DTYPES) -> Conversion:
@@ -263,10 +261,10 @@ def _stated_symmetries(
     """The symmetries that the user gives, or those of the opened file that can hold."""
     if symmetries is None:
         facts = _facts_of(variable)
-        if facts.get("dims") != variable.dims:
-            return []
-        letters = str.maketrans(facts["index_names"], header.index_names)
-        old = map(Symmetry.parse, split(facts.get("symmetries", "")))
+        is_same = tuple(variable.encoding.get("preferred_chunks", ())) == variable.dims
+        names = zip(facts.get("index_names", ""), header.index_names, strict=False)
+        letters = str.maketrans(dict(names))
+        old = map(Symmetry.parse, split(facts.get("symmetries", "")) if is_same else ())
         new = [Symmetry(each.code, each.index_map.translate(letters)) for each in old]
         return [each for each in new if each.obstacle(header) is None]
     strings = split(symmetries) if isinstance(symmetries, str) else list(symmetries)
