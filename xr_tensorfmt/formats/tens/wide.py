@@ -62,25 +62,17 @@ def to_float64(high: Words, low: Words) -> NDArray[np.float64]:
         | ((low & np.uint64((1 << 50) - 1)) != 0).astype(np.uint64)
     )
     rebiased = exponent - _REBIAS
-    bits = _rounded(significand, rebiased)
+    # Of subnormal results fewer bits are kept; of what is smaller than half of the smallest, none.
+    significand[rebiased < -52] = 1
+    shift = np.clip(11 - rebiased, 10, 63).astype(np.uint64)
+    kept = significand >> shift
+    half, rest = np.uint64(1) << (shift - np.uint64(1)), significand - (kept << shift)
+    kept += ((rest > half) | ((rest == half) & (kept & np.uint64(1) == 1))).astype(np.uint64)
+    # Adding lets a carry of the rounding move on into the exponent, up to infinity. The leading
+    # one of a normal number adds one to the exponent by itself.
+    bits = kept + (np.clip(rebiased - 1, 0, 0x7FE).astype(np.uint64) << np.uint64(52))
     infinite = np.uint64(0x7FF << 52)
     bits = np.where(rebiased >= 0x7FF, infinite, bits)
     is_nan = (exponent == 0x7FFF) & ((fraction | low) != 0)
     bits = np.where(is_nan, infinite | np.uint64(1 << 51), bits)
     return (sign | bits).view(np.float64)
-
-
-def _rounded(significand: Words, exponent: NDArray[np.int64]) -> Words:
-    """Round to 53 bits, fewer where the result is subnormal, and set the exponent."""
-    shift = np.clip(1 - exponent, 0, 63).astype(np.uint64)
-    lost = significand & ((np.uint64(1) << shift) - np.uint64(1))
-    shifted = (significand >> shift) | (lost != 0).astype(np.uint64)
-    kept = shifted >> np.uint64(10)
-    rest = shifted & np.uint64(1023)
-    odd = kept & np.uint64(1)
-    kept = kept + ((rest > 512) | ((rest == 512) & (odd == 1))).astype(np.uint64)
-    # Adding lets a carry of the rounding move on into the exponent, up to infinity. The leading
-    # one of a normal number adds one to the exponent by itself.
-    exponent_bits = np.clip(exponent - 1, 0, 0x7FE).astype(np.uint64) << np.uint64(52)
-    rounded: Words = kept + exponent_bits
-    return rounded

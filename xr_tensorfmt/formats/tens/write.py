@@ -170,27 +170,28 @@ def _are_stored_pairs(variable: Variable) -> bool:
     return _facts_of(variable).get("sparse") == "stored" and variable.dims == (ENTRY,)
 
 
-def _conversion(checked: CheckedInput, dtypes: Sequence[str] = spec.DTYPES) -> Conversion:
-    """The dtype of the one variable in the file."""
-    elements = {each: Plain(np.dtype(each).newbyteorder("<")) for each in dtypes}
-    return checked.conversion(*checked.only, elements)
-
-
 def _header(
-    path: str, version: int, conversion: Conversion, sizes: Mapping[Any, int], flags: int
-) -> Header:
-    """The header of a tensor; each dimension has its own name if that is a character."""
+    checked: CheckedInput,
+    version: int,
+    sizes: Mapping[Any, int],
+    flags: int = 0,
+    dtypes: Sequence[str] = spec.DTYPES,
+) -> tuple[Header, Conversion]:
+    """The header of the one variable, and its dtype in the file."""
+    elements = {each: Plain(np.dtype(each).newbyteorder("<")) for each in dtypes}
+    conversion = checked.conversion(*checked.only, elements)
     own = set(filter(spec.is_index_name, sizes))
     letters = (letter for letter in ascii_letters if letter not in own)
     dimensions = []
     for dim, length in sizes.items():
         if length > spec.MOST_LENGTH:
             raise ValueError(
-                f"{path}: {conversion.name!r} has {length} elements along {dim!r}, and TENS counts "
-                f"to {spec.MOST_LENGTH}; split that dimension in two"
+                f"{checked.path}: {conversion.name!r} has {length} elements along {dim!r}, and "
+                f"TENS counts to {spec.MOST_LENGTH}; split that dimension in two"
             )
         dimensions.append(Dimension(length, ord(dim if dim in own else next(letters))))
-    return Header(version, *spec.number_fields(conversion.element.dtype), flags, tuple(dimensions))
+    fields = spec.number_fields(conversion.element.dtype)
+    return Header(version, *fields, flags, tuple(dimensions)), conversion
 
 
 def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
@@ -217,8 +218,8 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
             "symmetries; write all values, without sparse= and symmetries=, of a file that was "
             "opened without sparse='stored'"
         )
-    conversion = _conversion(checked, ("float64", "complex128"))
-    header = _header(checked.path, spec.VERSION_0_9, conversion, variable.sizes, 0)
+    dtypes = ("float64", "complex128")
+    header, conversion = _header(checked, spec.VERSION_0_9, variable.sizes, dtypes=dtypes)
     checked.only_values(header.names)
     return _plan_values(variable, conversion, header.pack(), 1)
 
@@ -230,8 +231,8 @@ def _plan_1_0(
     _, variable = checked.only
     if _are_stored_pairs(variable):
         return _plan_stored(checked, symmetries)
-    conversion, flags = _conversion(checked), spec.INDEX_VALUE_FLAG if sparse else 0
-    header = _header(checked.path, spec.VERSION_1_0, conversion, variable.sizes, flags)
+    flags = spec.INDEX_VALUE_FLAG if sparse else 0
+    header, conversion = _header(checked, spec.VERSION_1_0, variable.sizes, flags)
     stated = _stated_symmetries(checked.path, symmetries, header, variable)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = b"" if sparse else chunks.packed_header(chunks.DENSE_DATA, nbytes)
@@ -423,8 +424,7 @@ def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstP
         )
     sizes = {along[axis]: facts["shape"][axis] for axis in axes}
     others = _other_coordinates(checked, sizes)
-    conversion = _conversion(checked)
-    header = _header(checked.path, spec.VERSION_1_0, conversion, sizes, spec.INDEX_VALUE_FLAG)
+    header, conversion = _header(checked, spec.VERSION_1_0, sizes, spec.INDEX_VALUE_FLAG)
     embedded = one_tensor(checked, chunks.TENSOR, dims=list(sizes), coordinates=others)
     head = _head(header, (), encoded(checked, embedded), COUNT_BYTES)
 
