@@ -242,8 +242,8 @@ def _stored(path: str, container: TensContainer, options: OpenOptions) -> Contai
         known = replace(with_embedded_metadata(path, container, options), embedded=None)
     (tensor,) = known.tensors
     names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
-    count, offset, encoding = (storage.pairs or 0,), storage.offset, dict(tensor.encoding)
-    encoding["tensorfmt"] |= {"sparse": "stored"}
+    count, offset = (storage.pairs or 0,), storage.offset
+    opened = {**tensor.encoding["tensorfmt"], "sparse": "stored"}
     coordinates = []
     for axis, (name, length) in enumerate(zip(names, header.lengths, strict=True)):
         element = IndexAlong(storage.element, prod(header.lengths[:axis]), length, header.total)
@@ -253,6 +253,7 @@ def _stored(path: str, container: TensContainer, options: OpenOptions) -> Contai
     labelled = {ENTRY, *names, *tensor.dims}
     others = [each for each in known.coordinates if not labelled & {each.name, *each.dims}]
     layout = Dense(count, ValueOfPair(storage.element), offset)
+    encoding = {**tensor.encoding, "tensorfmt": opened}
     values = replace(tensor, dims=(ENTRY,), layout=layout, encoding=encoding)
     return replace(known, tensors=(values,), coordinates=(*coordinates, *others))
 

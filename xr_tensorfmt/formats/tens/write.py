@@ -33,7 +33,7 @@ from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed
+from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed, cut_evenly
 from xr_tensorfmt.writing.to_file import Mode, write
 
 Version = Literal["1.0", "0.9"]
@@ -287,10 +287,14 @@ def _check_symmetries(
     """Compare all values with those that the symmetries relate them to, a chunk at a time."""
     if not variable.size or not symmetries:
         return
-    variable = unchunked(variable).transpose()
-    normalize: Any = da.core.normalize_chunks  # alike along axes of equal lengths
-    lengths = normalize("auto", variable.shape, limit=TARGET, dtype=variable.dtype)
-    array, checks = _in_chunks(variable, lengths), []
+    variable, checks = unchunked(variable).transpose(), []
+    if variable.chunks is None:
+        normalize: Any = da.core.normalize_chunks  # alike along axes of equal lengths
+        lengths = normalize("auto", variable.shape, limit=TARGET, dtype=variable.dtype)
+        cut = dict(zip(variable.dims, lengths, strict=True))
+        # A name of its own spares dask a pass over all values.
+        variable = variable.chunk(cut, from_array_kwargs={"name": False})
+    array = variable.data
     for each in symmetries:
         operation = each.operation(header)
         image = array.transpose(operation.inverse).rechunk(array.chunks)
@@ -329,15 +333,6 @@ def _compare(
     return wrong
 
 
-def _in_chunks(variable: Variable, lengths: Sequence[Any]) -> Any:
-    """The array of dask that a variable is or, in these chunks, becomes."""
-    if variable.chunks is None:
-        # A name of its own spares dask a pass over all values.
-        cut = dict(zip(variable.dims, lengths, strict=True))
-        variable = variable.chunk(cut, from_array_kwargs={"name": False})
-    return variable.data
-
-
 def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
     """The pairs of a tensor: of the elements with any bit set, as NaN and the negative zero have.
 
@@ -346,18 +341,28 @@ def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
     dtype = pair_dtype(conversion.element, 1)
     if not variable.size:
         return np.empty(0, dtype)
-    shape = variable.shape[::-1]
-    array = _in_chunks(variable.transpose(), contiguous_chunk(shape, dtype.itemsize, TARGET))
-    layout = Dense(shape, conversion.element, 0)
-    grid = BlockGrid(layout, conversion, array.chunks, (0,) * array.ndim)
+    variable = variable.transpose()
+    block = contiguous_chunk(variable.shape, dtype.itemsize, TARGET)
+    layout = Dense(variable.shape, conversion.element, 0)
+    lengths = variable.chunks or cut_evenly(variable.shape, block)
+    grid = BlockGrid(layout, conversion, lengths, (0,) * variable.ndim)
+    if variable.chunks is None:  # dask would copy an array as a whole
+        blocks = [delayed(_loaded)(variable[grid.part(number)]) for number in range(grid.count)]
+    else:
+        blocks = variable.data.to_delayed().ravel()
     count, make = delayed(partial(_counted_pairs, grid)), delayed(partial(_made_pairs, grid))
-    blocks = array.to_delayed().ravel()
     counts = compute(*(count(block, number) for number, block in enumerate(blocks)))  # type: ignore[no-untyped-call]
     parts = [
         da.from_delayed(make(blocks[number], number, counts[number]), (counts[number],), dtype)  # type: ignore[no-untyped-call]
         for number in np.flatnonzero(counts).tolist()
     ]
     return da.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[no-untyped-call]
+
+
+def _loaded(part: Variable) -> Array:
+    # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
+    values: Array = part[...].values
+    return values
 
 
 def _counted_pairs(grid: BlockGrid, values: Any, number: int) -> int:
