@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.opening import opened
 from tests.tensfiles import quad, values_of
+from xr_tensorfmt import TensorFormatWarning
 
 DTYPES = ["<f4", "<f8", "<c8", "<c16"]
 INTEGERS = [f"{order}{kind}{size}" for order in "<>" for kind in "ui" for size in (2, 4, 8)]
@@ -173,3 +174,33 @@ def test_every_file_of_the_conformance_directory_holds(conformance) -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "tens: 29 of 29 hold" in run.stdout
+
+
+def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
+    values = values_of((3, 5), "<f8")
+    content = tf.version_0_9(values, version=tf.V1_0)
+    words = "the chunk 'DENSDATA' that version 1.0 demands at byte 48: missing, but values of exac"
+    with pytest.warns(TensorFormatWarning, match=words):
+        assert_holds(opened(content), values)
+
+
+def test_values_of_1_0_that_look_like_text_are_still_values() -> None:
+    content = tf.header((24,), kind=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
+    with pytest.warns(TensorFormatWarning, match="that version 1.0 demands at byte .*: missing"):
+        tensor = opened(content).tensor
+    assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
+
+
+def test_a_chunk_in_a_0_9_file_that_counts_16_bytes_a_number_is_no_quadruple() -> None:
+    values = np.array([1 + 2j])
+    assert_holds(opened(tf.version_1_0(values, size=16, version=tf.V0_9)), values)
+
+
+def test_version_0_9_with_a_chunk_is_read() -> None:
+    values = values_of((3, 5), "<f8")
+    assert_holds(opened(tf.version_1_0(values, version=tf.V0_9)), values)
+
+
+def test_other_versions_below_1_0_are_read_if_their_size_fits() -> None:
+    values = values_of((3, 5), "<f8")
+    assert_holds(opened(tf.version_0_9(values, version=0x8000)), values)

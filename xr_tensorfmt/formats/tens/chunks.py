@@ -55,6 +55,11 @@ class Chunk:
         """Byte at which its size is."""
         return self.offset + len(self.magic)
 
+    def has_valid_size(self, reader: HeaderReader) -> bool:
+        """Whether its size is allowed and the file is as long."""
+        fits = HEADER_BYTES <= self.size <= reader.source.size - self.offset
+        return fits and self.size % UNIT == 0
+
     @property
     def body(self) -> int:
         """Byte at which its content begins."""
@@ -103,13 +108,21 @@ def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
     )
 
 
+def begins_with_chunk(reader: HeaderReader, offset: int) -> bool:
+    """Whether a chunk begins at a byte, be it one of a known kind that is cut off."""
+    chunk = Chunk.at(reader, offset)
+    if chunk is not None and (chunk.magic in KNOWN or chunk.has_valid_size(reader)):
+        return True
+    found = reader.bytes_at(offset, min(8, reader.source.size - offset), "a chunk's magic")
+    return bool(found) and any(magic.startswith(found) for magic in KNOWN)
+
+
 def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
-    remaining = reader.source.size - chunk.offset
-    if chunk.size % UNIT or not HEADER_BYTES <= chunk.size <= remaining:
+    if not chunk.has_valid_size(reader):
         raise reader.error(
             f"the size of chunk {chunk.magic.decode()!r}",
             chunk.size,
-            f"a multiple of 8 from 16 to the {remaining} bytes that remain",
+            f"a multiple of 8 from 16 to the {reader.source.size - chunk.offset} bytes that remain",
             "the file is damaged or cut off",
             chunk.size_at,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -11,6 +11,7 @@ from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
@@ -21,12 +22,19 @@ from xr_tensorfmt.formats.tens.chunks import (
     KNOWN,
     SYMMETRY,
     Chunk,
+    begins_with_chunk,
     embedded_metadata,
     padded_size,
     walk,
 )
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, ValueOfPair, pair_dtype
-from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Header, element_of
+from xr_tensorfmt.formats.tens.spec import (
+    FIXED_BYTES,
+    VERSION_0_9,
+    Header,
+    element_of,
+    unknown_version,
+)
 from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, joined
 
 COMPONENT = "component"
@@ -47,6 +55,7 @@ class Storage:
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
     embedded: bytes | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def element_bytes(self) -> int:
@@ -64,13 +73,21 @@ class Storage:
         return [each for each in self.chunks if each.magic not in KNOWN]
 
 
-def _without_chunks(reader: HeaderReader, header: Header) -> Storage:
+def _raw(reader: HeaderReader, header: Header) -> Storage:
     """Values that follow the header at once, as in version 0.9."""
     remaining = reader.source.size - header.stop
     candidates = [Storage(*element_of(each, reader), header.stop) for each in _candidates(header)]
     sizes = [header.total * each.element_bytes for each in candidates]
+    chunk = Chunk.at(reader, header.stop)
+    if chunk is not None and chunk.magic == DENSE_DATA:
+        for storage, size in zip(candidates, sizes, strict=True):
+            if _fits(reader, chunk, size):
+                return _in_chunk(reader, header, storage, chunk)
     if remaining in sizes:
         return candidates[sizes.index(remaining)]
+    if header.version != VERSION_0_9:
+        hint = "the file's size does not fit the layout of 0.9 either, so it cannot be read"
+        raise unknown_version(reader, header.version, hint)
     raise reader.error(
         f"the data of a tensor of shape {header.lengths}",
         f"{remaining} bytes",
@@ -91,13 +108,17 @@ def _candidates(header: Header) -> Iterator[Header]:
         yield header
 
 
-def _after_chunks(reader: HeaderReader, header: Header) -> Storage:
+def _chunked(reader: HeaderReader, header: Header) -> Storage:
     """Values that chunks stand before, as in version 1.0."""
     storage = Storage(*element_of(header, reader), header.stop)
+    fits_raw = reader.source.size - header.stop == header.total * storage.element_bytes
+    if fits_raw and not (header.is_index_value or begins_with_chunk(reader, header.stop)):
+        return _without_chunk(reader, storage)
     end = header.stop
     for chunk in walk(reader, header.stop):
         if chunk.magic == DENSE_DATA:
-            return _dense(reader, header, storage, chunk)
+            _check_not_packed(reader, storage.symmetries)
+            return _in_chunk(reader, header, storage, chunk)
         storage = _with_chunk(reader, header, storage, chunk)
         end = chunk.stop
     if header.is_index_value:
@@ -111,6 +132,16 @@ def _after_chunks(reader: HeaderReader, header: Header) -> Storage:
     )
 
 
+def _without_chunk(reader: HeaderReader, storage: Storage) -> Storage:
+    message = (
+        "missing, but values of exactly the right size follow at once; they are read as in "
+        "version 0.9"
+    )
+    field = "the chunk 'DENSDATA' that version 1.0 demands"
+    finding = Finding(reader.source.name, storage.offset, field, message, "warning")
+    return replace(storage, findings=(finding,))
+
+
 def _with_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk) -> Storage:
     """What is known after one more chunk before the data."""
     known = replace(storage, chunks=(*storage.chunks, chunk))
@@ -122,7 +153,7 @@ def _with_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: C
     return known
 
 
-def _dense(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk) -> Storage:
+def _in_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk) -> Storage:
     """Values in a chunk DENSDATA, after checking that it holds all of them."""
     if header.is_index_value:
         raise reader.error(
@@ -132,7 +163,34 @@ def _dense(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk)
             "the header is damaged",
             chunk.offset,
         )
-    for each in storage.symmetries:
+    payload = header.total * storage.element_bytes
+    if not _fits(reader, chunk, payload):
+        raise reader.error(
+            "the size of chunk 'DENSDATA'",
+            chunk.size,
+            f"{padded_size(payload)} for a tensor of shape {header.lengths}",
+            "the file is damaged, or its data are packed in a way that the format does not define",
+            chunk.size_at,
+        )
+    if chunk.stop > reader.source.size:
+        raise reader.error(
+            "the data",
+            f"cut off by the end of the file at byte {reader.source.size}",
+            f"{chunk.size} bytes of chunk 'DENSDATA'",
+            "the file is incomplete; fetch it again",
+            chunk.offset,
+        )
+    return replace(storage, offset=chunk.body, chunks=(*storage.chunks, chunk))
+
+
+def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
+    """Whether a chunk's size is right for its content, which may lack padding at the end."""
+    is_last = chunk.stop == reader.source.size
+    return chunk.size == padded_size(payload) or (is_last and chunk.stop == chunk.body + payload)
+
+
+def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> None:
+    for each in symmetries:
         if each.packed:
             raise reader.error(
                 f"the symmetry {str(each)!r}",
@@ -141,25 +199,6 @@ def _dense(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk)
                 "TENS 1.0 does not define how such values are ordered; write them as pairs",
                 each.offset,
             )
-    payload, size = header.total * storage.element_bytes, reader.source.size
-    # The padding may be missing at the end of the file.
-    if chunk.size != padded_size(payload) and not chunk.stop == size == chunk.body + payload:
-        raise reader.error(
-            "the size of chunk 'DENSDATA'",
-            chunk.size,
-            f"{padded_size(payload)} for a tensor of shape {header.lengths}",
-            "the file is damaged, or its data are packed in a way that the format does not define",
-            chunk.size_at,
-        )
-    if chunk.stop > size:
-        raise reader.error(
-            "the data",
-            f"cut off by the end of the file at byte {size}",
-            f"{chunk.size} bytes of chunk 'DENSDATA'",
-            "the file is incomplete; fetch it again",
-            chunk.offset,
-        )
-    return replace(storage, offset=chunk.body, chunks=(*storage.chunks, chunk))
 
 
 def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> Storage:
@@ -191,7 +230,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     path = reader.source.name
     header = Header.read(reader)
-    storage = (_without_chunks if header.is_before_1_0 else _after_chunks)(reader, header)
+    storage = (_raw if header.is_before_1_0 else _chunked)(reader, header)
     check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = named_dims(options.dims, options.name, header.names)
     for reserved in (COMPONENT, ENTRY):
@@ -206,7 +245,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = (*names, COMPONENT) if has_components else names
     encoding = {"tensorfmt": _facts(header, storage), "dtype": storage.element.encoding}
     tensor = Tensor(options.name, dims, layout, _attrs(header, storage, names), encoding)
-    container = TensContainer((tensor,), embedded=storage.embedded, header=header, storage=storage)
+    container = TensContainer(
+        (tensor,),
+        findings=storage.findings,
+        embedded=storage.embedded,
+        header=header,
+        storage=storage,
+    )
     return _stored(path, container, options) if options.sparse == "stored" else container
 
 

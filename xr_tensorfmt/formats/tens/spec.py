@@ -15,6 +15,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.wide import Binary128
 
@@ -186,13 +187,18 @@ def _check_kind(reader: HeaderReader, magic: bytes, version: int) -> None:
     if magic != MAGIC:
         hint = "it is not a TENS file"
         raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
-    if version not in _VERSIONS:
-        swapped = int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS
-        hint = "it is of another version; write it as one of these"
-        if swapped:
-            hint = "the integers of the header are big-endian, which TENS does not allow"
-        expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
-        raise reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
+    if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
+        hint = "the integers of the header are big-endian, which TENS does not allow"
+        raise unknown_version(reader, version, hint)
+    if version > VERSION_1_0:
+        hint = "it is of a newer version; write it as one of these"
+        raise unknown_version(reader, version, hint)
+
+
+def unknown_version(reader: HeaderReader, version: int, hint: str) -> TensorFormatError:
+    """The error about a version that cannot be read."""
+    expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
+    return reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
 
 
 def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
