@@ -24,13 +24,14 @@ Words = NDArray[np.uint64]
 # Gaps that are larger than pieces by more than this are not mapped along with them.
 _MOSTLY_GAPS = 16
 # Bytes of packed rows that are unpacked at a time, so that they and their values stay in the cache.
-_BLOCK = 128 << 10
+_BLOCK = 512 << 10
 # From so many columns for each wanted one on, the wanted ones are fetched one by one.
 _FEW = 64
 # From so many bytes on, one copy a row is as fast as a gather by numpy.
 _LONG_ROW = 8 << 10
-# Bytes of bits that are unpacked at a time to take columns of them.
-_UNPACKED = 1 << 20
+# Bytes of packed rows of which columns are taken at a time.
+_TAKEN = 256 << 10
+_EACH_BIT = (1 << np.arange(8, dtype=np.uint8))[:, np.newaxis, np.newaxis]
 # Bits that are packed at a time: each value is read once, so that no cache would help.
 _BITS_BATCH = 32 << 20
 
@@ -394,17 +395,18 @@ class Bits(Packed):
     def finish(
         self, filled: Words, columns: Integers, leads: Integers, keys: Sequence[Then]
     ) -> Array:
-        """Bring rows into order while they are packed, and columns while eight rows are a byte."""
+        """Bring rows into order while they are packed, columns while eight rows are a byte."""
         rows, some = keys
-        is_whole = columns.size == columns[-1] + 1
+        order, is_whole = np.arange(len(filled)), columns.size == columns[-1] + 1
         if isinstance(rows, np.ndarray):
-            filled, leads, rows = filled[rows], leads[rows], KEEP
+            order, rows = rows, KEEP
         if isinstance(some, np.ndarray):
             columns, some, is_whole = columns[some], KEEP, False
-        if not is_whole:
-            return in_order(_taken(filled, columns, leads), (rows, some))
-        packed = filled.view(np.uint8)
-        values = np.unpackbits(packed, axis=1, count=columns.size, bitorder="little")
+        if is_whole:
+            packed = (filled if rows is keys[0] else filled[order]).view(np.uint8)
+            values = np.unpackbits(packed, axis=1, count=columns.size, bitorder="little")
+        else:
+            values = _taken(filled, order, columns, leads)
         return in_order(values.view(np.bool_), (rows, some))
 
     def pick(self, raw: Array, bits: Integers) -> Array:
@@ -427,43 +429,44 @@ class Bits(Packed):
         return (1, 8) if self.rows.stride else (1, WHOLE)
 
 
-def _taken(filled: Words, columns: Integers, leads: Integers) -> Array:
+def _taken(filled: Words, rows: Integers, columns: Integers, leads: Integers) -> Array:
     """Take columns of eight rows at once, as bits of one byte, since numpy takes singly."""
-    values = np.zeros((len(filled), columns.size), dtype=np.bool_)
-    count, packed = len(filled) - len(filled) % 8, filled.view(np.uint8)
+    values = np.zeros((rows.size + -rows.size % 8, columns.size), dtype=np.bool_)
+    count, rows = rows.size, np.pad(rows, (0, -rows.size % 8), mode="edge")
     is_ascending = bool((columns[1:] > columns[:-1]).all())
-    step = max(8, _UNPACKED // (8 * packed.shape[1]) // 8 * 8)
+    step = max(8, _TAKEN // filled[:1].nbytes // 8 * 8)
     for begin in range(0, count, step):
-        stop = min(begin + step, count)
-        # What no row of these stores need not be unpacked.
-        lead = int(leads[begin:stop].min()) if is_ascending else 0
+        block = rows[begin : begin + step]
+        # What no row of these stores need not be looked at.
+        lead = int(leads[block].min()) if is_ascending else 0
         word, skipped = lead // 64, int(np.searchsorted(columns, lead)) if lead else 0
-        if skipped == columns.size:
-            continue
-        eights = _eight_in_one(packed[begin:stop, 8 * word :])
-        eights = eights.take(columns[skipped:] - 64 * word, axis=1)
-        bit, rows = np.empty_like(eights), (stop - begin) // 8
-        for number in range(8):
-            some = slice(begin + number * rows, begin + (number + 1) * rows)
-            np.bitwise_and(eights, np.uint8(1 << number), out=bit)
-            np.not_equal(bit, 0, out=values[some, skipped:])
-    rest = np.unpackbits(packed[count:], axis=1, bitorder="little")
-    values[count:] = np.take(rest, columns, axis=1)
-    return values
+        if skipped < columns.size:
+            eights = _eight_in_one(filled[block, word:])
+            places = columns[skipped:] - 64 * word
+            places = (places & 7) * (eights.shape[1] // 8) + (places >> 3)
+            bits = eights.take(places, axis=1) & _EACH_BIT
+            target = values[begin : begin + step].reshape(8, -1, columns.size)
+            np.not_equal(bits, 0, out=target[..., skipped:])
+    return values[:count]
 
 
-def _eight_in_one(packed: Bytes) -> Bytes:
-    """A byte for each column of eight rows; bit k is that of the rows in the kth eighth."""
-    words = np.unpackbits(packed, axis=1, bitorder="little").view(np.uint64)
-    rows, columns = words.shape
-    words = words.reshape(8, rows // 8, columns)
-    # Shifted as words, which is faster: no bit leaves its byte, as only the lowest ones are set.
-    for half in (4, 2, 1):
-        upper = words[half : 2 * half]
-        upper <<= np.uint64(half)
-        words[:half] |= upper
-    eights: Bytes = words[0].view(np.uint8)
-    return eights
+def _eight_in_one(words: Words) -> Bytes:
+    """Bytes of eight rows, one of each eighth: bit k is that of the kth.
+
+    Of the bytes, those of the columns 0, 8, 16, ... come first, then those of 1, 9, 17, ...
+    """
+    # Squares of eight rows and columns are transposed: halves trade places, then their halves.
+    for half, mask in (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333), (1, 0x5555555555555555):
+        pairs = words.reshape(4 // half, 2, -1)
+        lower, upper = pairs[:, 0], pairs[:, 1]
+        traded = lower >> np.uint64(half)
+        traded ^= upper
+        traded &= np.uint64(mask)
+        upper ^= traded
+        traded <<= np.uint64(half)
+        lower ^= traded
+    eights = words.reshape(8, -1, words.shape[1]).swapaxes(0, 1)
+    return np.ascontiguousarray(eights).view(np.uint8).reshape(len(words) // 8, -1)
 
 
 def _windows(window: Bytes, begins: Integers, length: int) -> Bytes:
