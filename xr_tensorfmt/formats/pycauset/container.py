@@ -43,6 +43,12 @@ SLOT_BYTES = 128
 METADATA_ALIGNMENT = 16
 """Blocks of metadata begin at multiples of these bytes."""
 
+BLOCK_MAGIC = b"PCMB"
+
+# Magic, version, version of the encoding, 0, bytes of the map, its checksum, 0.
+_BLOCK_HEADER = Struct("<4s3IQ2I")
+_BLOCK_VERSIONS = (1, 1)
+
 MOST_METADATA = 64 << 20
 """Limit on the bytes of a block of metadata."""
 
@@ -106,21 +112,6 @@ class Slot:
         stop = max(payload + self.payload_length, self.metadata_stop)
         fault = f"ranges up to byte {stop} in a file of {file_size} bytes"
         return fault if stop > file_size else ""
-
-
-@dataclass(frozen=True)
-class BlockHeader:
-    """What precedes the encoded metadata in their block, in the order of the file."""
-
-    magic: bytes = b"PCMB"
-    version: int = 1
-    encoding: int = 1
-    reserved: int = 0
-    length: int = 0
-    checksum: int = 0
-    reserved_too: int = 0
-
-    STRUCT: ClassVar = Struct("<4s3IQ2I")
 
 
 @dataclass(frozen=True)
@@ -194,8 +185,8 @@ def pack_slots(slots: Iterable[Slot]) -> bytes:
 def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
     """A block of metadata."""
     encoded = encode_map(metadata)
-    header = BlockHeader(length=len(encoded), checksum=crc32(encoded))
-    return BlockHeader.STRUCT.pack(*astuple(header)) + encoded
+    sums = (len(encoded), crc32(encoded))
+    return _BLOCK_HEADER.pack(BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, *sums, 0) + encoded
 
 
 def read_content(reader: HeaderReader) -> Content:
@@ -243,7 +234,7 @@ def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
 
 def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
     """Read the metadata that a slot points to."""
-    start, length, least = slot.metadata_offset, slot.metadata_length, BlockHeader.STRUCT.size
+    start, length, least = slot.metadata_offset, slot.metadata_length, _BLOCK_HEADER.size
 
     def check(holds: bool, found: str, expected: str) -> None:
         if not holds:
@@ -254,16 +245,14 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
     expected = f"from {least} to {MOST_METADATA} bytes"
     check(least <= length <= MOST_METADATA, f"{length} bytes", expected)
     raw = reader.bytes_at(start, length, "the metadata block")
-    header, known = BlockHeader(*BlockHeader.STRUCT.unpack_from(raw)), BlockHeader()
-    encoded = raw[least : least + header.length]
-    check(header.magic == known.magic, repr(header.magic), repr(known.magic))
-    found = f"version {header.version}, encoding {header.encoding}"
-    is_known = (header.version, header.encoding) == (known.version, known.encoding)
-    check(is_known, found, f"version {known.version} of both")
-    found = f"a map of {header.length} bytes"
-    check(header.length <= length - least, found, f"at most {length - least} bytes")
-    found, computed = f"checksum {header.checksum:#010x}", crc32(encoded)
-    check(header.checksum == computed, found, f"{computed:#010x} as computed")
+    magic, version, encoding, _, size, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
+    encoded = raw[least : least + size]
+    check(magic == BLOCK_MAGIC, repr(magic), repr(BLOCK_MAGIC))
+    found = f"version {version}, encoding {encoding}"
+    check((version, encoding) == _BLOCK_VERSIONS, found, "version 1 of both")
+    check(size <= length - least, f"a map of {size} bytes", f"at most {length - least} bytes")
+    computed = crc32(encoded)
+    check(checksum == computed, f"checksum {checksum:#010x}", f"{computed:#010x} as computed")
     values = decode_map(encoded, reader.source.name, start + least)
     return Metadata(values, reader.source.name, start)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
@@ -16,7 +15,7 @@ from xr_tensorfmt.core.layout import Encoded, Layout, Read
 from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Elementwise
-from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored
+from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored, WholeRows
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Scaled(Elementwise):
 
 
 @dataclass(frozen=True)
-class ComplexPlanes(Layout):
+class ComplexPlanes(WholeRows):
     """Complex numbers of which all real parts are stored before all imaginary parts."""
 
     stored_as = "with all real parts before all imaginary parts"
@@ -99,10 +98,6 @@ class ComplexPlanes(Layout):
         part = np.repeat([0, 1], points[0].size)
         parts = self.parts.read_points(source, (part, *(np.tile(each, 2) for each in points)))
         return _complex(*parts.reshape(2, -1))
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows, by what the numbers take in memory."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
 
 def _complex(real: Array, imaginary: Array) -> Array:
@@ -188,30 +183,23 @@ class Diagonal(PartlyStored):
 
 
 @dataclass(frozen=True)
-class Mirrored(PartlyStored):
+class Mirrored(Packed):
     """A square matrix whose lower triangle is its upper one, mirrored."""
 
-    upper: Packed
     sign: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """A square."""
-        return self.upper.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the stored triangle."""
-        return self.upper.dtype
 
     def extents(self, selection: Selection) -> Extents:
         """What is stored of the selection, and what is stored of its mirror image."""
         mirror = selection.permuted((1, 0))
-        return Extents.union([self.upper.extents(selection), self.upper.extents(mirror)])
+        return Extents.union([super().extents(selection), super().extents(mirror)])
+
+    # A part cannot be written: its mirror image may be in the rest.
+    stored_element, chunk_shape = Layout.stored_element, PartlyStored.chunk_shape
+    read_in_order = Layout.read_in_order
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part, then what lies below the diagonal from its mirror image."""
-        values = self.upper.read(source, selection)
+        values = super().read(source, selection)
         if not values.size:
             return values
         rows, columns = map(entry_indices, selection.entries)
@@ -220,7 +208,7 @@ class Mirrored(PartlyStored):
         column = int(np.searchsorted(columns, rows[-1]))
         if row < rows.size and column > 0:
             mirror = Selection(selection.extent, (columns[:column], rows[row:]))
-            image = self.upper.read(source, mirror).T
+            image = super().read(source, mirror).T
             if self.sign < 0:
                 np.subtract(0, image, out=image)
             below = rows[row:, np.newaxis] > columns[np.newaxis, :column]
@@ -231,19 +219,10 @@ class Mirrored(PartlyStored):
         """Read points below the diagonal from their mirror image."""
         rows, columns = points
         mirrored = (np.minimum(rows, columns), np.maximum(rows, columns))
-        values = self.upper.read_points(source, mirrored)
+        values = super().read_points(source, mirrored)
         if self.sign < 0:
             np.subtract(0, values, out=values, where=rows > columns)
         return values
-
-    @property
-    def stored(self) -> Layout | None:
-        """The upper triangle."""
-        return self.upper
-
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """The upper triangle."""
-        return self.upper.encoded(selection, values, self.check_implied)
 
     def check_implied(self, selection: Selection, values: Array) -> None:
         """An antisymmetric matrix has zeros on its diagonal; `compare` looks at what is below."""
@@ -265,7 +244,7 @@ class Mirrored(PartlyStored):
         if not columns.size:
             return
         part = Selection(selection.extent, (selection.entries[0], entry_of(columns)))
-        image = self.sign * self.upper.read(source, part.permuted((1, 0))).T
+        image = self.sign * super().read(source, part.permuted((1, 0))).T
         below = values[:, : columns.size]
         wrong = (image != below) & ((image == image) | (below == below))
         wrong &= columns < rows[:, np.newaxis]
@@ -284,7 +263,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class BlockMatrix(Layout):
+class BlockMatrix(WholeRows):
     """A matrix that is put together of others."""
 
     stored_as = "as blocks in several files, each of which can be opened by its own path"
@@ -310,10 +289,6 @@ class BlockMatrix(Layout):
     def extents(self, selection: Selection) -> Extents:
         """None in this file: each block has a file of its own."""
         return Extents.none()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def _parts(self, selection: Selection) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
         """Each block that a selection meets, where its values go, and what is selected of it."""

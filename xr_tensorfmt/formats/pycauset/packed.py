@@ -53,11 +53,6 @@ class Rows:
     diagonal: int | None = None
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the matrix."""
-        return self.count, self.columns
-
-    @property
     def stride(self) -> int:
         """Bytes from one row to the next; 0 where they differ."""
         return self.unit * -(-self.columns // self._per_unit) if self.diagonal is None else 0
@@ -177,7 +172,15 @@ class Pieces:
         return source.read(self.extents), np.cumsum(lengths) - lengths
 
 
-class PartlyStored(Layout):
+class WholeRows(Layout):
+    """A layout whose chunks are whole rows, by what they take in memory."""
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Whole rows."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+
+class PartlyStored(WholeRows):
     """A layout that stores some elements only; those at other places are implied."""
 
     stored_as = "in part, as the others are implied by their places"
@@ -185,10 +188,6 @@ class PartlyStored(Layout):
     @abstractmethod
     def check_implied(self, selection: Selection, values: Array) -> None:
         """Refuse values that would be lost: not stored, and other than what is implied."""
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def refuse_first(self, wrong: Array, implied: str, selection: Selection, values: Array) -> None:
         """Raise an error about the first wrong value, if there is one."""
@@ -216,7 +215,7 @@ class Packed(PartlyStored):
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        return self.rows.shape
+        return self.rows.count, self.rows.columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -238,7 +237,7 @@ class Packed(PartlyStored):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the columns from the first wanted one to the last, row by row."""
-        return self.read_in_order(source, selection, (KEEP, KEEP))
+        return Packed.read_in_order(self, source, selection, (KEEP, KEEP))
 
     def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
         """Read as `read` does; `finish` applies the keys."""
@@ -322,19 +321,13 @@ class Packed(PartlyStored):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Some rows at a time, those of a triangle one by one."""
-        return self.encoded(selection, values, self.check_implied)
-
-    def encoded(
-        self, selection: Selection, values: Array, check: Callable[[Selection, Array], None]
-    ) -> Iterator[Encoded]:
-        """Encode what is stored, after a check of what is not."""
         most = _BITS_BATCH if self.rows.bits == 1 else BATCH // values.itemsize
         indices, columns = map(entry_indices, selection.entries)
         step = max(1, most // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
             part, some = values[begin : begin + step], indices[begin : begin + step]
             entries = (slice(int(some[0]), int(some[-1]) + 1, 1), selection.entries[1])
-            check(Selection(selection.extent, entries), part)
+            self.check_implied(Selection(selection.extent, entries), part)
             pieces = self.rows.pieces(some, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
@@ -471,18 +464,12 @@ def _eight_in_one(words: Words) -> Bytes:
 
 def _windows(window: Bytes, begins: Integers, length: int) -> Bytes:
     """Pieces of one length, zeros where they reach out of the window."""
-    inside = (begins >= 0) & (begins + length <= window.size)
-    if inside.all():
-        return gather_uniform(window, begins, length).reshape(-1, length)
-    gathered = np.zeros((begins.size, length), dtype=np.uint8)
-    if inside.any():
-        gathered[inside] = gather_uniform(window, begins[inside], length).reshape(-1, length)
-    for row in np.flatnonzero(~inside).tolist():
-        begin = int(begins[row])
-        part = window[max(begin, 0) : max(begin + length, 0)]
-        before = max(-begin, 0)
-        gathered[row, before : before + part.size] = part
-    return gathered
+    first, stop = int(begins.min()), int(begins.max()) + length
+    before, behind = max(-first, 0), max(stop - window.size, 0)
+    if before or behind:
+        window = np.pad(window[max(first, 0) : stop], (before, behind))
+        begins = begins - first
+    return gather_uniform(window, begins, length).reshape(-1, length)
 
 
 def _clear(words: Words, counts: Integers) -> None:

@@ -27,8 +27,8 @@ from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
+    BLOCK_MAGIC,
     PREAMBLE,
-    BlockHeader,
     Metadata,
     Slot,
     attribute_of,
@@ -296,8 +296,8 @@ def _triangle(matrix: Matrix) -> tuple[Layout, int]:
     rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
     if matrix.data_type == spec.BIT:
         return Bits(rows), rows.nbytes
-    triangle = Packed(rows, _element(matrix))
-    return triangle if sign is None else Mirrored(triangle, sign), rows.nbytes
+    element = _element(matrix)
+    return Packed(rows, element) if sign is None else Mirrored(rows, element, sign), rows.nbytes
 
 
 def _element(matrix: Matrix) -> Plain:
@@ -324,8 +324,8 @@ def _with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
     elif has_diagonal and length == strict + _LENGTH_EXCESS:
         # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
         following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        magic = reader.bytes_at(following, len(BlockHeader.magic), "the end of the payload")
-        has_diagonal = magic != BlockHeader.magic
+        magic = reader.bytes_at(following, len(BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != BLOCK_MAGIC
     facts = {**matrix.facts, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, facts=facts)
 
