@@ -48,7 +48,11 @@ def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) ->
 def mirrored(order: int, sign: int) -> Case:
     content, layout, values = numbers(order, "f8", diagonal=True)
     assert isinstance(layout, Packed)
-    return content, Mirrored(layout.rows, layout.element, sign), values + sign * np.triu(values, 1).T
+    return (
+        content,
+        Mirrored(layout.rows, layout.element, sign),
+        values + sign * np.triu(values, 1).T,
+    )
 
 
 def diagonal() -> Case:

@@ -8,13 +8,7 @@ from zipfile import ZIP_STORED, ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import parsed
-from xr_tensorfmt.core.zip_members import (
-    HEADER_BYTES,
-    ZIP_MAGIC,
-    content_start,
-    directory,
-    first_member,
-)
+from xr_tensorfmt.core.zip_members import HEADER_BYTES, ZIP_MAGIC, content_start, directory
 from xr_tensorfmt.formats.pycauset.container import Metadata
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
@@ -35,11 +29,6 @@ class Entry:
     offset: int
     size: int
     checksum: int
-
-
-def is_archive(reader: HeaderReader) -> bool:
-    """Whether a file is a zip that begins with ``metadata.json``, stored."""
-    return first_member(reader) == (METADATA.encode(), ZIP_STORED)
 
 
 def read_archive(reader: HeaderReader) -> Matrix:

@@ -25,7 +25,6 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.archive import entries
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
-    SLOT_BYTES,
     SLOT_OFFSETS,
     Slot,
     read_metadata,
@@ -139,18 +138,15 @@ def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Findin
             yield finding_of(error)
     last = max(payload_stop, *(slot.metadata_stop for slot in slots))
     yield from trailing(source, last, "the last block of metadata")
-    yield from check_gaps(source, _gaps(payload_stop, last))
-
-
-def _gaps(payload_stop: int, last: int) -> Iterator[Gap]:
-    """What a container does not use, but for the metadata of earlier generations."""
-    stop = 0
-    for begin in sorted(SLOT_OFFSETS.values()):
-        stop = begin + SLOT_BYTES
-        yield Gap(begin + Slot.STRUCT.size, stop, "the rest of a slot")
-    yield Gap(stop, HEADER_BYTES, "the rest of the header")
-    stop = payload_stop + -payload_stop % METADATA_ALIGNMENT
-    yield Gap(payload_stop, min(stop, last), "the padding before the metadata")
+    # Metadata of earlier generations may follow these.
+    padded = min(payload_stop + -payload_stop % METADATA_ALIGNMENT, last)
+    slot_a, slot_b = SLOT_OFFSETS.values()
+    gaps = (
+        Gap(slot_a + Slot.STRUCT.size, slot_b, "the rest of a slot"),
+        Gap(slot_b + Slot.STRUCT.size, HEADER_BYTES, "the rest of slot B and of the header"),
+        Gap(payload_stop, padded, "the padding before the metadata"),
+    )
+    yield from check_gaps(source, gaps)
 
 
 def _check_padding(source: Source, rows: Rows) -> Iterator[Finding]:

@@ -38,8 +38,6 @@ PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 SLOT_OFFSETS = {"A": 16, "B": 144}
 """Bytes of the file at which the slots begin."""
 
-SLOT_BYTES = 128
-
 METADATA_ALIGNMENT = 16
 """Blocks of metadata begin at multiples of these bytes."""
 

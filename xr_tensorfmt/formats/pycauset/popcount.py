@@ -54,30 +54,23 @@ class BitCounts:
     first: int
     stop: int
 
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes hold them."""
-        stored, shape = self.bits.rows.nbytes, self.bits.shape
-        return stored * self.rows.size * (self.stop - self.first) // max(1, prod(shape))
-
     def by_row(self) -> Integers:
         """Bits that are set in each row."""
         counts = np.zeros(self.rows.size, dtype=np.int64)
         if not counts.size or self.first == self.stop:
             return counts
         pieces = self._words()
+        used = ((self.stop - self.bits.rows.firsts(self.rows[: len(pieces)]) - 1) & 63) + 1
         skips = bool(pieces.bit.any())
-        # The words in which a row begins and ends may also hold bits that do not count.
-        edges: Words = np.zeros((1 + skips, len(pieces)), dtype="<u8")
         for block, window, positions in pieces.fetch(self.source, _BLOCK):
             begins = (positions - positions[0]) >> 3
             ends = begins + ((pieces.stops[block] - pieces.starts[block]) >> 3)
             words = window[positions[0] :][: int(ends[-1]) * _WORD].view("<u8")
             counts[block] = _sums(np.bitwise_count(words), begins, ends)
-            edges[0, block] = words[ends - 1]
+            # The words in which a row begins and ends may also hold bits that do not count.
+            counts[block] -= np.bitwise_count(words[ends - 1] & ~low_bits(used[block]))
             if skips:
-                edges[1, block] = words[begins]
-        counts[: len(pieces)] -= self._surplus(pieces, edges)
+                counts[block] -= np.bitwise_count(words[begins] & low_bits(pieces.bit[block]))
         return counts
 
     def by_column(self) -> Integers:
@@ -123,15 +116,6 @@ class BitCounts:
             skipped & 63,
             np.zeros_like(begins),
         )
-
-    def _surplus(self, pieces: Pieces, edges: Words) -> NDArray[np.uint8]:
-        """Bits that are set before the first column and after the last, in the words of both."""
-        rows = self.rows[: len(pieces)]
-        used = ((self.stop - self.bits.rows.firsts(rows) - 1) & 63) + 1
-        surplus: NDArray[np.uint8] = np.bitwise_count(edges[0] & ~low_bits(used))
-        for words in edges[1:]:
-            surplus += np.bitwise_count(words & low_bits(pieces.bit))
-        return surplus
 
 
 def _sums(
@@ -412,10 +396,11 @@ class _PlannedCount:
     def lazy(self) -> Any:
         """Count by rows in dask, a block of them a task."""
         by_column, rows = self.kept == 1, self.counts.rows.size
-        tasks = max(1, -(-self.counts.nbytes // (_COLUMNS_TASK if by_column else _TASK)))
+        width, bits = self.counts.stop - self.counts.first, self.counts.bits
+        nbytes = bits.rows.nbytes * rows * width // max(1, prod(bits.shape))
+        tasks = max(1, -(-nbytes // (_COLUMNS_TASK if by_column else _TASK)))
         step = max(1, -(-rows // tasks))
         lengths = tuple(min(step, rows - begin) for begin in range(0, max(1, rows), step))
-        width = self.counts.stop - self.counts.first
         counts: Any = dask.array.map_blocks(  # type: ignore[no-untyped-call]
             partial(_count_block, self.counts, step, by_column),
             chunks=((1,) * len(lengths), (width,)) if by_column else (lengths,),

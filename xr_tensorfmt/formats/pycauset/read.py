@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import prod
 from typing import Any
+from zipfile import ZIP_STORED
 
 import numpy as np
 
@@ -21,13 +22,13 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import OnlyRow, transposed
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat, spec
-from xr_tensorfmt.formats.pycauset.archive import is_archive, read_archive
+from xr_tensorfmt.formats.pycauset.archive import METADATA, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
-    METADATA_ALIGNMENT,
     BLOCK_MAGIC,
+    METADATA_ALIGNMENT,
     PREAMBLE,
     Metadata,
     Slot,
@@ -97,7 +98,7 @@ class MatrixFile:
 def recognises(reader: HeaderReader) -> bool:
     """Whether a file can only be of PyCauset, session stores included, which are refused later."""
     is_container = reader.head.startswith(MAGIC) and reader.source.size >= len(PREAMBLE)
-    return is_container or is_archive(reader)
+    return is_container or first_member(reader) == (METADATA.encode(), ZIP_STORED)
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
