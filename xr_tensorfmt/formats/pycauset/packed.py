@@ -257,7 +257,9 @@ class Packed(PartlyStored):
         for begin in range(0, rows.size, step):
             mesh = np.meshgrid(rows[begin : begin + step], columns, indexing="ij")
             points = (mesh[0].ravel(), mesh[1].ravel())
-            values[begin : begin + step] = self.read_points(source, points).reshape(mesh[0].shape)
+            values[begin : begin + step] = Packed.read_points(self, source, points).reshape(
+                mesh[0].shape
+            )
         return values
 
     def gathered(self, source: Source, rows: Integers, first: int, stop: int) -> Array:

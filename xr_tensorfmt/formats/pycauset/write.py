@@ -359,11 +359,9 @@ def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tu
     payload_stop = spec.HEADER_BYTES + payload_bytes
     start = payload_stop + -payload_stop % METADATA_ALIGNMENT
     # Both slots point to the same, as PyCauset writes them.
-    slots = [
-        Slot(name, generation, spec.HEADER_BYTES, payload_bytes, start, len(block))
-        for name, generation in (("A", 1), ("B", 0))
-    ]
-    return start + len(block), (Piece(0, pack_slots(slots)), Piece(start, block))
+    pointers = (spec.HEADER_BYTES, payload_bytes, start, len(block))
+    header = pack_slots([Slot("A", 1, *pointers), Slot("B", 0, *pointers)])
+    return start + len(block), (Piece(0, header), Piece(start, block))
 
 
 def _check_dropped(checked: CheckedInput, matrices: Sequence[Matrix]) -> None:
