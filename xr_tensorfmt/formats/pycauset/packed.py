@@ -257,9 +257,8 @@ class Packed(PartlyStored):
         for begin in range(0, rows.size, step):
             mesh = np.meshgrid(rows[begin : begin + step], columns, indexing="ij")
             points = (mesh[0].ravel(), mesh[1].ravel())
-            values[begin : begin + step] = Packed.read_points(self, source, points).reshape(
-                mesh[0].shape
-            )
+            picked = Packed.read_points(self, source, points)
+            values[begin : begin + step] = picked.reshape(mesh[0].shape)
         return values
 
     def gathered(self, source: Source, rows: Integers, first: int, stop: int) -> Array:
