@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from inspect import signature
-from typing import Any, Literal, get_args
+from inspect import Parameter, signature
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from dask.delayed import Delayed, delayed
 from fsspec.core import OpenFile
@@ -55,19 +55,31 @@ def destination(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
 Mode = Literal["w", "x"]
 
 
+class WriteOptions(TypedDict, total=False):
+    """The keywords that all functions for writing share; `to_file` describes them."""
+
+    mode: Mode
+    compute: bool
+    region: Mapping[Any, slice] | None
+    encoding: Encoding | None
+    drop: Collection[Part]
+    storage_options: Mapping[str, Any] | None
+    fs: Any
+
+
 def write(
     data: Dataset | DataArray | DataTree,
     path: Any,
     format: Format,
     options: Mapping[str, Any],
     *,
-    mode: Mode,
-    compute: bool,
-    region: Mapping[Any, slice] | None,
-    encoding: Encoding | None,
-    drop: Collection[Part],
-    storage_options: Mapping[str, Any] | None,
-    fs: Any,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Mapping[Any, slice] | None = None,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
     separator: str = ".",
 ) -> Delayed | None:
     """Write a file of a format; options of the format that are None count as not given."""
@@ -272,3 +284,16 @@ def to_file(
         fs=fs,
         separator=separator,
     )
+
+
+_Function = TypeVar("_Function")
+
+
+def with_write_options(function: _Function) -> _Function:
+    """Show the keywords of a function that takes `WriteOptions` as they are those of `to_file`."""
+    described: Any = function
+    own, shared = signature(described), signature(to_file).parameters
+    named = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    named += [shared[name] for name in WriteOptions.__annotations__]
+    described.__signature__ = own.replace(parameters=named)
+    return function
