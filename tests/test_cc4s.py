@@ -702,7 +702,7 @@ class TestStores:
 
 def test_a_file_in_memory_has_no_neighbours() -> None:
     content = cf.yaml((3,)).encode()
-    with pytest.raises(ValueError, match="has no directory in which the elements could be"):
+    with pytest.raises(ValueError, match="has no directory in which its files could be"):
         opened(content, format="cc4s")
 
 

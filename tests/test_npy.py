@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import warnings
 import zipfile
@@ -95,9 +96,13 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
 def test_all_versions_of_the_header_are_read(version: Any) -> None:
     file = io.BytesIO()
     np.lib.format.write_array(file, np.arange(3), version)
-    encoding = opened(file.getvalue()).tensor.encoding["tensorfmt"]
-    assert encoding["version"] == ".".join(map(str, version))
     np.testing.assert_array_equal(opened(file.getvalue()).tensor, [0, 1, 2])
+
+
+def test_headers_of_python_2_are_read_with_the_warning_of_numpy() -> None:
+    with pytest.warns(UserWarning, match="created on Python 2"):
+        found = opened(headed(fields("(2L,)"), data=np.arange(2.0).tobytes()))
+    np.testing.assert_array_equal(found.tensor, [0, 1])
 
 
 def test_a_column_of_fortran_order_is_one_range() -> None:
@@ -166,8 +171,8 @@ def fields(shape: str = "(2,)", descr: str = "'<f8'", order: str = "False") -> s
 
 
 DAMAGED = {
-    "cut off in the magic": (b"\x93NUMPY\1", "the version of the array at byte 0: 1"),
-    "a new version": (b"\x93NUMPY\4\0abc", "the version of the array at byte 0: 4.0"),
+    "cut off in the magic": (b"\x93NUMPY\1", "magic and version of the array at byte 0: "),
+    "a new version": (b"\x93NUMPY\4\0abc", "magic and version of the array at byte 0: "),
     "cut off in the length": (b"\x93NUMPY\1\0\1", "the header of the array at byte 0"),
     "cut off in the header": (headed(fields())[:20], "the header of the array at byte 0"),
     "no dict": (headed("[1]\n"), "the header of the array"),
@@ -215,7 +220,7 @@ def survives(content: bytes, format: str) -> None:
 
 def test_another_array_behind_the_first_is_a_warning() -> None:
     content = saved(np.arange(3), np.arange(4))
-    with pytest.warns(TensorFormatWarning, match="at byte 152: 160 more bytes; .*first one"):
+    with pytest.warns(TensorFormatWarning, match="the first array at byte 152: 160 more bytes"):
         np.testing.assert_array_equal(opened(content).tensor, [0, 1, 2])
     (finding,) = validate(content)
     assert finding.severity == "warning"
@@ -254,10 +259,10 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
     return {
         "cut off": (good[:-30], "the directory of the zip at byte .*cut off or damaged"),
         "no zip": (b"PK\3\4" + bytes(100), "the directory of the zip"),
-        "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
+        "a name twice": (twice, "the key: 'a' twice"),
         "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
         "no header": (bytes(moved), "the member 'a' at byte 0: no header"),
-        "no array": (archive(("a.npy", b"text")), "the start of the array 'a' at byte 35"),
+        "no array": (archive(("a.npy", b"text")), "magic and version of the array 'a' at byte 35"),
         "values cut off": (
             archive(("a.npy", saved(np.arange(3))[:-8])),
             "the member 'a' at byte 0: 144 bytes, expected 152 for its shape",
@@ -298,6 +303,8 @@ def test_what_an_array_has_no_place_for_must_be_dropped(tmp_path: Path, part: An
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.eye(2))
 
 
+NOT_SHARED = ("format", "separator", "format_options")
+
 REFUSED: Mapping[str, tuple[Any, str]] = {
     "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, the Dataset has 2"),
     "dimensions": (
@@ -328,6 +335,16 @@ def test_chunks_encoding_and_regions_work(tmp_path: Path) -> None:
     to_npy(dataset.isel(dim_0=[1]) * 0, path, region={"dim_0": slice(1, 2)})
     np.testing.assert_array_equal(np.load(path)[1], 0)
     np.testing.assert_array_equal(np.load(path)[2], [8, 9, 10, 11])
+
+
+def test_keywords_of_writing_stand_in_the_signature() -> None:
+    shared = inspect.signature(to_file).parameters
+    own = inspect.signature(to_npy).parameters
+    assert list(own) == [name for name in shared if name not in NOT_SHARED]
+    assert all(own[name].default == shared[name].default for name in own)
+    misspelt: Any = {"mod": "x"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mod'"):
+        to_npy(LABELLED, "a.npy", **misspelt)
 
 
 def test_zips_are_not_written(tmp_path: Path) -> None:

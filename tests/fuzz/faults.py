@@ -57,8 +57,8 @@ FAULTS = (
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(
-        "lengths that are no numbers", "mag", "formats.mag.document", "_unpack_entry",
-        " or not all(map(_is_count, shape))", "",
+        "lengths that are no numbers", "mag", "core.keyed", "StoredTensor.described",
+        " or not all(map(is_count, shape))", "",
     ),
     Fault(
         "metadata of another type, behind a checksum", "pycauset", "formats.pycauset.container",
@@ -67,12 +67,12 @@ FAULTS = (
         "if False:",
     ),
     Fault(
-        "a header that numpy's parser cannot tokenize", "npy", "formats.npy.spec", "parse",
-        "except _UNREADABLE as error:", "except ValueError as error:",
+        "a header that numpy's parser cannot tokenize", "npy", "formats.npy.read", "parse",
+        "except (*_UNREADABLE, *_TOO_DEEP) as fault:", "except ValueError as fault:",
     ),
     Fault(
-        "offsets that are no numbers", "safetensors", "formats.safetensors.spec", "_unpack",
-        "not _is_count(first) or not _is_count(stop) or ", "",
+        "offsets that are no numbers", "safetensors", "formats.safetensors.read", "_unpack",
+        "not is_count(first) or not is_count(stop)", "False",
     ),
     Fault(
         "a value of YAML of another type", "cc4s", "formats.cc4s.yaml_text", "Fields._typed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -281,6 +282,17 @@ class Boolean(Element):
         """Bytes 0 and 1; an array of bool may contain other bytes."""
         raw: Array = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
         return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)
+
+
+def elements_of(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
+    """How the elements of dtypes are stored in a byte order, by the names of the dtypes."""
+    own = Boolean(), BFloat16(big_endian=order == ">"), Float8E4M3FN(), Float8E5M2()
+    special: dict[str, Element] = {each.name: each for each in own}
+    # By way of the string numpy finds its own dtype again where the order is that of the machine.
+    return {
+        name: special.get(name) or Plain(np.dtype(np.dtype(name).newbyteorder(order).str))
+        for name in dtypes
+    }
 
 
 def _bits(values: Array) -> NDArray[np.uint32]:

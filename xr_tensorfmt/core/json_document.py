@@ -28,9 +28,12 @@ class Document:
 
     @classmethod
     def read(
-        cls, reader: HeaderReader, start: int, length: int, title: str = "the document"
+        cls, reader: HeaderReader, start: int, length: int, most: int, title: str = "the document"
     ) -> Self:
-        """Read what messages call `title`; other JSON is refused."""
+        """Read at most so many bytes, which messages call `title`; other JSON is refused."""
+        if length > most:
+            hint = f"{title} is damaged, or the file of another format"
+            raise reader.error(title, f"{length} bytes", f"at most {most} bytes", hint, start)
         repeated: list[Mapping[str, Any]] = []
 
         def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ MOST_VALUES = 4 << 20
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_TOO_DEEP = f"lists or objects that are nested deeper than {MOST_NESTED} levels"
 
 
 class LimitError(ValueError):
@@ -35,7 +36,7 @@ def parsed(
     try:
         value = loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
-        raise _nested_too_deeply() from None
+        raise LimitError(_TOO_DEEP) from None
     check_nested(value)
     return value
 
@@ -54,7 +55,7 @@ def _marks(text: str) -> int:
 def check_nested(value: Any) -> None:
     """Refuse nesting that other programs could not follow."""
     if not is_nested_within(MOST_NESTED, value, _children):
-        raise _nested_too_deeply()
+        raise LimitError(_TOO_DEEP)
 
 
 def is_nested_within(most: int, value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
@@ -78,7 +79,3 @@ def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def _nested_too_deeply() -> LimitError:
-    return LimitError(f"lists or objects that are nested deeper than {MOST_NESTED} levels")

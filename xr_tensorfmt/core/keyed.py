@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Literal, Self, TypeGuard
 
-from xr_tensorfmt.core.container import Names, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.header import check_size
+from xr_tensorfmt.core.embedded_metadata import KEY
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import check_rank, check_size
+from xr_tensorfmt.core.json_document import Document
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a file; `offset` counts from the start of the file."""
+    """One tensor of a file; `offset` counts from the start of the file.
+
+    `source` is that file, where it is another one than was opened.
+    """
 
     key: str
     shape: tuple[int, ...]
     element: Element
     offset: int
     nbytes: int
+    order: Literal["C", "F"] = "C"
+    source: Source | None = None
 
     @classmethod
     def of(
@@ -35,34 +48,52 @@ class StoredTensor:
         check_size(path, shape, item, at)
         return cls(key, tuple(shape), element, offset, prod(shape) * item)
 
+    @classmethod
+    def described(
+        cls, document: Document, key: str, shape: object, element: Element, offset: int
+    ) -> Self:
+        """A tensor that a JSON document describes, whose shape is not yet checked."""
+        path, at = document.path, document.offset
+        if not isinstance(shape, list) or not all(map(is_count, shape)):
+            raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
+        check_rank(path, repr(key), len(shape), at)
+        return cls.of(path, key, shape, element, offset, at)
+
     @property
     def stop(self) -> int:
         """The byte after the data."""
         return self.offset + self.nbytes
 
     @property
-    def layout(self) -> Dense:
+    def layout(self) -> Layout:
         """How it is read and written."""
+        if self.order == "F":
+            return column_major(Dense(self.shape[::-1], self.element, self.offset))
         return Dense(self.shape, self.element, self.offset)
 
-    def tensor(
-        self, dims: tuple[str, ...], facts: Mapping[str, Any], source: Source | None = None
-    ) -> Tensor:
+    def tensor(self, dims: tuple[str, ...], facts: Mapping[str, Any]) -> Tensor:
         """The variable that it becomes, with what else is known of it."""
         encoding = {
             **facts,
             "key": self.key,
             "offset": self.offset,
-            "order": "C",
+            "order": self.order,
             "dtype": self.element.name,
         }
+        if self.source is not None:
+            encoding["file"] = os.path.basename(self.source.name)
         return Tensor(
             self.key,
             dims,
             self.layout,
             encoding={"tensorfmt": encoding, "dtype": self.element.encoding},
-            source=source,
+            source=self.source,
         )
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether a value of a JSON document is a number of things, which bools are not."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
@@ -88,35 +119,46 @@ def default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]
     return tuple(names)
 
 
-class KeyedDims:
-    """Names for the dimensions of all tensors of a file.
-
-    Parameters
-    ----------
-    requested : mapping or sequence, optional
-        Names that the user asked for.
-    keys : iterable of str
-        The keys of the file.
-    """
-
-    def __init__(self, requested: Names, keys: Iterable[str]) -> None:
-        self._requested, self._keys = requested, set(keys)
-        if isinstance(requested, Sequence) and len(self._keys) != 1:
-            raise ValueError(
-                f"dims={requested!r} names the dimensions of one variable, but the file holds "
-                f"{len(self._keys)}; give a mapping of keys to such names"
-            )
-
-    def of(self, key: str, rank: int) -> tuple[str, ...]:
-        """Names for the dimensions of a tensor, none of which is a key."""
-        default, requested = default_dims(key, rank, self._keys), self._requested
-        if requested is None or (isinstance(requested, Mapping) and key not in requested):
-            return default
-        names = named_dims(requested, key, default)
+def _dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
+    """Names for the dimensions of each tensor, none of which is a key."""
+    keys = {each.key for each in tensors}
+    if isinstance(requested, Sequence) and len(keys) != 1:
+        raise ValueError(
+            f"dims={requested!r} names the dimensions of one variable, but the file holds "
+            f"{len(keys)}; give a mapping of keys to such names"
+        )
+    for each in tensors:
+        names = default_dims(each.key, len(each.shape), keys)
+        if requested is not None:
+            names = named_dims(requested, each.key, names)
         for name in names:
-            if name in self._keys:
+            if name in keys:
                 raise ValueError(
-                    f"dims={requested!r} gives a dimension of {key!r} the name of the variable "
-                    f"{name!r}; choose another"
+                    f"dims={requested!r} gives a dimension of {each.key!r} the name of the "
+                    f"variable {name!r}; choose another"
                 )
-        return names
+        yield names
+
+
+def keyed_container(
+    path: str,
+    options: OpenOptions,
+    tensors: Sequence[StoredTensor],
+    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    findings: Iterable[Finding] = (),
+) -> Container:
+    """What a file becomes that holds tensors under keys, and metadata under names."""
+    options.check_unnamed(path)
+    options.check_all_stored(path)
+    check_keys(path, tensors)
+    dims = _dims(options.dims, tensors)
+    siblings = {each.source.name: each.source for each in tensors if each.source is not None}
+    return Container(
+        tuple(each.tensor(names, facts) for each, names in zip(tensors, dims, strict=True)),
+        attrs={name: value for name, value in metadata.items() if name != KEY},
+        encoding={"tensorfmt": facts},
+        siblings=tuple(siblings.values()),
+        findings=tuple(findings),
+        embedded=metadata.get(KEY),
+    )

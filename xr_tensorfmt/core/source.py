@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -233,3 +234,23 @@ def is_file_name(part: object) -> bool:
         return False
     # Not what no system allows, or UTF-8 cannot encode, as JSON can state it.
     return len(part.encode(errors="replace")) <= _LONGEST_NAME and not _SURROGATE.search(part)
+
+
+def opened_beside(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
+    """Open a file in the same directory that is needed for a reason; the errors of `sibling`."""
+    try:
+        beside = source.sibling(file)
+    except FileNotFoundError:
+        place = re.sub(r"[^/\\]*\Z", lambda _: file, source.name, count=1)
+        message = f"{reason} and is missing; fetch it too"
+        raise FileNotFoundError(errno.ENOENT, message, place) from None
+    if beside is None:
+        raise not_beside(source)
+    return beside
+
+
+def not_beside(source: Source) -> ValueError:
+    """The error about a source that is not in a directory and has need of other files."""
+    return ValueError(
+        f"{source.name} has no directory in which its files could be; open it by its path or URL"
+    )

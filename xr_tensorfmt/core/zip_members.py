@@ -1,48 +1,104 @@
-"""What a zip says of its members, for formats whose members are stored as they are."""
+"""Members of a zip that are stored as they are, so that parts of them can be read."""
 
 from __future__ import annotations
 
 from struct import Struct, error
-from typing import IO
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
 ZIP_MAGIC = b"PK\x03\x04"
 """What a member begins with, and so a zip that has one."""
 
-_HEADER = Struct("<4s5H3I2H")
-HEADER_BYTES = _HEADER.size
-"""Bytes of the header of a member, after which its name and extra fields come."""
+_HEADER = Struct("<4s5H3I2H")  # its name and extra fields follow
+_ENCRYPTED = 1
 
+_DAMAGED = "the file is damaged; fetch it again"
 
-def content_start(header: bytes) -> int:
-    """How many bytes after the beginning of a member its content begins."""
-    *_, name_length, extra_length = _HEADER.unpack_from(header)
-    return HEADER_BYTES + int(name_length) + int(extra_length)
+_TAIL = 64 << 10
+"""Bytes at the end of a file in which its directory is looked for first."""
+
+_USUAL_NAME = 512
+"""Bytes that the name and the extra fields of a member rarely exceed."""
 
 
 def first_member(reader: HeaderReader) -> tuple[bytes, int]:
     """The name of the first member and how it is compressed; an empty name if there is none."""
-    head = reader.first_bytes(HEADER_BYTES)
-    if len(head) < HEADER_BYTES or not head.startswith(ZIP_MAGIC):
+    head = reader.first_bytes(_HEADER.size)
+    if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         return b"", 0
     _, _, _, compression, *_, length, _ = _HEADER.unpack(head)
-    return reader.first_bytes(HEADER_BYTES + length)[HEADER_BYTES:], compression
+    return reader.first_bytes(_HEADER.size + length)[_HEADER.size :], compression
 
 
-def directory(reader: HeaderReader, file: IO[bytes], start: int) -> list[ZipInfo]:
-    """The directory of a zip; TensorFormatError at byte `start` where it cannot be read.
+class _File:
+    """A file for `zipfile`, which reads no more than a directory may have."""
 
-    `file` has the bytes of the zip, or the last of them, to which offsets are then relative.
-    """
+    def __init__(self, reader: HeaderReader, most: int) -> None:
+        self._reader, self._most, self._size = reader, most, reader.source.size
+        self._position = max(0, self._size - _TAIL)
+        self.read()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = max(0, offset + (0, self._position, self._size)[whence])
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._position)
+        count = left if size < 0 else min(size, left)
+        if count > self._most:
+            found, expected = f"{count} bytes", f"at most {self._most} bytes"
+            field = "the directory of the zip"
+            raise self._reader.error(field, found, expected, _DAMAGED, self._position)
+        content = self._reader.bytes_at(self._position, count, "the zip")
+        self._position += count
+        return content
+
+
+def members(reader: HeaderReader, most: int) -> list[ZipInfo]:
+    """What the directory of a zip says, which can have at most so many bytes."""
     try:
-        with ZipFile(file) as archive:
+        with ZipFile(_File(reader, most)) as archive:
             return archive.infolist()
     except TensorFormatError:
         raise
     except (BadZipFile, NotImplementedError, ValueError, error) as fault:
         found, hint = f"not readable ({fault})", "the file is cut off or damaged; fetch it again"
         field, expected = "the directory of the zip", "that of a complete zip"
+        start = max(0, reader.source.size - _TAIL)
         raise reader.error(field, found, expected, hint, start) from fault
+
+
+def stored_content(
+    source: Source, member: ZipInfo, field: str, way_out: str, most: int = 0
+) -> tuple[int, bytes]:
+    """Where the content of a member begins, and so many of its first bytes.
+
+    TensorFormatError where it is not stored as it is, with a way out, or not within the file.
+    """
+    at, size = member.header_offset, source.size
+
+    def refused(found: str, expected: str, hint: str) -> TensorFormatError:
+        return TensorFormatError(source.name, field, found, expected, hint, at)
+
+    if member.compress_type != ZIP_STORED or member.flag_bits & _ENCRYPTED:
+        found = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
+        raise refused(found, "a member that is stored as it is", way_out)
+    stop = min(size, at + _HEADER.size + _USUAL_NAME + most)
+    head = source.read_bytes(at, stop) if 0 <= at < stop else b""
+    if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
+        expected = f"a header, which begins with {ZIP_MAGIC!r}"
+        raise refused("no header where the directory has it", expected, _DAMAGED)
+    *_, name_length, extra_length = _HEADER.unpack_from(head)
+    start = at + _HEADER.size + name_length + extra_length
+    if start + member.file_size > size:
+        found = f"{member.file_size} bytes from byte {start} on"
+        raise refused(found, f"bytes that end within the {size} of the file", _DAMAGED)
+    length = min(most, member.file_size)
+    content = head[start - at :][:length]
+    return start, content if len(content) == length else source.read_bytes(start, start + length)

@@ -10,11 +10,11 @@ from typing import Any
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import KEY, EmbeddedVariable
+from xr_tensorfmt.core.embedded_metadata import KEY, EmbeddedMetadata
 from xr_tensorfmt.core.keyed import StoredTensor, default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import described
+from xr_tensorfmt.writing.embedded_metadata import attributes, described, labels
 from xr_tensorfmt.writing.file_plan import Placed
 
 
@@ -37,42 +37,69 @@ class Entry:
         return Placed(self.variable, self.stored(offset).layout, self.conversion)
 
 
+def consecutive(entries: Sequence[Entry], alignment: int = 1) -> list[StoredTensor]:
+    """The tensors one after the other; their offsets count from the first of all data."""
+    tensors, stop = [], 0
+    for each in entries:
+        start = stop + -stop % alignment if each.variable.size else stop
+        tensors.append(each.stored(start))
+        stop = tensors[-1].stop
+    return tensors
+
+
 Coordinates = dict[str, Variable]
 
 
-def divided_coordinates(
+def entries_of(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
-) -> tuple[Coordinates, Coordinates]:
-    """Coordinates that are written as tensors, and those that are embedded.
+) -> tuple[list[Entry], Coordinates]:
+    """The tensors that are written, with coordinates, and the coordinates that are embedded.
 
     These are the ones that the format has no dtype for and, where `empty` is False, those without
     elements.
     """
-    stored: Coordinates = {}
+    stored = dict(checked.variables)
     embedded: Coordinates = {}
     for name, each in checked.coordinates.items():
         has_dtype = each.dtype.name in elements or name in checked.encoding
         (stored if has_dtype and (each.size or empty) else embedded)[name] = each
-    return stored, embedded
+    entries = [
+        Entry(key, each, checked.conversion(key, each, elements)) for key, each in stored.items()
+    ]
+    return entries, embedded
 
 
-def described_entries(
-    checked: CheckedInput, entries: Sequence[Entry]
-) -> dict[str, EmbeddedVariable]:
-    """Variables with attributes, or with dims that the file would not open with."""
+def embedded_variables(
+    checked: CheckedInput, entries: Sequence[Entry], coordinates: Coordinates
+) -> EmbeddedMetadata:
+    """What is embedded of tensors that have attributes or dims of their own, and coordinates."""
     keys = {each.key for each in entries}
-    embedded = {}
+    tensors = {}
     for each in entries:
         variable = described(checked, each.key, each.variable)
         if variable.attrs or variable.dims != default_dims(each.key, each.variable.ndim, keys):
-            embedded[each.key] = variable
-    return embedded
+            tensors[each.key] = variable
+    return EmbeddedMetadata(
+        tensors=tensors,
+        stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
+        coordinates=labels(checked, coordinates),
+    )
 
 
-def check_attribute_names(checked: CheckedInput, attrs: Mapping[Any, Any]) -> None:
-    """Refuse an attribute of the Dataset that has the name of the embedded metadata."""
-    if KEY in attrs:
+def dataset_attributes(checked: CheckedInput) -> dict[str, Any]:
+    """Encode the attributes of the Dataset; one cannot have the name of the embedded metadata."""
+    if KEY in checked.attrs:
         raise ValueError(
             f"{checked.path}: the attribute {KEY!r} of the Dataset has the name of the "
             "metadata entry for dims and coordinates; rename it"
+        )
+    return attributes(checked, checked.attrs, "the Dataset")
+
+
+def check_header(checked: CheckedInput, header: bytes, most: int) -> None:
+    """Refuse a header that is longer than readers accept."""
+    if len(header) > most:
+        raise ValueError(
+            f"{checked.path}: attributes and names take {len(header)} bytes, and {checked.format} "
+            f"allows at most {most}; shorten them"
         )

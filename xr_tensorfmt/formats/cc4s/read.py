@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.source import Source, is_file_name
+from xr_tensorfmt.core.source import Source, is_file_name, not_beside, opened_beside
 from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
@@ -102,10 +101,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _yaml_of(reader)
     if yaml is None:
-        raise _not_beside(reader.source.name)
+        raise not_beside(reader.source)
     fields = Fields.parse(yaml.source.name, _content(yaml))
     parts = _parts(fields, options)
-    opened = _open_all(reader.source, parts)
+    opened = _open_all(reader.source, parts, fields.path)
     properties, findings = _properties(opened)
     dims = unique_dims([part.header.dimensions for part in parts])
     variables = [
@@ -158,13 +157,6 @@ def _components(components: Fields, stem: str) -> Iterator[Part]:
         yield Part(name, fields, header, elements_file(stem, name), name)
 
 
-def _not_beside(path: str) -> ValueError:
-    return ValueError(
-        f"{path} has no directory in which the elements could be; open the YAML file by its path "
-        "or URL"
-    )
-
-
 def _content(reader: HeaderReader) -> bytes:
     size = reader.source.size
     if size > MOST_BYTES:
@@ -186,7 +178,7 @@ Opened = Mapping[str, tuple[Source, bytes] | None]
 """Files by their names, with their first bytes; None for those that are missing."""
 
 
-def _open_all(source: Source, parts: Sequence[Part]) -> Opened:
+def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
     """Open the elements and the properties, all at once where that takes requests."""
     types = {each.type for part in parts for each in part.header.dimensions}
     of_properties = [f"{name}{YAML}" for name in types if name is not None and is_file_name(name)]
@@ -197,27 +189,15 @@ def _open_all(source: Source, parts: Sequence[Part]) -> Opened:
     def open_one(number: int) -> None:
         file = files[number]
         try:
-            beside = source.sibling(file)
+            opened[file] = opened_beside(source, file, f"it has the elements of {path}")
         except OSError as error:
             errors[file] = error
-            return
-        if beside is None:
-            raise _not_beside(source.name)
-        opened[file] = beside
 
     source.run(open_one, range(len(files)))
     for part in parts:
         if part.elements in errors:
-            raise _missing(source, part, errors[part.elements])
+            raise errors[part.elements]
     return {file: opened.get(file) for file in files}
-
-
-def _missing(source: Source, part: Part, error: OSError) -> OSError:
-    if not isinstance(error, FileNotFoundError):
-        return error
-    reason = f"it has the elements of {part.fields.path} and is missing; fetch it too"
-    file = re.sub(r"[^/\\]*\Z", lambda _: part.elements, source.name, count=1)
-    return FileNotFoundError(errno.ENOENT, reason, file)
 
 
 def _elements(opened: Opened, part: Part) -> Source:

@@ -11,12 +11,12 @@ from dataclasses import astuple, dataclass
 from json import dumps
 from operator import itemgetter
 from struct import Struct
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.findings import Finding, Gap
-from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_document import Document
-from xr_tensorfmt.core.keyed import StoredTensor
+from xr_tensorfmt.core.keyed import StoredTensor, is_count
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.mag import MAGIC
 from xr_tensorfmt.formats.mag.spec import (
@@ -38,8 +38,6 @@ ALIGNMENT = 4096
 
 MOST_DOCUMENT_BYTES = 128 << 20
 """Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
-
-_MOST_COUNT = (1 << 63) - 1
 
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
@@ -85,9 +83,6 @@ class Header:
         if self.aux > 1:
             hint = f"{DAMAGED}, or that of a draft between magnetron 0.1.9 and 0.2.0"
             raise reader.error("aux", f"{self.aux:#x}", "0 or 1", hint, 8)
-        if self.document_bytes > MOST_DOCUMENT_BYTES:
-            limit = f"up to {MOST_DOCUMENT_BYTES} bytes"
-            raise reader.error("the document's length", self.document_bytes, limit, DAMAGED, 20)
         places = self.document_start, self.document_stop, self.data_start, self.data_stop
         if list(places) != sorted(places) or self.document_start < self.struct.size:
             field, found = "the places of document and data", "bytes {} to {} and {} to {}"
@@ -105,7 +100,8 @@ _FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 def read_document_snapshot(reader: HeaderReader) -> Contents:
     """Read a snapshot of version 300."""
     header = Header.read(reader)
-    document = Document.read(reader, header.document_start, header.document_bytes)
+    place = header.document_start, header.document_bytes
+    document = Document.read(reader, *place, MOST_DOCUMENT_BYTES)
     entries, metadata = document.member(_TENSORS), document.member(_METADATA)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
     findings = document.check_repeated(document.content, entries, *entries.values())
@@ -168,26 +164,18 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> S
         shape, number, offset, nbytes = _entry_fields(entry)
     except (KeyError, TypeError):
         raise error("the entry", "an object with shape, dtype_id, offset and nbytes") from None
-    if type(shape) is not list or not all(map(_is_count, shape)):
-        raise error("the shape", "a list of lengths", shape)
-    if not _is_count(number) or number >= len(DTYPES):
+    if not is_count(number) or number >= len(DTYPES):
         raise error("the dtype_id", f"a number below {len(DTYPES)}", number)
-    if not _is_count(offset) or offset > header.data_bytes:
+    if not is_count(offset) or offset > header.data_bytes:
         raise error("the offset", f"a place within the {header.data_bytes} bytes of data", offset)
-    check_rank(document.path, key, len(shape), document.offset)
     element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[number]]
-    start = header.data_start + offset
-    tensor = StoredTensor.of(document.path, key, shape, element, start, document.offset)
-    if nbytes != tensor.nbytes or not _is_count(nbytes):
+    tensor = StoredTensor.described(document, key, shape, element, header.data_start + offset)
+    if nbytes != tensor.nbytes or not is_count(nbytes):
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
     if tensor.stop > header.data_stop:
         expected = f"a place for {nbytes} bytes within the {header.data_bytes} of data"
         raise error("the offset", expected, offset)
     return tensor
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= _MOST_COUNT
 
 
 def _name(number: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.keyed import KeyedDims, check_keys
+from xr_tensorfmt.core.keyed import keyed_container
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot
@@ -18,23 +19,13 @@ VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.INTERPRETATIONS, document.
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file."""
     path = reader.source.name
-    options.check_unnamed(path)
-    options.check_all_stored(path)
     contents = read_contents(reader, options)
-    check_keys(path, contents.tensors)
     check_placement(reader, contents)
-    dims = KeyedDims(options.dims, (each.key for each in contents.tensors))
-    common = {"format": "mag", "version": contents.version}
-    tensors = tuple(
-        each.tensor(dims.of(each.key, len(each.shape)), common) for each in contents.tensors
-    )
-    return Container(
-        tensors,
-        attrs={key: value for key, value in contents.metadata.items() if key != EMBEDDED_KEY},
-        encoding={"tensorfmt": {**common, "container": contents.container, **contents.facts}},
-        findings=contents.findings,
-        embedded=contents.metadata.get(EMBEDDED_KEY),
-    )
+    facts = {"format": "mag", "version": contents.version}
+    metadata, findings = contents.metadata, contents.findings
+    container = keyed_container(path, options, contents.tensors, facts, metadata, findings)
+    facts_of_file = {**facts, "container": contents.container, **contents.facts}
+    return replace(container, encoding={"tensorfmt": facts_of_file})
 
 
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:

@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain
+from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.keyed import StoredTensor
@@ -45,21 +44,8 @@ SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
 SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
 """Snapshot 200 and 300."""
 
-
-def _elements(order: Literal["<", ">"]) -> dict[str, Element]:
-    special: dict[str, Element] = {
-        "bool": Boolean(),
-        "bfloat16": BFloat16(big_endian=order == ">"),
-        "float8_e4m3fn": Float8E4M3FN(),
-    }
-    # By way of the string numpy finds its own dtype again where the order is that of the machine.
-    return {
-        name: special.get(name) or Plain(np.dtype(np.dtype(name).newbyteorder(order).str))
-        for name in SNAPSHOT_200_DTYPES
-    }
-
-
-LITTLE_ENDIAN, BIG_ENDIAN = _elements("<"), _elements(">")
+LITTLE_ENDIAN = elements_of(SNAPSHOT_200_DTYPES)
+BIG_ENDIAN = elements_of(SNAPSHOT_200_DTYPES, ">")
 """How elements are stored, by the name of the dtype."""
 
 ARCHIVE_ALIGNMENT = 64

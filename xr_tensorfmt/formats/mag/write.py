@@ -13,7 +13,6 @@ from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.core.keyed import default_dims
 from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
@@ -24,16 +23,11 @@ from xr_tensorfmt.formats.mag.spec import (
     TensorRecord,
     round_up,
 )
+from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, without_attrs_of_file
-from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
+from xr_tensorfmt.writing.embedded_metadata import encoded
 from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.keyed import (
-    Entry,
-    check_attribute_names,
-    described_entries,
-    divided_coordinates,
-)
 from xr_tensorfmt.writing.to_file import Mode, write
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
@@ -67,7 +61,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     return FilePlan(size, (Piece(0, first), *pieces), tuple(placed))
 
 
-def _record(entry: Entry, offset: int) -> bytes:
+def _record(entry: keyed.Entry, offset: int) -> bytes:
     shape = entry.variable.shape
     dtype = ARCHIVE_1_DTYPES.index(entry.conversion.element.name)
     return archive.pack_record(TensorRecord(entry.key, shape, dtype, offset))
@@ -87,7 +81,7 @@ def _packed_metadata(checked: CheckedInput) -> list[bytes]:
     return records
 
 
-def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> Entry:
+def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> keyed.Entry:
     _check_key(checked, key)
     if not 1 <= variable.ndim <= archive.MOST_RANK_OF_VERSION_1 or not variable.size:
         raise ValueError(
@@ -102,7 +96,7 @@ def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) 
         attrs = f"attributes of variables such as those of {key!r}"
         checked.dropping("attrs", attrs, "write version=300")
     conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)
-    return Entry(key, variable, conversion)
+    return keyed.Entry(key, variable, conversion)
 
 
 def _check_key(checked: CheckedInput, key: Any) -> None:
@@ -120,18 +114,15 @@ MOST_SNAPSHOT_DIMENSIONS = 16
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
-    stored, embedded = divided_coordinates(checked, LITTLE_ENDIAN, empty=False)
-    entries, tensors, data_bytes = [], [], 0
-    for key, variable in {**checked.variables, **stored}.items():
-        if variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
+    entries, embedded = keyed.entries_of(checked, LITTLE_ENDIAN, empty=False)
+    for each in entries:
+        if each.variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
             raise ValueError(
-                f"{checked.path}: {key!r} has {variable.ndim} dimensions, and magnetron loads at "
-                f"most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
+                f"{checked.path}: {each.key!r} has {each.variable.ndim} dimensions, and magnetron "
+                f"loads at most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-        entries.append(Entry(key, variable, checked.conversion(key, variable, LITTLE_ENDIAN)))
-        start = round_up(data_bytes, document.ALIGNMENT) if variable.size else data_bytes
-        tensors.append(entries[-1].stored(start))
-        data_bytes = tensors[-1].stop
+    tensors = keyed.consecutive(entries, document.ALIGNMENT)
+    data_bytes = max((each.stop for each in tensors), default=0)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without a single element; "
@@ -139,11 +130,7 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
         )
     metadata = _snapshot_metadata(checked, entries, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
-    if len(content) > document.MOST_DOCUMENT_BYTES:
-        raise ValueError(
-            f"{checked.path}: attributes and names take {len(content)} bytes, and readers accept "
-            f"at most {document.MOST_DOCUMENT_BYTES}; shorten them"
-        )
+    keyed.check_header(checked, content, document.MOST_DOCUMENT_BYTES)
     begin = document.Header.struct.size
     start = round_up(begin + len(content), document.ALIGNMENT)
     header = document.Header(0, begin, len(content), start, data_bytes)
@@ -154,16 +141,13 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
 
 
 def _snapshot_metadata(
-    checked: CheckedInput, entries: Sequence[Entry], coordinates: Mapping[str, Variable]
+    checked: CheckedInput, entries: Sequence[keyed.Entry], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
     """The attributes of the Dataset, and what is embedded."""
-    attrs = attributes(checked, checked.attrs, "the Dataset")
+    attrs = keyed.dataset_attributes(checked)
     metadata: dict[str, Any] = without_dtypes(attrs)
-    check_attribute_names(checked, metadata)
-    embedded = EmbeddedMetadata(
-        tensors=described_entries(checked, entries),
-        stored_coordinates=tuple(name for name in checked.coordinates if name not in coordinates),
-        coordinates=labels(checked, coordinates),
+    embedded = replace(
+        keyed.embedded_variables(checked, entries, coordinates),
         tagged_attrs=f'"{TAG}"' in dumps(metadata),
         # Those of which the metadata hold a number without its dtype.
         numpy_attrs={n: v for n, v in attrs.items() if dumps(without_dtypes(v)) != dumps(v)},

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
 
 MAGIC = b"\x93NUMPY"
+SUFFIX = ".npy"
 
 
 class NpyFormat(Format):
@@ -19,14 +20,14 @@ class NpyFormat(Format):
 
     name = "npy"
     title = "NumPy .npy"
-    suffixes = (".npy",)
+    suffixes = (SUFFIX,)
     magics = (MAGIC,)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
-        from xr_tensorfmt.formats.npy.read import read  # noqa: PLC0415
+        from xr_tensorfmt.formats.npy.read import read_npy  # noqa: PLC0415
 
-        return read(reader, options)
+        return read_npy(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file; there are no keywords."""
@@ -45,12 +46,11 @@ class NpzFormat(Format):
 
     def recognises(self, reader: HeaderReader) -> bool:
         """Look at the name of the first member, as many programs write zips."""
-        from xr_tensorfmt.formats.npy.archive import recognises  # noqa: PLC0415
-
-        return super().recognises(reader) and recognises(reader)
+        name, _ = first_member(reader)
+        return name.endswith(SUFFIX.encode())
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the directory of the zip, and the headers of its arrays."""
-        from xr_tensorfmt.formats.npy.archive import read  # noqa: PLC0415
+        from xr_tensorfmt.formats.npy.read import read_npz  # noqa: PLC0415
 
-        return read(reader, options)
+        return read_npz(reader, options)

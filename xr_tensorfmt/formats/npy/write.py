@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from dask.delayed import Delayed
@@ -12,39 +11,30 @@ from numpy.lib import format as npy
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Boolean, Element, Plain
+from xr_tensorfmt.core.elements import Boolean, Plain, elements_of
 from xr_tensorfmt.formats.npy import NpyFormat
 from xr_tensorfmt.formats.npy.read import default_dims
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
-_ELEMENTS: Mapping[str, Element] = {"bool": Boolean()} | {
-    np.dtype(code).name: Plain(np.dtype(f"<{code}")) for code in _NUMBERS
-}
+_ELEMENTS = elements_of(["bool", *(np.dtype(code).name for code in _NUMBERS)])
 
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
-    name, variable = checked.only
-    checked.check_rank(name, variable)
-    checked.only_values(default_dims(variable.ndim))
+    checked.check_rank(*checked.only)
+    name, variable = checked.only_values(default_dims(checked.only[1].ndim))
     conversion = _conversion(checked, name, variable)
-    element = conversion.element
+    element, header = conversion.element, BytesIO()
     dtype = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
-    header = BytesIO()
-    npy.write_array_header_1_0(
-        header,
-        {
-            "descr": npy.dtype_to_descr(dtype),
-            "fortran_order": False,
-            "shape": tuple(map(int, variable.shape)),
-        },
-    )
-    layout = Dense(variable.shape, element, header.tell())
+    shape = tuple(map(int, variable.shape))
+    fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, fields)
+    layout = Dense(shape, element, header.tell())
     placed = Placed(variable, layout, conversion)
     return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (placed,))
 
@@ -57,18 +47,8 @@ def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Convers
     return checked.conversion(name, variable, _ELEMENTS)
 
 
-def to_npy(
-    data: Dataset | DataArray,
-    path: Any,
-    *,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
-) -> Delayed | None:
+@with_write_options
+def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]) -> Delayed | None:
     """Write one variable as an array that `numpy.load` loads.
 
     Parameters
@@ -86,16 +66,9 @@ def to_npy(
     Delayed or None
         What writes the file when it is computed, where ``compute=False``.
 
-    Raises
-    ------
-    ValueError
-        The format cannot hold something; the message says what, and what would work.
-    OSError
-        The system refuses; what was there before is unchanged.
-
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.to_file : All keywords that formats share, and what they raise.
     numpy.save : The same for an array in memory.
 
     Examples
@@ -107,16 +80,4 @@ def to_npy(
     >>> np.load("identity.npy").shape
     (3, 3)
     """
-    return write(
-        data,
-        path,
-        NpyFormat(),
-        {},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
-    )
+    return write(data, path, NpyFormat(), {}, **options)

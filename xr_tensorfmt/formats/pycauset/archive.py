@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from io import BytesIO
-from zipfile import ZIP_STORED, ZipInfo
+from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import parsed
-from xr_tensorfmt.core.zip_members import HEADER_BYTES, ZIP_MAGIC, content_start, directory
+from xr_tensorfmt.core.zip_members import members, stored_content
 from xr_tensorfmt.formats.pycauset.container import Metadata
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 METADATA, DATA = "metadata.json", "data.bin"
 
 MOST_DIRECTORY = 1 << 17
-"""Limit on the bytes of the directory at the end of a zip, with the comment that may follow."""
+"""Limit on the bytes of the directory at the end of a zip."""
 
 MOST_METADATA = 1 << 20
 """Limit on the bytes of ``metadata.json``."""
@@ -68,30 +67,19 @@ def _metadata(reader: HeaderReader, entry: Entry) -> Metadata:
 
 def entries(reader: HeaderReader) -> dict[str, Entry]:
     """The two entries, by the directory of the zip."""
-    size = reader.source.size
-    start = max(0, size - MOST_DIRECTORY)
-    tail = reader.bytes_at(start, size - start, "the directory of the zip")
-    known = {each.filename: each for each in directory(reader, BytesIO(tail), start)}
-    # Places are relative to the bytes that zipfile has.
-    return {name: _entry(reader, name, known, start) for name in (METADATA, DATA)}
+    known = {each.filename: each for each in members(reader, MOST_DIRECTORY)}
+    return {name: _entry(reader, name, known) for name in (METADATA, DATA)}
 
 
-def _entry(reader: HeaderReader, name: str, known: dict[str, ZipInfo], start: int) -> Entry:
+def _entry(reader: HeaderReader, name: str, known: dict[str, ZipInfo]) -> Entry:
     """An entry, whose bytes follow its header."""
     field, info = f"the entry {name!r}", known.get(name)
-    if info is None or info.compress_type != ZIP_STORED:
-        found = "compressed" if info else f"missing among {', '.join(map(repr, known))}"
-        hint = (
-            "this zip is not a PyCauset matrix; a '.causet' archive has one as 'matrix.bin', "
-            "which can be opened once it is unzipped"
-        )
-        at = start + info.header_offset if info else 0
-        raise reader.error(field, found, "an entry stored without compression", hint, at)
-    header = start + info.header_offset
-    raw = reader.bytes_at(max(0, header), HEADER_BYTES, field)
-    offset = header + content_start(raw)
-    if not raw.startswith(ZIP_MAGIC) or offset + info.file_size > reader.source.size:
-        found = f"{info.file_size} bytes from byte {offset} on"
-        expected = f"a header, and to end within the {reader.source.size} bytes of the file"
-        raise reader.error(field, found, expected, "the file is damaged; fetch it again", header)
-    return Entry(header, offset, info.file_size, info.CRC)
+    way_out = (
+        "this zip is not a PyCauset matrix; a '.causet' archive has one as 'matrix.bin', which can "
+        "be opened once it is unzipped"
+    )
+    if info is None:
+        found = f"missing among {', '.join(map(repr, known))}"
+        raise reader.error(field, found, "an entry stored without compression", way_out, 0)
+    start, _ = stored_content(reader.source, info, field, way_out)
+    return Entry(info.header_offset, start, info.file_size, info.CRC)

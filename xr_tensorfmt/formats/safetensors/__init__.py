@@ -22,11 +22,7 @@ class SafetensorsFormat(Format):
 
     def recognises(self, reader: HeaderReader) -> bool:
         """Look at the name and at the first bytes, as there is no magic number."""
-        if not reader.source.name.casefold().endswith(self.suffixes):
-            return False
-        from xr_tensorfmt.formats.safetensors.read import recognises  # noqa: PLC0415
-
-        return recognises(reader)
+        return reader.source.name.casefold().endswith(self.suffixes) and b"{" in reader.head[:9]
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file, or an index and the headers of its files."""

@@ -1,140 +1,166 @@
-"""Reading of safetensors: a file, or the files that an index names."""
+"""Reading of safetensors: the header of a file, or an index and the headers of its files."""
 
 from __future__ import annotations
 
-import errno
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
+from typing import Any
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
+from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_document import Document
-from xr_tensorfmt.core.keyed import KeyedDims, StoredTensor
+from xr_tensorfmt.core.keyed import StoredTensor, is_count, keyed_container
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.source import Source, is_file_name
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.safetensors import INDEX
-from xr_tensorfmt.formats.safetensors.spec import (
-    LENGTH_BYTES,
-    MOST_HEADER_BYTES,
-    Header,
+
+LENGTH_BYTES = 8
+"""Bytes of the length of the header; the header is padded to a multiple of as many."""
+
+MOST_HEADER_BYTES = 100_000_000
+"""Limit of the format on the length of the header."""
+
+METADATA = "__metadata__"
+
+DTYPES = (
+    {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+    | {"U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"}
+    | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
+    | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}
 )
+"""The dtypes by their names in a header."""
+
+ELEMENTS = elements_of(DTYPES.values())
+"""How the elements of each dtype are stored."""
 
 _FACTS = {"format": "safetensors"}
-
-
-def recognises(reader: HeaderReader) -> bool:
-    """Whether a file with one of the suffixes begins as the format does."""
-    if _is_index(reader):
-        return b'"weight_map"' in reader.first_bytes(min(reader.source.size, MOST_HEADER_BYTES))
-    head, size = reader.head, reader.source.size
-    length = int.from_bytes(head[:LENGTH_BYTES], "little")
-    return head[LENGTH_BYTES:].startswith(b"{") and length <= min(
-        MOST_HEADER_BYTES, size - LENGTH_BYTES
-    )
-
-
-def _is_index(reader: HeaderReader) -> bool:
-    return reader.source.name.casefold().endswith(INDEX)
+_entry_fields = itemgetter("dtype", "shape", "data_offsets")
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a header, or an index and the headers of all its files."""
-    options.check_unnamed(reader.source.name)
-    options.check_all_stored(reader.source.name)
-    if _is_index(reader):
+    path = reader.source.name
+    if path.casefold().endswith(INDEX):
         return _read_index(reader, options)
     header = Header.read(reader)
-    dims = KeyedDims(options.dims, [each.key for each in header.tensors])
-    return Container(
-        tuple(each.tensor(dims.of(each.key, len(each.shape)), _FACTS) for each in header.tensors),
-        attrs={name: value for name, value in header.metadata.items() if name != EMBEDDED_KEY},
-        encoding={"tensorfmt": _FACTS},
-        embedded=header.metadata.get(EMBEDDED_KEY),
-    )
+    return keyed_container(path, options, header.tensors, _FACTS, header.metadata)
 
 
-Shards = Mapping[str, tuple[Source, Header]]
-"""The files of an index, by their names."""
+@dataclass(frozen=True)
+class Header:
+    """What the header of a file says; the tensors are in its order."""
+
+    tensors: Sequence[StoredTensor]
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Header:
+        """Read it, and refuse what the format does not allow."""
+        length = reader.unsigned(0, LENGTH_BYTES, "the length of the header")
+        document = Document.read(reader, LENGTH_BYTES, length, MOST_HEADER_BYTES, "the header")
+        entries = dict(document.content)
+        metadata = entries.pop(METADATA, {})
+        values = metadata.values() if isinstance(metadata, dict) else [None]
+        if not all(isinstance(each, str) for each in values):
+            found = shorten(repr(metadata))
+            raise document.error(METADATA, found, "an object whose values are strings")
+        start = LENGTH_BYTES + length
+        tensors = [_unpack(document, *item, start) for item in entries.items()]
+        document.check_repeated(document.content, metadata, *entries.values())
+        _check_consecutive(reader, tensors, start)
+        return cls(tensors, metadata)
+
+
+def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTensor:
+    """A tensor, whose offsets count from the end of the header."""
+
+    def error(field: str, found: object, expected: str) -> TensorFormatError:
+        return document.error(f"{field} of {key!r}", shorten(repr(found)), expected)
+
+    try:
+        dtype, shape, (first, stop) = _entry_fields(entry)
+    except (KeyError, TypeError, ValueError):
+        expected = "an object with dtype, shape and two data_offsets"
+        raise error("the entry", entry, expected) from None
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise error("the dtype", dtype, f"one of {', '.join(DTYPES)}, as numpy has no others")
+    if not is_count(first) or not is_count(stop):
+        raise error("the data_offsets", [first, stop], "two numbers of bytes")
+    element = ELEMENTS[DTYPES[dtype]]
+    stored = StoredTensor.described(document, key, shape, element, start + first)
+    if stored.stop != start + stop:
+        expected = f"{stored.nbytes} bytes between them, for {dtype} of shape {shape}"
+        raise error("the data_offsets", [first, stop], expected)
+    return stored
+
+
+def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> None:
+    """Refuse data with holes between them, that overlap, or that do not fill the file."""
+    position, size = start, reader.source.size
+    for tensor in sorted(tensors, key=attrgetter("offset", "stop")):
+        if tensor.offset != position:
+            found, expected = f"data from byte {tensor.offset} on", f"byte {position}"
+            hint = "data can neither overlap nor have holes between them; the header is damaged"
+            field = f"the data_offsets of {tensor.key!r}"
+            raise reader.error(field, found, expected, hint, tensor.offset)
+        position = tensor.stop
+    if position != size:
+        found, expected = f"a file of {size} bytes", f"{position}, where the last tensor ends"
+        hint = "the file is incomplete, or something was added to it; fetch it again"
+        raise reader.error("the data", found, expected, hint, min(size, position))
 
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
-    size, path = reader.source.size, reader.source.name
-    if size > MOST_HEADER_BYTES:
-        hint = "the file is damaged, or of another format"
-        raise reader.error("the index", f"{size} bytes", f"at most {MOST_HEADER_BYTES}", hint, 0)
-    index = Document.read(reader, 0, size, "the index")
+    path, size = reader.source.name, reader.source.size
+    index = Document.read(reader, 0, size, MOST_HEADER_BYTES, "the index")
     files = index.member("weight_map")
     index.check_repeated(index.content, files)
-    shards = _opened(reader.source, index, files)
-    found = {
-        (file, each.key): (source, each)
-        for file, (source, header) in shards.items()
-        for each in header.tensors
-    }
-    dims = KeyedDims(options.dims, list(files))
+    metadata = index.member("metadata") if "metadata" in index.content else {}
+    headers = _opened(reader.source, index, files)
+    left = {(file, each.key): each for file in headers for each in headers[file].tensors}
     tensors = []
     for key, file in files.items():
-        if (file, key) not in found:
+        if (file, key) not in left:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
-        source, stored = found.pop((file, key))
-        names = dims.of(key, len(stored.shape))
-        tensors.append(stored.tensor(names, {**_FACTS, "file": file}, source))
-    return Container(
-        tuple(tensors),
-        attrs=_attributes(index, shards),
-        encoding={"tensorfmt": {**_FACTS, "files": list(shards)}},
-        siblings=tuple(source for source, _ in shards.values()),
-        findings=tuple(_unnamed(path, file, stored) for (file, _), (_, stored) in found.items()),
-    )
+        tensors.append(left.pop((file, key)))
+    metadata = {**_common(list(headers.values())), **metadata}
+    findings = [_left_out(path, *each) for each in left]
+    return keyed_container(path, options, tensors, _FACTS, metadata, findings)
 
 
-def _opened(source: Source, index: Document, files: Mapping[str, object]) -> Shards:
+def _opened(source: Source, index: Document, files: Mapping[str, Any]) -> dict[str, Header]:
     """Open all files and read their headers, at once where that takes requests."""
-    names = list(dict.fromkeys(map(str, files.values())))
     for each in files.values():
         if not is_file_name(each):
             raise index.error("weight_map", shorten(repr(each)), "names of files beside the index")
-    shards: dict[str, tuple[Source, Header]] = {}
+    names = list(dict.fromkeys(files.values()))
+    headers: dict[str, Header] = {}
 
     def open_one(number: int) -> None:
-        file = names[number]
-        try:
-            beside = source.sibling(file)
-        except FileNotFoundError:
-            reason = f"{source.name} names it and it is missing; fetch it too"
-            place = re.sub(r"[^/\\]*$", lambda _: file, source.name)
-            raise FileNotFoundError(errno.ENOENT, reason, place) from None
-        if beside is None:
-            raise ValueError(
-                f"{source.name} has no directory in which its files could be; open it by its path "
-                "or URL"
-            )
-        shards[file] = beside[0], Header.read(HeaderReader(*beside))
+        beside, head = opened_beside(source, names[number], f"it is named by {source.name}")
+        header = Header.read(HeaderReader(beside, head))
+        tensors = [replace(each, source=beside) for each in header.tensors]
+        headers[names[number]] = replace(header, tensors=tensors)
 
     source.run(open_one, range(len(names)))
-    return {file: shards[file] for file in names}
+    return {file: headers[file] for file in names}
 
 
-def _attributes(index: Document, shards: Shards) -> dict[str, object]:
-    """The metadata of the index, and those that all of its files agree in."""
-    own = index.content.get("metadata", {})
-    if not isinstance(own, Mapping):
-        raise index.error("'metadata'", shorten(repr(own)), "a JSON object")
-    every = [header.metadata for _, header in shards.values()]
-    common = {
-        name: value
-        for name, value in (every[0] if every else {}).items()
-        if name != EMBEDDED_KEY and all(each.get(name) == value for each in every)
-    }
-    return {**common, **own}
+def _common(headers: Sequence[Header]) -> dict[str, str]:
+    """The metadata that all files agree in."""
+    common = dict(headers[0].metadata) if headers else {}
+    for each in headers[1:]:
+        common = {key: value for key, value in common.items() if each.metadata.get(key) == value}
+    return common
 
 
-def _unnamed(path: str, file: str, stored: StoredTensor) -> Finding:
+def _left_out(path: str, file: str, key: str) -> Finding:
     message = (
         f"{file} has it and the index does not name it, so that it is left out; open {file} "
         "itself to read it"
     )
-    return Finding(path, None, f"the tensor {shorten(repr(stored.key))}", message, "warning")
+    return Finding(path, None, f"the tensor {shorten(repr(key))}", message, "warning")

@@ -2,115 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from json import dumps
+from typing import Any, Unpack
 
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors import INDEX, SafetensorsFormat
-from xr_tensorfmt.formats.safetensors.spec import (
+from xr_tensorfmt.formats.safetensors.read import (
+    DTYPES,
     ELEMENTS,
     LENGTH_BYTES,
     METADATA,
     MOST_HEADER_BYTES,
-    pack_header,
 )
+from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
-from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.embedded_metadata import encoded
 from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.keyed import (
-    Coordinates,
-    Entry,
-    check_attribute_names,
-    described_entries,
-    divided_coordinates,
-)
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
-_ELEMENTS = {element.name: element for element in ELEMENTS.values()}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def plan(checked: CheckedInput) -> FilePlan:
-    """Plan a file."""
+    """Plan a file, in which the widest elements are first, so that all data are aligned."""
     if checked.path.casefold().endswith(INDEX):
         raise ValueError(
             f"{checked.path}: one file is written, and not the index of several; give a name that "
             "ends with .safetensors"
         )
-    stored, embedded = divided_coordinates(checked, _ELEMENTS, empty=True)
-    entries = [_entry(checked, *item) for item in {**checked.variables, **stored}.items()]
-    tensors = _consecutive(entries)
-    header = pack_header(tensors, _metadata(checked, entries, list(stored), embedded))
-    if len(header) - LENGTH_BYTES > MOST_HEADER_BYTES:
-        raise ValueError(
-            f"{checked.path}: attributes and names take {len(header)} bytes, and safetensors "
-            f"allows {MOST_HEADER_BYTES}; shorten them"
-        )
-    pairs = sorted(zip(tensors, entries, strict=True), key=lambda pair: pair[0].offset)
-    placed = tuple(each.placed(len(header) + tensor.offset) for tensor, each in pairs)
+    entries, others = keyed.entries_of(checked, ELEMENTS, empty=True)
+    for each in entries:
+        if each.key == METADATA:
+            raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
+        checked.check_rank(each.key, each.variable)
+    metadata = _metadata(checked, entries, others)
+    ordered = sorted(entries, key=lambda each: (-each.conversion.element.stored.itemsize, each.key))
+    tensors = keyed.consecutive(ordered)
+    by_key = {each.key: each for each in tensors}
+    header = _header([by_key[each.key] for each in entries], metadata)
+    keyed.check_header(checked, header, MOST_HEADER_BYTES)
+    pairs = zip(ordered, tensors, strict=True)
+    placed = tuple(each.placed(len(header) + tensor.offset) for each, tensor in pairs)
     size = len(header) + sum(each.nbytes for each in tensors)
     return FilePlan(size, (Piece(0, header),), placed)
 
 
-def _entry(checked: CheckedInput, key: str, variable: Any) -> Entry:
-    if key == METADATA:
-        raise ValueError(
-            f"{checked.path}: {key!r} is the name of the metadata of safetensors; rename it"
-        )
-    checked.check_rank(key, variable)
-    return Entry(key, variable, checked.conversion(key, variable, _ELEMENTS))
-
-
-def _consecutive(entries: Sequence[Entry]) -> list[StoredTensor]:
-    """The tensors in the order of the Dataset; the widest elements are first in the file.
-
-    So all data are aligned, as the header is padded to the widest element.
-    """
-    tensors = {each.key: each.stored(0) for each in entries}
-    position = 0
-    for each in sorted(
-        tensors.values(), key=lambda each: (-each.element.stored.itemsize, each.key)
-    ):
-        tensors[each.key] = replace(each, offset=position)
-        position += each.nbytes
-    return list(tensors.values())
-
-
 def _metadata(
-    checked: CheckedInput, entries: Sequence[Entry], stored: Sequence[str], others: Coordinates
+    checked: CheckedInput, entries: Sequence[keyed.Entry], others: keyed.Coordinates
 ) -> dict[str, str]:
     """Attributes that are strings, and what is embedded."""
-    attrs = attributes(checked, checked.attrs, "the Dataset")
-    check_attribute_names(checked, attrs)
+    attrs = keyed.dataset_attributes(checked)
     metadata = {name: value for name, value in attrs.items() if isinstance(value, str)}
-    embedded = EmbeddedMetadata(
-        tensors=described_entries(checked, entries),
-        stored_coordinates=tuple(stored),
-        coordinates=labels(checked, others),
-        attrs={name: each for name, each in attrs.items() if name not in metadata} or None,
-    )
+    more = {name: value for name, value in attrs.items() if name not in metadata}
+    embedded = replace(keyed.embedded_variables(checked, entries, others), attrs=more or None)
     if not embedded.is_empty:
         metadata[EMBEDDED_KEY] = encoded(checked, embedded).decode()
     return metadata
 
 
+def _header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -> bytes:
+    """The header of tensors whose offsets count from its end."""
+    content: dict[str, Any] = {METADATA: metadata} if metadata else {}
+    for each in tensors:
+        content[each.key] = {
+            "dtype": _NAMES[each.element.name],
+            "shape": each.shape,
+            "data_offsets": [each.offset, each.stop],
+        }
+    text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % LENGTH_BYTES)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+@with_write_options
 def to_safetensors(
-    data: Dataset | DataArray,
-    path: Any,
-    *,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
+    data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
 ) -> Delayed | None:
     """Write a safetensors file: every variable a tensor under its name.
 
@@ -128,16 +101,9 @@ def to_safetensors(
     Delayed or None
         What writes the file when it is computed, where ``compute=False``.
 
-    Raises
-    ------
-    ValueError
-        The format cannot hold something; the message says what, and what would work.
-    OSError
-        The system refuses; what was there before is unchanged.
-
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
+    xr_tensorfmt.to_file : All keywords that formats share, and what they raise.
     xr_tensorfmt.to_mag : A format with attributes of any kind.
 
     Examples
@@ -145,20 +111,6 @@ def to_safetensors(
     >>> import numpy as np
     >>> import xarray as xr
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_safetensors(
-    ...     ds, "model.safetensors", encoding={"layers.0.weight": {"dtype": "bfloat16"}}
-    ... )
+    >>> to_safetensors(ds, "model.safetensors", encoding={"layers.*": {"dtype": "bfloat16"}})
     """
-    return write(
-        data,
-        path,
-        SafetensorsFormat(),
-        {},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
-    )
+    return write(data, path, SafetensorsFormat(), {}, **options)
