@@ -360,7 +360,7 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
 
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
-    labels = EncodedLabels(np.frombuffer(b"abcdef", np.uint8), np.array([1, 3, 0, 2]))
+    labels = EncodedLabels(np.frombuffer(b"a|bcd||ef", np.uint8), np.array([1, 3, 0, 2]))
     element = Plain(np.dtype(">f4"))
     layout = LabelledBlocks.of(10, (2, 3), element, [labels])
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)

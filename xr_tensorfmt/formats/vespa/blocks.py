@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -25,7 +24,7 @@ from xr_tensorfmt.formats.vespa.scan import (
     BlockForm,
     block_offsets,
 )
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, packed_size, unpack
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, packed_size, unpack
 
 SCANNED_AT_OPENING = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
@@ -38,8 +37,6 @@ _WINDOW = 16 << 20
 _MOST_AT_ONCE = 1 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
 _CACHED = 128 << 10
-# Bytes of strings of one length that are copied at a time, while they are in the cache.
-_STRINGS = 1 << 20
 # Bytes of labels that are kept from the scan of a remote file, so that it is fetched once.
 _MOST_KEPT = 256 << 20
 
@@ -65,14 +62,14 @@ class Regular:
         """Where some blocks end."""
         return self.starts(entry) + self.stride
 
-    def matches(self, rows: Bytes) -> bool:
-        """Whether blocks, of which each row has the first bytes, have labels of these lengths."""
-        return all(bool((rows[:, place] == byte).all()) for place, byte in self.length_bytes)
+    def matches(self, window: Bytes, starts: Integers) -> bool:
+        """Whether blocks that begin somewhere in a window have labels of these lengths."""
+        return all(bool((window[starts + at] == byte).all()) for at, byte in self.length_bytes)
 
     def matches_file(self, source: Source, entry: Entry) -> bool:
         """Whether some blocks of the file have labels of these lengths."""
         labels = source.read(Extents.uniform(self.starts(entry), self.label_bytes))
-        return self.matches(labels.reshape(-1, self.label_bytes))
+        return self.matches(labels, np.arange(0, labels.size, self.label_bytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +97,14 @@ class KeptLabels:
 
     def add(self, form: BlockForm, window: Bytes, starts: Integers, stops: Integers) -> None:
         """Keep the labels of blocks in a window, unless all together are very many."""
-        cells = stops - form.cell_bytes
-        sizes = cells - starts
+        sizes = stops - form.cell_bytes - starts
         self._nbytes += int(sizes.sum())
         if self._nbytes > _MOST_KEPT:
             self.release()
             return
-        edges = np.zeros(window.size + 1, np.int8)
-        edges[starts] += 1
-        edges[cells] -= 1
-        self._parts.append(window[np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)])
+        labels = np.empty(int(sizes.sum()), np.uint8)
+        copy_pieces(labels, np.cumsum(sizes) - sizes, window, starts, sizes)
+        self._parts.append(labels)
         self._sizes.append(sizes)
 
     def release(self) -> None:
@@ -293,14 +288,15 @@ class Blocks(Layout):
             window, starts = self.table.fetch(source, extents, entry, length)
             is_packed = step == 1 or window.size == starts.size * length
             for lower in range(0, starts.size, step):
-                pieces = window[int(starts[lower]) :][: step * length]
-                if not is_packed:
-                    pieces = gather_uniform(window, starts[lower : lower + step], length)
-                pieces = pieces.reshape(-1, length)
-                if isinstance(places, Regular) and not places.matches(pieces):
+                of_step = starts[lower : lower + step]
+                if isinstance(places, Regular) and not places.matches(window, of_step):
                     self.table.scan(source)
                     self._read_into(rows, source, selection)
                     return
+                pieces = window[int(of_step[0]) :][: step * length]
+                if not is_packed:
+                    pieces = gather_uniform(window, of_step, length)
+                pieces = pieces.reshape(-1, length)
                 target = rows[position : position + len(pieces)]
                 cells = self._cells(pieces, skipped)
                 self.element.decode_into(target, cells if elements is None else cells[:, elements])
@@ -368,48 +364,46 @@ def _batches(entry: Entry, count: int) -> Iterator[Entry]:
         yield entry_part(entry, first, count)
 
 
-def by_length(lengths: Integers) -> Iterator[tuple[Integers, Integers | slice]]:
-    """Numbers of strings of one length, not too many at a time, also as a slice where they are."""
-    if not lengths.size:
+def copy_pieces(
+    target: Bytes, places: Integers, window: Bytes, starts: Integers, lengths: Integers
+) -> None:
+    """Copy pieces of a window to ascending places; what is after a piece may be overwritten."""
+    if not lengths.any():
         return
-    order, cuts = np.arange(lengths.size), [0, lengths.size]
-    is_uniform = bool((lengths == lengths[:1]).all())
-    if not is_uniform:
-        # numpy sorts numbers of 16 bits several times faster.
-        short = lengths.astype(np.uint16) if lengths.max() < 1 << 16 else lengths
-        order = np.argsort(short, kind="stable")
-        cuts[1:1] = (np.flatnonzero(np.diff(lengths[order])) + 1).tolist()
-    for lower, upper in pairwise(cuts):
-        step = max(1, _STRINGS // (int(lengths[order[lower]]) + 1))
-        for first in range(lower, upper, step):
-            part = slice(first, min(first + step, upper))
-            yield order[part], part if is_uniform else order[part]
+    # Most are copied in one length: numpy assigns in order, so that each piece overwrites what has
+    # been copied beyond the one before it. Those that are much longer follow singly.
+    length = min(int(lengths.max()), 64 + 4 * int(lengths.mean()), window.size, target.size)
+    fits = (lengths <= length) & (starts <= window.size - length) & (places <= target.size - length)
+    scatter_uniform(target, places[fits], gather_uniform(window, starts[fits], length), length)
+    for piece in np.flatnonzero(~fits).tolist():
+        place, start, size = int(places[piece]), int(starts[piece]), int(lengths[piece])
+        target[place : place + size] = window[start : start + size]
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedLabels:
-    """The labels of all blocks for one mapped dimension: UTF-8, one after the other."""
+    """The labels of all blocks for one mapped dimension: UTF-8, with a byte between any two."""
 
     content: Bytes
     lengths: Integers
 
-    @property
-    def packed_sizes(self) -> Integers:
-        """Bytes of each label with its length before it."""
-        return self.lengths + np.where(self.lengths < LONG_BIT, 1, 4)
 
-    def pack_into(self, target: Bytes, starts: Integers) -> None:
-        """Write each label, with its length before it, to its own position."""
-        own = np.cumsum(self.lengths) - self.lengths
-        for numbers, part in by_length(self.lengths):
-            length = int(self.lengths[numbers[0]])
-            packed = np.frombuffer(pack(length), dtype=np.uint8)
-            rows = np.empty((numbers.size, packed.size + length), dtype=np.uint8)
-            rows[:, : packed.size] = packed
-            if length:
-                labels = gather_uniform(self.content, own[part], length)
-                rows[:, packed.size :] = labels.reshape(-1, length)
-            scatter_uniform(target, starts[part], rows.ravel(), rows.shape[1])
+def _packed(columns: Sequence[EncodedLabels]) -> tuple[Bytes, Integers]:
+    """The labels of all blocks, each behind its length, and the bytes of those of each block."""
+    lengths = np.stack([column.lengths for column in columns], axis=1)
+    sizes = lengths + np.where(lengths < LONG_BIT, 1, 4)
+    in_column = np.cumsum(lengths + 1, axis=0) - lengths - 1
+    starts = in_column + np.cumsum([0, *(column.content.size for column in columns[:-1])])
+    content = np.concatenate([column.content for column in columns])
+    labels = np.empty(int(sizes.sum()), dtype=np.uint8)
+    every = lengths.ravel()
+    places = np.cumsum(sizes) - every
+    copy_pieces(labels, places, content, starts.ravel(), every)
+    labels[places - 1] = every & 0xFF
+    is_long = every >= LONG_BIT
+    for byte in range(1, 4):
+        labels[places[is_long] - 1 - byte] = every[is_long] >> 8 * byte | LONG_BIT * (byte == 3)
+    return labels, sizes.sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,14 +422,9 @@ class LabelledBlocks(Blocks):
     ) -> LabelledBlocks:
         """Arrange blocks one after the other, from the labels for each mapped dimension."""
         form = BlockForm(len(columns), prod(lengths) * element.stored.itemsize)
-        sizes = np.sum([column.packed_sizes for column in columns], axis=0)
+        labels, sizes = _packed(columns)
         offsets = np.full(sizes.size + 1, offset, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + form.cell_bytes)
-        labels = np.empty(int(sizes.sum()), dtype=np.uint8)
-        starts = np.cumsum(sizes) - sizes
-        for column in columns:
-            column.pack_into(labels, starts)
-            starts += column.packed_sizes
         table = BlockTable(form, offset, sizes.size, int(offsets[-1]), Listed(offsets))
         return cls(table, lengths, element, labels)
 
@@ -463,11 +452,7 @@ class LabelledBlocks(Blocks):
         begin, end = int(starts[0]), int(cells[-1]) + self._cell_bytes
         joined = np.empty(end - begin, dtype=np.uint8)
         places = starts - self.table.offset - entry_indices(entry) * self._cell_bytes
-        sizes = cells - starts
-        for numbers, part in by_length(sizes):
-            size = int(sizes[numbers[0]])
-            labels = gather_uniform(self.labels, places[part], size)
-            scatter_uniform(joined, starts[part] - begin, labels, size)
+        copy_pieces(joined, starts - begin, self.labels, places, cells - starts)
         encoded = raw_bytes(self.element.encode(values))
         scatter_uniform(joined, cells - begin, encoded, self._cell_bytes)
         return Extents.single(begin, end), joined

@@ -5,15 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import lt
+from itertools import islice, pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
+from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length
@@ -24,7 +23,7 @@ from xr_tensorfmt.errors import (
     shorten,
     stacklevel_of_caller,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, by_length
+from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, copy_pieces
 from xr_tensorfmt.formats.vespa.spec import unpack_at
 
 Strings = NDArray[Any]
@@ -76,25 +75,30 @@ class Labels(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
-        order = Order()
-        strings = self.strings(source, selection.entries[0], order)
+        strings, lengths = self._read(source, selection.entries[0])
         is_column = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
-        if is_column and not order.ascends:
+        if is_column and not ascend(strings, lengths):
             for finding in repeated_labels(source, self.blocks.table, [strings], most=1):
                 message, level = finding.sentence, stacklevel_of_caller()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
         return strings
 
-    def strings(self, source: Source, entry: Entry, order: Order | None = None) -> Strings:
-        """The labels of some blocks; those of one length are decoded together."""
-        strings, position = np.empty(entry_length(entry), dtype=self.dtype), 0
+    def strings(self, source: Source, entry: Entry) -> Strings:
+        """The labels of some blocks."""
+        return self._read(source, entry)[0]
+
+    def _read(self, source: Source, entry: Entry) -> tuple[Strings, Integers]:
+        """The labels of some blocks, and how many bytes each of them has."""
+        count = entry_length(entry)
+        strings, lengths = np.empty(count, dtype=self.dtype), np.empty(count, dtype=np.int64)
+        position = 0
         for part in self.blocks.table.batches(entry, LABEL_BYTES):
-            count = entry_length(part)
-            self._read_batch(strings[position : position + count], source, part, order or Order())
-            position += count
-        if strings.size == self.shape[0] and self.blocks.table.form.labels == 1:
+            stop = position + entry_length(part)
+            strings[position:stop], lengths[position:stop] = self._read_batch(source, part)
+            position = stop
+        if count == self.shape[0] and self.blocks.table.form.labels == 1:
             self.blocks.table.kept.release()
-        return strings
+        return strings, lengths
 
     @property
     def is_checked_by_format(self) -> bool:
@@ -107,25 +111,26 @@ class Labels(Layout):
         picked: Array = self.strings(source, unique)[inverse]
         return picked
 
-    def _read_batch(self, strings: Strings, source: Source, entry: Entry, order: Order) -> None:
+    def _read_batch(self, source: Source, entry: Entry) -> tuple[Strings, Integers]:
         table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
-        kept = table.kept.of(entry)
-        window, starts = kept or table.fetch(source, extents, entry, LABEL_BYTES)
-        if isinstance(places, Regular):
-            # Together they fit the cache, so that each page is read once.
-            size = places.label_bytes
-            window = gather_uniform(window, starts, size)
-            if not places.matches(window.reshape(-1, size)):
-                table.scan(source)
-                self._read_batch(strings, source, entry, order)
-                return
-            starts = np.arange(strings.size) * size
+        window, starts = table.kept.of(entry) or table.fetch(source, extents, entry, LABEL_BYTES)
+        if isinstance(places, Regular) and not places.matches(window, starts):
+            table.scan(source)
+            return self._read_batch(source, entry)
         lengths, begins = unpack_at(window, starts)
         for _ in range(self.number):
             lengths, begins = unpack_at(window, begins + lengths)
-        wrong = _decode(strings, window, begins, lengths, self.errors, order)
-        if wrong is not None:
+        # Each with a zero behind it, so that one call decodes all and one splits them.
+        stops = np.cumsum(lengths + 1)
+        joined = np.empty(int(stops[-1]), np.uint8)
+        copy_pieces(joined, stops - lengths - 1, window, begins, lengths)
+        joined[stops - 1] = 0
+        content = joined.tobytes()
+        try:
+            decoded = content.decode("utf-8", self.errors).split("\0")[:-1]
+        except UnicodeDecodeError as error:
+            wrong = int(np.searchsorted(stops, error.start, side="right"))
             label = window[begins[wrong] :][: lengths[wrong]].tobytes()
             raise TensorFormatError(
                 source.name,
@@ -134,47 +139,19 @@ class Labels(Layout):
                 "UTF-8",
                 "open with errors='surrogateescape' to keep such bytes",
                 offset=int(extents.starts[wrong] + begins[wrong] - starts[wrong]),
-            )
-
-
-class Order:
-    """Whether labels ascend, each kind of one length by itself, so that no two are equal."""
-
-    def __init__(self) -> None:
-        self.ascends = True
-        self._last: dict[int, NDArray[np.bytes_]] = {}
-
-    def add(self, rows: Bytes) -> None:
-        """Take more labels of one length, one a row, in the order of the file."""
-        size = rows.shape[1]
-        if self.ascends:
-            labels = rows.view(f"S{size}").ravel()
-            joined = np.concatenate([self._last.get(size, labels[:0]), labels[:1]])
-            pairs = (joined[:-1], joined[1:]), (labels[:-1], labels[1:])
-            self.ascends = all(bool((before < after).all()) for before, after in pairs)
-            self._last[size] = labels[-1:]
-
-
-def _decode(
-    strings: Strings, window: Bytes, starts: Integers, lengths: Integers, errors: str, order: Order
-) -> int | None:
-    """Decode strings in a window, each with a byte before it; the number of one that is wrong."""
-    for numbers, part in by_length(lengths):
-        # Each with the byte before it, which becomes the separator.
-        size = int(lengths[numbers[0]]) + 1
-        rows = gather_uniform(window, starts[part] - 1, size).reshape(-1, size)
-        rows[:, 0] = 0
-        order.add(rows)
-        try:
-            # No character of several bytes contains a zero, so that one call decodes all.
-            decoded = rows.tobytes().decode("utf-8", errors).split("\0")[1:]
-        except UnicodeDecodeError as error:
-            return int(numbers[error.start // size])
-        if len(decoded) > len(rows):
-            decoded = [row[1:].tobytes().decode("utf-8", errors) for row in rows]
+            ) from None
+        if len(decoded) > lengths.size:  # Some contain a zero.
+            edges = pairwise([0, *stops.tolist()])
+            decoded = [content[a : b - 1].decode("utf-8", self.errors) for a, b in edges]
         # numpy takes much longer to find out what a list holds.
-        strings[part] = np.fromiter(decoded, object, numbers.size)
-    return None
+        return np.fromiter(decoded, object, lengths.size), lengths
+
+
+def ascend(strings: Strings, lengths: Integers) -> bool:
+    """Whether strings ascend, or of each length those that are next to each other: all differ."""
+    is_less = strings[:-1] < strings[1:]
+    growth = np.diff(lengths)
+    return bool(is_less.all() or ((growth >= 0) & (is_less | (growth > 0))).all())
 
 
 def labels_field(block: int) -> str:
@@ -206,7 +183,7 @@ def repeated_label(
 
 def repeated_blocks(columns: Sequence[Strings]) -> Iterator[tuple[int, int]]:
     """Each block all of whose labels an earlier block has too, and that earlier block."""
-    if len(columns) == 1 and _ascends(columns[0].tolist()):
+    if len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all():
         return
     hashes = row_hashes(columns)
     known: dict[tuple[str, ...], int] = {}
@@ -214,10 +191,6 @@ def repeated_blocks(columns: Sequence[Strings]) -> Iterator[tuple[int, int]]:
         earlier = known.setdefault(tuple(column[block] for column in columns), block)
         if earlier != block:
             yield block, earlier
-
-
-def _ascends(strings: list[str]) -> bool:
-    return all(map(lt, strings, islice(strings, 1, None)))
 
 
 def row_hashes(columns: Sequence[Strings]) -> Integers:

@@ -15,7 +15,6 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
-from xr_tensorfmt.datasets.lazy_array import is_of_index
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.formats.vespa.blocks import EncodedLabels, LabelledBlocks
@@ -191,11 +190,10 @@ def _labels_along(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, 
         coordinate = checked.coordinates.get(name)
         if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
             # An index has Python's strings already, of which ``.values`` would make others.
-            is_index = is_of_index(coordinate)
-            strings = coordinate.to_index() if is_index else coordinate.values
-            values = np.asarray(strings, dtype=object)
-            if all(issubclass(type_, str) for type_ in set(map(type, values.tolist()))):
-                found[name] = values
+            index = coordinate.to_index()
+            has_missing = index.dtype != object and index.hasnans
+            if index.inferred_type in ("string", "empty") and not has_missing:
+                found[name] = np.asarray(index, dtype=object)
     return found
 
 
@@ -314,27 +312,22 @@ def _check_repeated(checked: CheckedInput, columns: Sequence[Strings]) -> None:
 def _encoded(checked: CheckedInput, dim: str, labels: Strings) -> EncodedLabels:
     """Labels as UTF-8."""
     strings: list[str] = labels.tolist()
-    joined = "".join(strings)
-    if joined.isascii():
-        content, lengths = joined.encode(), map(len, strings)
-    else:
-        encoded = _encode_all(checked, dim, strings)
-        content, lengths = b"".join(encoded), map(len, encoded)
-    sizes = np.fromiter(lengths, np.int64, len(strings))
-    longest = int(sizes.max(initial=0))
+    try:
+        content = "\0".join(strings).encode()
+    except UnicodeEncodeError:
+        content = b"\0".join(_encode(checked, dim, string) for string in strings)
+    joined = np.frombuffer(content, dtype=np.uint8)
+    lengths = np.diff(np.flatnonzero(joined == 0), prepend=-1, append=joined.size) - 1
+    if lengths.size != len(strings):  # Some contain a zero, or there are none.
+        each = (len(_encode(checked, dim, string)) for string in strings)
+        lengths = np.fromiter(each, np.int64, len(strings))
+    longest = int(lengths.max(initial=0))
     if longest > LARGEST:
         raise ValueError(
             f"{checked.path}: {dim!r} has a label of {longest} bytes, and Vespa counts up to "
             f"{LARGEST}; shorten it"
         )
-    return EncodedLabels(np.frombuffer(content, dtype=np.uint8), sizes)
-
-
-def _encode_all(checked: CheckedInput, dim: str, strings: list[str]) -> list[bytes]:
-    try:
-        return list(map(str.encode, strings))
-    except UnicodeEncodeError:
-        return [_encode(checked, dim, string) for string in strings]
+    return EncodedLabels(joined, lengths)
 
 
 def _encode(checked: CheckedInput, dim: str, label: str) -> bytes:
