@@ -37,6 +37,8 @@ _WINDOW = 16 << 20
 _MOST_AT_ONCE = 1 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
 _CACHED = 128 << 10
+# Bytes of a label that takes no longer to copy than a shorter one.
+_SHORT = 64
 # Bytes of labels that are kept from the scan of a remote file, so that it is fetched once.
 _MOST_KEPT = 256 << 20
 
@@ -368,11 +370,13 @@ def copy_pieces(
     target: Bytes, places: Integers, window: Bytes, starts: Integers, lengths: Integers
 ) -> None:
     """Copy pieces of a window to ascending places; what is after a piece may be overwritten."""
-    if not lengths.any():
+    length = min(int(lengths.max(initial=0)), window.size, target.size)
+    if not length:
         return
     # Most are copied in one length: numpy assigns in order, so that each piece overwrites what has
     # been copied beyond the one before it. Those that are much longer follow singly.
-    length = min(int(lengths.max()), 64 + 4 * int(lengths.mean()), window.size, target.size)
+    if length > _SHORT:
+        length = min(length, _SHORT + 4 * int(lengths.mean()))
     fits = (lengths <= length) & (starts <= window.size - length) & (places <= target.size - length)
     scatter_uniform(target, places[fits], gather_uniform(window, starts[fits], length), length)
     for piece in np.flatnonzero(~fits).tolist():
@@ -390,6 +394,11 @@ class EncodedLabels:
 
 def _packed(columns: Sequence[EncodedLabels]) -> tuple[Bytes, Integers]:
     """The labels of all blocks, each behind its length, and the bytes of those of each block."""
+    if len(columns) == 1 and columns[0].lengths.max(initial=0) < LONG_BIT:
+        sizes = columns[0].lengths + 1
+        labels = np.concatenate([np.zeros(1, np.uint8), columns[0].content])[: sizes.sum()]
+        labels[np.cumsum(sizes) - sizes] = columns[0].lengths
+        return labels, sizes
     lengths = np.stack([column.lengths for column in columns], axis=1)
     sizes = lengths + np.where(lengths < LONG_BIT, 1, 4)
     in_column = np.cumsum(lengths + 1, axis=0) - lengths - 1
