@@ -307,7 +307,7 @@ def test_labels_that_ascend_are_all_different(labels: list[str]) -> None:
 def test_numbered_labels_are_known_to_be_different_without_their_hashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(labels_module, "repeated_labels", None)
+    monkeypatch.setattr(labels_module, "repeated_blocks", None)
     labels = [(f"doc{number}",) for number in range(1200)]
     content = vf.tensor("int8", ["k"], {}, labels, np.zeros(1200))
     assert open_vespa(content).indexes["k"].is_unique

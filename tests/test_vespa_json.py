@@ -191,7 +191,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "nothing": ({"type": "tensor(x[1])"}, None, "is not a form of"),
     "not JSON": ("{", "tensor(x[1])", "is not JSON"),
     "deep": ("[" * 100_000, "tensor(x[1])", "is not JSON"),
-    "two": ("[1] [2]", "tensor(x[1])", r"ends before '\[2\]'"),
+    "two": ("[1] [2]", "tensor(x[1])", "is not JSON: Extra data"),
 }  # fmt: skip
 
 

@@ -26,8 +26,7 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.formats.pycauset.write import to_pycauset
     from xr_tensorfmt.formats.safetensors.write import to_safetensors
     from xr_tensorfmt.formats.tens.write import to_tens
-    from xr_tensorfmt.formats.vespa.hex import from_hex
-    from xr_tensorfmt.formats.vespa.json import vespa_from_json, vespa_to_json
+    from xr_tensorfmt.formats.vespa.json import from_hex, vespa_from_json, vespa_to_json
     from xr_tensorfmt.formats.vespa.write import to_vespa
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writing.to_file import to_file
@@ -64,7 +63,7 @@ _LAZY = {
     "Finding": "core.findings",
     "TensorFormatBackend": "backend",
     "explain": "accessor",
-    "from_hex": "formats.vespa.hex",
+    "from_hex": "formats.vespa.json",
     "popcount": "formats.pycauset.popcount",
     "to_cc4s": "formats.cc4s.write",
     "to_file": "writing.to_file",

@@ -93,8 +93,7 @@ class KeptLabels:
     """The labels that the scan of a remote file has passed, until they are read; not pickled."""
 
     def __init__(self) -> None:
-        self._parts: list[Bytes] = []
-        self._sizes: list[Integers] = []
+        self._parts: list[tuple[Bytes, Integers]] = []
         self._nbytes = 0
 
     def add(self, form: BlockForm, window: Bytes, starts: Integers, stops: Integers) -> None:
@@ -106,22 +105,21 @@ class KeptLabels:
             return
         labels = np.empty(int(sizes.sum()), np.uint8)
         copy_pieces(labels, np.cumsum(sizes) - sizes, window, starts, sizes)
-        self._parts.append(labels)
-        self._sizes.append(sizes)
+        self._parts.append((labels, sizes))
 
     def release(self) -> None:
         """Forget all labels."""
-        self._parts, self._sizes = [], []
+        self._parts = []
 
     def of(self, entry: Entry) -> tuple[Bytes, Integers] | None:
         """Bytes with the labels of some blocks, and where these begin in them; None if unknown."""
-        parts, sizes = self._parts, self._sizes
+        parts = self._parts
         if not parts:
             return None
         if len(parts) > 1:
-            parts, sizes = [np.concatenate(parts)], [np.concatenate(sizes)]
-            self._parts, self._sizes = parts, sizes
-        return parts[0], (np.cumsum(sizes[0]) - sizes[0])[entry]
+            labels, sizes = map(np.concatenate, zip(*parts, strict=True))
+            self._parts = parts = [(labels, sizes)]
+        return parts[0][0], (np.cumsum(parts[0][1]) - parts[0][1])[entry]
 
     def __dask_tokenize__(self) -> str:
         """Independent of what is kept, so that names in dask are."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,52 +48,27 @@ MOST_FILLED_CELLS = 1 << 24
 """Limit on the cells of blocks of which JSON lists only some."""
 
 
-@dataclass(frozen=True)
-class TensorType:
-    """A type of Vespa: its cells, and its dimensions sorted by name."""
-
-    cells: str
-    mapped: tuple[str, ...]
-    indexed: Mapping[str, int]
-
-    @classmethod
-    def parse(cls, string: str) -> TensorType:
-        """The inverse of `str`; ValueError where it is not a type whose sizes are known."""
-        bare = re.sub(r"\s", "", string)
-        found = _TYPE.fullmatch(_SCALARS.get(bare, bare))
-        parts = found[2].split(",") if found and found[2] else []
-        dims = [_DIMENSION.fullmatch(part) for part in parts]
-        names = [dim[1] for dim in dims if dim]
-        cells = (found and found[1]) or "double"
-        if not found or len(set(names)) < len(parts) or cells not in CELL_TYPES:
-            raise ValueError(
-                f"{shorten(repr(string))} is not the type of a tensor such as "
-                "'tensor<float>(user{},x[3])', with a size for each indexed dimension"
-            )
-        sizes = {dim[1]: dim[2] for dim in dims if dim}
-        indexed = {name: int(size) for name in sorted(names) if (size := sizes[name]) is not None}
-        mapped = tuple(name for name in sorted(names) if name not in indexed)
-        possible = 0 not in indexed.values() and is_addressable(tuple(indexed.values()), 8)
-        if len(names) > MOST_DIMENSIONS or not possible:
-            raise ValueError(
-                f"{shorten(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
-                "dimensions, or more cells than can be addressed"
-            )
-        return cls(cells, mapped, indexed)
-
-    def __str__(self) -> str:
-        """As Vespa writes it."""
-        return json_type(self.header(0 if self.mapped else 1))
-
-    def header(self, blocks: int) -> Header:
-        """The header of the typed binary form."""
-        sizes = tuple(self.indexed.values())
-        return Header.of(self.cells, self.mapped, tuple(self.indexed), sizes, blocks)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of the indexed dimensions."""
-        return tuple(self.indexed.values())
+def parsed_type(string: str) -> Header:
+    """The header of a tensor without blocks; ValueError where sizes of its type are not known."""
+    bare = re.sub(r"\s", "", string)
+    found = _TYPE.fullmatch(_SCALARS.get(bare, bare))
+    parts = found[2].split(",") if found and found[2] else []
+    sizes = {dim[1]: dim[2] for part in parts if (dim := _DIMENSION.fullmatch(part))}
+    cells = (found and found[1]) or "double"
+    if not found or len(sizes) < len(parts) or cells not in CELL_TYPES:
+        raise ValueError(
+            f"{shorten(repr(string))} is not the type of a tensor such as "
+            "'tensor<float>(user{},x[3])', with a size for each indexed dimension"
+        )
+    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
+    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
+    lengths = tuple(int(sizes[name]) for name in indexed)
+    if len(sizes) > MOST_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
+        raise ValueError(
+            f"{shorten(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
+            "dimensions, or more cells than can be addressed"
+        )
+    return Header.of(cells, mapped, indexed, lengths, 0)
 
 
 def json_type(header: Header) -> str:
@@ -107,13 +82,9 @@ def loaded(content: Any) -> Any:
         return content
     string = content if isinstance(content, str) else content.decode()
     try:
-        data, stop = json.JSONDecoder().raw_decode(string.strip())
+        return json.loads(string.strip().removesuffix(","))  # Vespa ignores a comma at the end
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
-    rest = string.strip()[stop:].strip()
-    if rest not in ("", ","):  # Vespa ignores a comma at the end
-        raise ValueError(f"the JSON of a tensor ends before {shorten(repr(rest))}")
-    return data
 
 
 class UntypedError(ValueError):
@@ -128,10 +99,10 @@ def packed_tensor(data: Any, type_: str | None) -> bytes:
             "the JSON states no type of the tensor; pass that of the field or constant, such as "
             "vespa_from_json(..., 'tensor<float>(x[3])')"
         )
-    known = TensorType.parse(str(stated) if type_ is None else type_)
-    if type_ is not None and isinstance(stated, str) and TensorType.parse(stated) != known:
+    header = parsed_type(str(stated) if type_ is None else type_)
+    if type_ is not None and isinstance(stated, str) and parsed_type(stated) != header:
         raise ValueError(f"the JSON states the type {stated!r}, and {type_!r} was asked for")
-    return _Blocks(known).filled(data).packed()
+    return _Blocks(header).filled(data).packed()
 
 
 def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -192,59 +163,53 @@ def _may_be(key: str, content: Any) -> bool:
 class _Blocks:
     """The blocks of a tensor by their labels, while its JSON is read."""
 
-    type: TensorType
+    header: Header
     cells: dict[tuple[str, ...], Array] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """The type, for messages."""
+        return json_type(self.header)
 
     def filled(self, data: Any) -> _Blocks:
         """Read a tensor in any form."""
+        mapped, indexed = self.header.mapped, self.header.indexed
         key, content = self._content(data)
         adders: dict[tuple[str, type], Callable[[Any], None]] = {("cells", list): self._add_cells}
-        if self.type.mapped:
+        if mapped:
             adders["blocks", list] = self._add_blocks
-            adders["blocks" if self.type.indexed else "cells", dict] = self._add_map
+            adders["blocks" if indexed else "cells", dict] = self._add_map
         else:
-            adders["values", list] = adders["values", str] = self._add_dense
+            adders["values", list] = adders["values", str] = self._add_values
         add = adders.get((key, type(content)))
         if add is not None:
             add(content)
-        elif content is not None or not self.type.mapped:
+        elif content is not None or not mapped:
+            forms = ", ".join(f"a {form.__name__} as {key!r}" for key, form in adders)
             raise ValueError(
                 f"{shorten(repr(content))} as {key!r} is not a form of {self.type}, which are "
-                f"{', '.join(self._forms)}"
+                f"{forms}"
             )
         return self
-
-    @property
-    def _forms(self) -> Iterator[str]:
-        yield "a list of cells"
-        if not self.type.mapped:
-            yield "a list of values"
-        if self.type.indexed:
-            yield "hexadecimal digits"
-        if len(self.type.mapped) == 1:
-            yield "a map of blocks by labels" if self.type.indexed else "a map of cells by labels"
-        if self.type.mapped and self.type.indexed:
-            yield "a list of blocks"
 
     def _content(self, data: Any) -> tuple[str, Any]:
         """Which content a tensor has, with or without the object around it."""
         # Values are no form of tensors with labels, so that there it is one of these.
-        is_map = self.type.mapped and isinstance(data, dict) and set(data) == {"values"}
+        is_map = self.header.mapped and isinstance(data, dict) and set(data) == {"values"}
         if _is_wrapper(data) and not is_map:
             return next(((key, data[key]) for key in _CONTENT if key in data), ("cells", None))
         if isinstance(data, dict):
-            return "blocks" if self.type.indexed else "cells", data
+            return "blocks" if self.header.indexed else "cells", data
         has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
-        if self.type.mapped or has_cells:
+        if self.header.mapped or has_cells:
             return "cells", data
-        return "values", data if self.type.indexed or isinstance(data, list) else [data]
+        return "values", data if self.header.indexed or isinstance(data, list) else [data]
 
     def _labels(self, address: Address) -> tuple[str, ...]:
-        missing = [name for name in self.type.mapped if name not in address]
-        unknown = [name for name in address if name not in {*self.type.mapped, *self.type.indexed}]
-        if missing or unknown:
+        mapped = self.header.mapped
+        if not {*mapped} <= address.keys() <= {*mapped, *self.header.indexed}:
             raise ValueError(f"the address {shorten(repr(address))} does not fit {self.type}")
-        labels = tuple(address[name] for name in self.type.mapped)
+        labels = tuple(address[name] for name in mapped)
         if not all(isinstance(label, str | int) for label in labels):
             raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
         return tuple(map(str, labels))
@@ -253,24 +218,14 @@ class _Blocks:
         if self.cells.setdefault(labels, values) is not values:
             raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
 
-    def _add_empty(self, labels: tuple[str, ...]) -> None:
-        """Add a block of zeros, which are what cells are that are not listed."""
-        count = prod(self.type.shape)
-        if count * (len(self.cells) + 1) > MOST_FILLED_CELLS:
-            raise ValueError(
-                f"{self.type} has more than {MOST_FILLED_CELLS} cells, most of which are not "
-                "listed; give blocks or values"
-            )
-        self.cells[labels] = np.zeros(count)
-
-    def _add_dense(self, content: Any) -> None:
-        self._add((), self._values(content))
+    def _add_values(self, content: Any) -> None:
+        self.cells[()] = self._values(content)
 
     def _add_map(self, content: Mapping[str, Any]) -> None:
-        if len(self.type.mapped) != 1:
+        if len(self.header.mapped) != 1:
             raise ValueError(f"a map of labels does not fit {self.type}; give a list of cells")
         for label, value in content.items():
-            values = self._values(value) if self.type.indexed else np.array([_number(value)])
+            values = self._values(value) if self.header.indexed else np.array([_number(value)])
             self._add((label,), values)
 
     def _add_blocks(self, content: Iterable[Any]) -> None:
@@ -287,14 +242,20 @@ class _Blocks:
             if place in seen:
                 raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
             seen.add(place)
+            # Cells that are not listed are zero.
             if labels not in self.cells:
-                self._add_empty(labels)
+                if self.header.cells * (len(self.cells) + 1) > MOST_FILLED_CELLS:
+                    raise ValueError(
+                        f"{self.type} has more than {MOST_FILLED_CELLS} cells, most of which are "
+                        "not listed; give blocks or values"
+                    )
+                self.cells[labels] = np.zeros(self.header.cells)
             self.cells[labels][place[1]] = _number(value)
 
     def _place(self, address: Address) -> int:
         """The number of a cell in its block."""
         place = 0
-        for name, length in self.type.indexed.items():
+        for name, length in zip(self.header.indexed, self.header.lengths, strict=True):
             index = str(address.get(name))
             if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
                 raise ValueError(
@@ -306,8 +267,8 @@ class _Blocks:
 
     def _values(self, values: Any) -> Array:
         """The cells of a block: numbers, nested or not, or hexadecimal digits."""
-        count = prod(self.type.shape)
-        if isinstance(values, str) and self.type.indexed:
+        count = self.header.cells
+        if isinstance(values, str) and self.header.indexed:
             return self._from_hex(values, count)
         flat = list(_flattened(values))
         if len(flat) != count:
@@ -320,16 +281,16 @@ class _Blocks:
         return np.array([_number(value) for value in flat])
 
     def _from_hex(self, digits: str, count: int) -> Array:
-        of_one = len(digits) // count
-        allowed = {2} if self.type.cells == "int8" else {_DIGITS[self.type.cells], *_HEX}
+        of_one, own = len(digits) // count, _DIGITS[self.header.cell_type]
+        allowed = {own} if self.header.cell_type == "int8" else {own, *_HEX}
         try:
             content = bytes.fromhex(digits)
         except ValueError:
             content = b""
         if len(digits) != of_one * count or of_one not in allowed or 2 * len(content) < len(digits):
             raise ValueError(
-                f"{shorten(repr(digits))} are not {_DIGITS[self.type.cells]} hexadecimal digits "
-                f"for each of the {count} cells of a block of {self.type}"
+                f"{shorten(repr(digits))} are not {own} hexadecimal digits for each of the {count} "
+                f"cells of a block of {self.type}"
             )
         element = CELL_TYPES["int8"] if of_one == 2 else _HEX[of_one]
         raw = np.frombuffer(content, dtype=element.stored)
@@ -337,12 +298,12 @@ class _Blocks:
 
     def packed(self) -> bytes:
         """The typed binary form, with the blocks in the order of the JSON."""
-        element = CELL_TYPES[self.type.cells]
-        packed = [self.type.header(len(self.cells)).pack()]
+        element = CELL_TYPES[self.header.cell_type]
+        packed = [replace(self.header, blocks=len(self.cells)).pack()]
         for labels, values in self.cells.items():
             with np.errstate(all="ignore"):
                 converted = values.astype(element.dtype)
-            if self.type.cells == "int8" and (values != converted).any():
+            if self.header.cell_type == "int8" and (values != converted).any():
                 wrong = values[values != converted][0]
                 raise ValueError(f"{wrong} is not an integer from -128 to 127, as {self.type} has")
             packed += map(_pack_label, labels)
@@ -377,12 +338,8 @@ def _number(value: Any) -> float:
     """A number, which may be null, or a str where JSON has none for it."""
     if value is None:
         return float("nan")
-    is_named = isinstance(value, str) and re.fullmatch(
-        r"[-+]?(inf(inity)?|nan)", value, re.IGNORECASE
-    )
-    try:
-        if is_named or (isinstance(value, int | float) and not isinstance(value, bool)):
+    is_named = isinstance(value, str) and _NAMED.fullmatch(value)
+    if is_named or (isinstance(value, int | float) and not isinstance(value, bool)):
+        with suppress(OverflowError):
             return float(value)
-    except OverflowError:
-        pass
     raise ValueError(f"{shorten(repr(value))} is not the value of a cell")

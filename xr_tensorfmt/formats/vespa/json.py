@@ -1,9 +1,9 @@
-"""Tensors that are given as JSON, and as Python's objects that JSON has."""
+"""Tensors that are given as hexadecimal digits, as JSON, and as Python's objects that JSON has."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from xr_tensorfmt.formats.vespa.forms import loaded, packed_tensor
@@ -16,6 +16,48 @@ if TYPE_CHECKING:
 
 # The value of a dense field with format.tensors=hex-value; a JSON number is no field of a tensor.
 _DIGITS = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+
+
+def from_hex(digits: str, **keywords: Any) -> Dataset:
+    """Open a tensor given as hexadecimal digits, as Vespa's tools print its bytes.
+
+    Parameters
+    ----------
+    digits : str
+        Two for each byte, with or without ``0x`` before them; white space is ignored.
+    **keywords
+        Keywords of `xarray.open_dataset` and of this engine.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        The string has other characters, or the bytes are not a typed binary tensor.
+    TypeError
+        `digits` is not a string.
+
+    See Also
+    --------
+    xr_tensorfmt.vespa_from_json : A tensor as JSON.
+
+    Examples
+    --------
+    >>> from_hex("0x0601010178023F80000040000000").tensor.values
+    array([1., 2.], dtype=float32)
+    """
+    if not isinstance(digits, str):
+        raise TypeError(f"digits={digits!r} must be a str of hexadecimal digits, as '0x0200...'")
+    stripped = digits.strip()
+    try:
+        content = bytes.fromhex(stripped[2:] if stripped[:2] in ("0x", "0X") else stripped)
+    except ValueError as error:
+        raise ValueError(
+            f"digits={stripped[:40]!r} must be hexadecimal digits, two for each byte ({error})"
+        ) from error
+    return _opened(content, keywords)
 
 
 def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Dataset:
@@ -54,16 +96,17 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     >>> vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
     """
-    from xarray import open_dataset  # noqa: PLC0415
-
     is_digits = isinstance(data, str) and _DIGITS.fullmatch(data)
     content = {"values": data} if is_digits else loaded(data)
+    return _opened(packed_tensor(content, type), keywords)
+
+
+def _opened(content: bytes, keywords: Mapping[str, Any]) -> Dataset:
+    from xarray import open_dataset  # noqa: PLC0415
+
     # xarray can name chunks of a memoryview, but not of bytes.
-    return open_dataset(
-        memoryview(packed_tensor(content, type)),
-        engine="tensorfmt",
-        **{"format": "vespa", **keywords},
-    )
+    keywords = {"format": "vespa", **keywords}
+    return open_dataset(memoryview(content), engine="tensorfmt", **keywords)
 
 
 def vespa_to_json(

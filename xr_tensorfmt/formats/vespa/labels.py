@@ -78,7 +78,10 @@ class Labels(Layout):
         strings, lengths = self._read(source, selection.entries[0])
         is_column = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
         if is_column and not ascend(strings, lengths):
-            for finding in repeated_labels(source, self.blocks.table, [strings], most=1):
+            for block, earlier in islice(repeated_blocks([strings]), 1):
+                finding = repeated_label(
+                    source, self.blocks.table, block, earlier, [strings[block]]
+                )
                 message, level = finding.sentence, stacklevel_of_caller()
                 warnings.warn(message, TensorFormatWarning, stacklevel=level)
         return strings
@@ -157,14 +160,6 @@ def ascend(strings: Strings, lengths: Integers) -> bool:
 def labels_field(block: int) -> str:
     """What messages call the labels of a block."""
     return f"the labels of block {block}"
-
-
-def repeated_labels(
-    source: Source, table: BlockTable, columns: Sequence[Strings], *, most: int
-) -> Iterator[Finding]:
-    """The findings about the first blocks that have the labels of an earlier one."""
-    for block, earlier in islice(repeated_blocks(columns), most):
-        yield repeated_label(source, table, block, earlier, [column[block] for column in columns])
 
 
 def repeated_label(

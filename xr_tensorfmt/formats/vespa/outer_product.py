@@ -120,11 +120,9 @@ class OuterProduct(Layout):
 
 def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
     """Where indices are among those of an entry, and whether they are among them."""
-    if isinstance(entry, slice):
-        position, rest = np.divmod(index - entry.start, entry.step)
-        return position, (rest == 0) & (position >= 0) & (index < entry.stop)
-    nearest = np.minimum(np.searchsorted(entry, index), entry.size - 1)
-    return nearest, entry[nearest] == index
+    selected = entry_indices(entry)
+    nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
+    return nearest, selected[nearest] == index
 
 
 def outer_product(

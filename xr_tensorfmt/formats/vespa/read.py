@@ -57,7 +57,15 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     findings = _trailing_bytes(source, header, blocks.table.stop, options)
     labels = tuple(Labels(blocks, number, options.errors) for number in range(form.labels))
     if options.sparse == "dense":
-        _check_indexed(source, header)
+        if count > MOST_INDEXED:
+            raise TensorFormatError(
+                source.name,
+                "the number of blocks",
+                count,
+                f"at most {MOST_INDEXED} for sparse='dense', which keeps all labels in memory",
+                "open the file with sparse='stored'",
+                offset=header.stop,
+            )
         names = _dimension_names(header, options)
         layout, distinct = outer_product(source, blocks, labels, header, options)
         table.kept.release()
@@ -72,19 +80,6 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     coordinates = [Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False)]
     dims = (along, *names[form.labels :])
     return _container(header, options, findings, dims, blocks, coordinates)
-
-
-def _check_indexed(source: Source, header: Header) -> None:
-    """Refuse the outer product of more labels than an index may have."""
-    if header.blocks > MOST_INDEXED:
-        raise TensorFormatError(
-            source.name,
-            "the number of blocks",
-            header.blocks,
-            f"at most {MOST_INDEXED} for sparse='dense', which keeps all labels in memory",
-            "open the file with sparse='stored'",
-            offset=header.stop,
-        )
 
 
 def _without_index(source: Source, header: Header) -> Finding:

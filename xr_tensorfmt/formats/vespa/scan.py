@@ -85,21 +85,17 @@ def block_offsets(
         if start < source.size:
             window = source.read(Extents.single(start, min(start + ahead, source.size)))
         found, stop = block_starts(window, form, wanted)
-        if not found.size:
-            # The labels are longer than the window, or the file is shorter.
+        stops = np.append(found, stop)[1 : wanted + 1]
+        # The last block counts if the window has all of its labels.
+        complete = np.count_nonzero(stops <= window.size + form.cell_bytes)
+        if not complete:
             if start + ahead >= source.size:
                 raise _cut_off(source, start, known, "its labels")
             ahead *= 2
             continue
-        stops = np.append(found[1:], stop)[:wanted]
-        if scanned is not None and start + stops[-1] <= source.size:
-            if stops[-1] - form.cell_bytes > window.size:
-                # The window ends within the labels of the last block, which begins the next one.
-                stops = stops[:-1]
-                if not stops.size:
-                    ahead *= 2
-                    continue
-            scanned(window, found[: stops.size], stops)
+        stops = stops[:complete]
+        if scanned is not None:
+            scanned(window, found[:complete], stops)
         stops += start
         offsets[known + 1 : known + 1 + stops.size] = stops
         known += stops.size

@@ -135,8 +135,19 @@ def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conve
             )
     dimensions = _dimensions(checked, variable)
     _check_lengths(checked, variable, dimensions)
-    conversion = _conversion(checked, name, variable)
-    header = _header(_CELL_TYPES[conversion.element.name], variable, dimensions)
+    elements = {element.name: element for element in CELL_TYPES.values()}
+    if not variable.ndim:
+        # Vespa's Java code reads scalars of other types, its C++ code refuses them.
+        elements = {"float64": CELL_TYPES["double"]}
+        checked = replace(checked, format="a scalar of Vespa")
+    conversion = checked.conversion(name, variable, elements)
+    header = Header.of(
+        _CELL_TYPES[conversion.element.name],
+        tuple(dimensions.name_in_file[dim] for dim in dimensions.labels),
+        tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed),
+        tuple(variable.sizes[dim] for dim in dimensions.indexed),
+        1 if dimensions.along is None else variable.sizes[dimensions.along],
+    )
     _check_attrs(checked, name, variable, dimensions)
     along = () if dimensions.along is None else (dimensions.along,)
     if dimensions.labels:
@@ -224,14 +235,6 @@ def _type_names(coordinate: Variable) -> str:
     return shorten(" and ".join(names))
 
 
-def _header(cell_type: str, variable: Variable, dimensions: Dimensions) -> Header:
-    mapped = tuple(dimensions.name_in_file[dim] for dim in dimensions.labels)
-    indexed = tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed)
-    lengths = tuple(variable.sizes[dim] for dim in dimensions.indexed)
-    blocks = 1 if dimensions.along is None else variable.sizes[dimensions.along]
-    return Header.of(cell_type, mapped, indexed, lengths, blocks)
-
-
 def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
     """The names of the dimensions, without underscores that opening appended to avoid a clash."""
     known = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
@@ -276,16 +279,6 @@ def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimens
                 f"{checked.path}: {dim!r} has no elements, and Vespa has no dimension of size 0 "
                 "but mapped ones; leave it out, or give it a coordinate of strings"
             )
-
-
-def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
-    elements = {element.name: element for element in CELL_TYPES.values()}
-    if not variable.ndim:
-        # Vespa's Java code reads scalars of other types, its C++ code refuses them.
-        checked = replace(checked, format="a scalar of Vespa")
-        elements = {"float64": CELL_TYPES["double"]}
-    conversion: Conversion = checked.conversion(name, variable, elements)
-    return conversion
 
 
 def _check_attrs(

@@ -58,7 +58,8 @@ def _data(
     data: dict[str, Any] = {"type": json_type(header)}
     if form == "long" or (len(header.mapped) > 1 and not header.indexed):
         return data | {"cells": list(_cells(header, labels, _plain(blocks, element)))}
-    pack = partial(_digits if form == "hex" and header.indexed else _plain, element=element)
+    is_hex = form == "hex" and bool(header.indexed)
+    pack = _digits if is_hex else partial(_plain, element=element)
     if not header.mapped:
         values = pack(blocks[0])
         return data | {"values": values if header.indexed else [values]}
@@ -84,9 +85,8 @@ def _cells(header: Header, labels: list[tuple[str, ...]], values: Any) -> Iterat
             yield {"address": dict(sorted(address.items())), "value": value}
 
 
-def _digits(encoded: Array, element: Element) -> str:
+def _digits(encoded: Array) -> str:
     """Two hexadecimal digits for each byte, big-endian as Vespa has them."""
-    del element
     return encoded.tobytes().hex().upper()
 
 
