@@ -298,15 +298,9 @@ class Blocks(Layout):
                     pieces = gather_uniform(window, of_step, length)
                 pieces = pieces.reshape(-1, length)
                 target = rows[position : position + len(pieces)]
-                cells = self._cells(pieces, skipped)
+                cells = pieces[:, skipped:].view(self.element.stored)
                 self.element.decode_into(target, cells if elements is None else cells[:, elements])
                 position += len(pieces)
-
-    def _cells(self, pieces: Bytes, skipped: int) -> Array:
-        """The cells in pieces, one a row, behind some bytes that are skipped."""
-        (count, length), stored = pieces.shape, self.element.stored
-        shape = count, (length - skipped) // stored.itemsize
-        return np.ndarray(shape, stored, pieces.data, skipped, (length, stored.itemsize))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch the cells of the points, in the order of the file."""

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.json_text import check_nested, check_values
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.read import read
-from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack_string
 from xr_tensorfmt.sources.memory import Memory
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
@@ -306,14 +306,9 @@ class _Blocks:
             if self.header.cell_type == "int8" and (values != converted).any():
                 wrong = values[values != converted][0]
                 raise ValueError(f"{wrong} is not an integer from -128 to 127, as {self.type} has")
-            packed += map(_pack_label, labels)
+            packed += map(pack_string, labels)
             packed.append(element.encode(converted).tobytes())
         return b"".join(packed)
-
-
-def _pack_label(label: str) -> bytes:
-    content = label.encode("utf-8", "surrogateescape")
-    return pack(len(content)) + content
 
 
 def _members(item: Any, *keys: str) -> Iterator[Any]:

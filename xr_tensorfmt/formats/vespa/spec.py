@@ -52,6 +52,12 @@ def pack(value: int) -> bytes:
     return (value | LONG_BIT << 24).to_bytes(4, "big")
 
 
+def pack_string(string: str) -> bytes:
+    """Pack a name or a label; bytes that were kept by ``surrogateescape`` as they were."""
+    content = string.encode("utf-8", "surrogateescape")
+    return pack(len(content)) + content
+
+
 def unpack(packed: bytes | memoryview) -> int:
     """Unpack one byte or four; readers accept either form of a small integer."""
     return int.from_bytes(packed, "big") & LARGEST
@@ -111,11 +117,11 @@ class Header:
         if self.tag & WITH_CELL_TYPE:
             packed += pack(list(CELL_TYPES).index(self.cell_type))
         if self.tag & SPARSE:
-            packed += pack(len(self.mapped)) + b"".join(map(_pack_name, self.mapped))
+            packed += pack(len(self.mapped)) + b"".join(map(pack_string, self.mapped))
         if self.tag & DENSE:
             sized = zip(self.indexed, self.lengths, strict=True)
             packed += pack(len(self.indexed))
-            packed += b"".join(_pack_name(name) + pack(length) for name, length in sized)
+            packed += b"".join(pack_string(name) + pack(length) for name, length in sized)
         return packed + (pack(self.blocks) if _has_count(self.tag, self.mapped) else b"")
 
     @classmethod
@@ -188,11 +194,6 @@ class Header:
 def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
     """Whether the header ends with the number of blocks; else there is one."""
     return bool(mapped) or not tag & DENSE
-
-
-def _pack_name(name: str) -> bytes:
-    content = name.encode()
-    return pack(len(content)) + content
 
 
 class _Fields(Cursor):

@@ -150,8 +150,13 @@ def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conve
     )
     _check_attrs(checked, name, variable, dimensions)
     along = () if dimensions.along is None else (dimensions.along,)
-    if dimensions.labels:
-        _check_repeated(checked, list(dimensions.labels.values()))
+    columns = list(dimensions.labels.values())
+    for block, earlier in repeated_blocks(columns) if columns else ():
+        row = shorten(", ".join(repr(column[block]) for column in columns))
+        raise ValueError(
+            f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
+            "which Vespa may refuse; give each block labels of its own"
+        )
     return header, dimensions, variable.transpose(*along, *dimensions.indexed), conversion
 
 
@@ -220,19 +225,16 @@ def _check_dropped(
     what, way_out = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
     if dim in dims and dim in (name, BLOCK) and along in (None, dim):
-        what += f", as its labels are {_type_names(coordinate)} and those of Vespa are strings"
+        types = {str(coordinate.dtype)}
+        if coordinate.dtype.kind == "O":
+            types = {type(each).__name__ for each in coordinate.values.tolist()}
+        names = shorten(" and ".join(sorted(types)))
+        what += f", as its labels are {names} and those of Vespa are strings"
         way_out = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
     elif dim in dims and along is None and BLOCK not in dims and _may_be_strings(coordinate):
         what += f", which does not label the dimension {dim!r}"
         way_out = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of each block"
     checked.dropping("coords", what, way_out)
-
-
-def _type_names(coordinate: Variable) -> str:
-    if coordinate.dtype.kind != "O":
-        return str(coordinate.dtype)
-    names = sorted({type(each).__name__ for each in coordinate.values.tolist()})
-    return shorten(" and ".join(names))
 
 
 def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
@@ -291,15 +293,6 @@ def _check_attrs(
         for attribute in attributes:
             way_out = f"delete it, as by {owner}.attrs.pop({attribute!r})"
             checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
-
-
-def _check_repeated(checked: CheckedInput, columns: Sequence[Strings]) -> None:
-    for block, earlier in repeated_blocks(columns):
-        row = shorten(", ".join(repr(column[block]) for column in columns))
-        raise ValueError(
-            f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
-            "which Vespa may refuse; give each block labels of its own"
-        )
 
 
 def _encoded(checked: CheckedInput, dim: str, labels: Strings) -> EncodedLabels:
