@@ -365,6 +365,9 @@ def copy_pieces(
     length = min(int(lengths.max(initial=0)), window.size, target.size)
     if not length:
         return
+    if int(lengths.sum()) == length * lengths.size == target.size:  # All are equally long.
+        target[:] = gather_uniform(window, starts, length)
+        return
     # Most are copied in one length: numpy assigns in order, so that each piece overwrites what has
     # been copied beyond the one before it. Those that are much longer follow singly.
     if length > _SHORT:

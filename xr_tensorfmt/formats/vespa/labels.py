@@ -124,14 +124,15 @@ class Labels(Layout):
         lengths, begins = unpack_at(window, starts)
         for _ in range(self.number):
             lengths, begins = unpack_at(window, begins + lengths)
-        # Each with a zero behind it, so that one call decodes all and one splits them.
-        stops = np.cumsum(lengths + 1)
+        # Each with the byte before it, which becomes a zero: one call decodes all, one splits them.
+        sizes = lengths + 1
+        stops = np.cumsum(sizes)
         joined = np.empty(int(stops[-1]), np.uint8)
-        copy_pieces(joined, stops - lengths - 1, window, begins, lengths)
-        joined[stops - 1] = 0
+        copy_pieces(joined, stops - sizes, window, begins - 1, sizes)
+        joined[stops - sizes] = 0
         content = joined.tobytes()
         try:
-            decoded = content.decode("utf-8", self.errors).split("\0")[:-1]
+            decoded = content.decode("utf-8", self.errors).split("\0")[1:]
         except UnicodeDecodeError as error:
             wrong = int(np.searchsorted(stops, error.start, side="right"))
             label = window[begins[wrong] :][: lengths[wrong]].tobytes()
@@ -145,7 +146,7 @@ class Labels(Layout):
             ) from None
         if len(decoded) > lengths.size:  # Some contain a zero.
             edges = pairwise([0, *stops.tolist()])
-            decoded = [content[a : b - 1].decode("utf-8", self.errors) for a, b in edges]
+            decoded = [content[a + 1 : b].decode("utf-8", self.errors) for a, b in edges]
         # numpy takes much longer to find out what a list holds.
         return np.fromiter(decoded, object, lengths.size), lengths
 
