@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd, prod
 
@@ -38,7 +37,8 @@ def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[in
     return ()
 
 
-def chunk_count(shape: Sequence[int], chunk: Sequence[int]) -> int:
+@lru_cache(maxsize=1024)
+def chunk_count(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
     """How many chunks of a shape a tensor has."""
     return prod(-(-length // step) for length, step in zip(shape, chunk, strict=True))
 

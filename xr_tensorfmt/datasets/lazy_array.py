@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from xarray import Variable
+from xarray import Dataset, Variable
 from xarray.backends import BackendArray
 from xarray.core.indexing import (
     BasicIndexer,
@@ -153,6 +153,30 @@ def _check_chunks(variable: Variable, lazy: TensorArray) -> None:
             f"{MOST_CHUNKS} chunks; open it without chunks= and select a part of it, or pass a "
             "larger chunk_bytes="
         )
+
+
+def distinct(variable: Variable) -> DistinctVariable:
+    """The same variable, with the names of `DistinctVariable`."""
+    data = wrapped_data(variable)
+    return DistinctVariable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+
+
+def unchecked_dataset(
+    variables: dict[Any, Variable],
+    coordinates: set[Hashable],
+    attrs: dict[str, Any],
+    encoding: dict[str, Any],
+    close: Callable[[], None],
+) -> Dataset:
+    """A Dataset of new variables, without the copies and checks of its constructor.
+
+    No indexes are made, so that the coordinates of a sparse tensor stay lazy. Conflicting lengths
+    of a dimension are still an error.
+    """
+    names = {dim for variable in variables.values() for dim in variable.dims} | coordinates
+    return Dataset._construct_direct(  # noqa: SLF001
+        variables, names & variables.keys(), None, attrs, None, encoding, close
+    )
 
 
 def wrapped_data(variable: Variable) -> Any:

@@ -42,13 +42,14 @@ class Request(OpenOptions):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
         checked_timeout(self.timeout)
         names = self.drop_variables
-        if isinstance(names, bytes) or not isinstance(names, str | Iterable | None):
+        is_iterable = names is None or isinstance(names, Iterable)
+        if isinstance(names, bytes) or not is_iterable:
             raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
         if self.group is not None and not isinstance(self.group, str):
             raise TypeError(f"group={self.group!r} must be a str such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:
             raise TypeError(f"separator={self.separator!r} must be a non-empty str such as '.'")
-        if not isinstance(self.storage_options, Mapping | None):
+        if self.storage_options is not None and not isinstance(self.storage_options, Mapping):
             raise TypeError(
                 "storage_options= must be a mapping such as {'anon': True}, not a "
                 f"{type(self.storage_options).__name__}"
@@ -69,15 +70,15 @@ class Request(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-_KNOWN = tuple(field.name for field in fields(Request))
+_KNOWN = dict.fromkeys(field.name for field in fields(Request))
 
 
 def request_of(**keywords: Any) -> Request:
     """The keywords of the engine; TypeError where there is no such keyword."""
-    for name in keywords:
-        if name not in _KNOWN:
-            raise TypeError(
-                f"{name!r}{did_you_mean(name, _KNOWN)} is not a keyword of the engine "
-                f"'tensorfmt', which are {', '.join(_KNOWN)}"
-            )
+    unknown = next((name for name in keywords if name not in _KNOWN), None)
+    if unknown is not None:
+        raise TypeError(
+            f"{unknown!r}{did_you_mean(unknown, _KNOWN)} is not a keyword of the engine "
+            f"'tensorfmt', which are {', '.join(_KNOWN)}"
+        )
     return Request(**keywords)
