@@ -30,7 +30,8 @@ from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources import find_source, is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redacted
 
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Opened = TypeVar("Opened", Dataset, DataTree)
 
 
