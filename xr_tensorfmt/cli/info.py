@@ -81,7 +81,7 @@ def _document(source: Source, container: Container) -> dict[str, Any]:
     return {
         "path": source.name,
         "size": source.size,
-        "format": container.format,
+        "format": chosen.name,
         "version": plain(facts.get("version")),
         "container": facts.get("container"),
         "dims": {

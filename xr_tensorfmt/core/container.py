@@ -64,8 +64,6 @@ class Container:
     derived : tuple of str
         What in the file depends on its values, and would be wrong after some of them were changed
         in place.
-    format : str
-        Name of the format; the registry sets it.
     """
 
     tensors: tuple[Tensor, ...]
@@ -77,7 +75,6 @@ class Container:
     embedded: Any = None
     decoded: bool = False
     derived: tuple[str, ...] = ()
-    format: str = ""
 
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None

@@ -79,8 +79,9 @@ class Dense(Layout):
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows along the slowest axis of which a row fits into a chunk."""
-        widest = max(self._item, self.dtype.itemsize)
-        return contiguous_chunk(self.shape, self._item, target * self._item // widest)
+        item = self._item
+        widest = max(item, self.dtype.itemsize)
+        return contiguous_chunk(self.lengths, item, target * item // widest)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Return a window where the values need no conversion, otherwise a copy."""

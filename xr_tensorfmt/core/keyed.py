@@ -15,7 +15,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import KEY
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import check_rank, check_size
+from xr_tensorfmt.core.header import MOST_BYTES, check_rank, check_size
 from xr_tensorfmt.core.json_document import Document
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
@@ -45,8 +45,10 @@ class StoredTensor:
     ) -> Self:
         """A tensor that is described at byte `at`; the errors of `check_size`."""
         item = element.stored.itemsize
-        check_size(path, shape, item, at)
-        return cls(key, tuple(shape), element, offset, prod(shape) * item)
+        nbytes = prod(shape) * item
+        if not 0 < nbytes <= MOST_BYTES:
+            check_size(path, shape, item, at)
+        return cls(key, tuple(shape), element, offset, nbytes)
 
     @classmethod
     def described(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 from operator import itemgetter
@@ -116,7 +115,6 @@ def choose(reader: HeaderReader, name: str | None = None) -> Format:
 
 def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
     """Read a file's header, and apply the embedded metadata."""
-    path = reader.source.name
     if options.fill_value is not None and "fill_value" not in chosen.open_options:
         raise ValueError(
             f"fill_value={options.fill_value!r} does not fit format {chosen.name!r}, which itself "
@@ -127,9 +125,9 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
             f"apply_unit=True does not fit format {chosen.name!r}, whose files state no unit; "
             "leave it out"
         )
-    container = replace(chosen.read(reader, options), format=chosen.name)
+    container = chosen.read(reader, options)
     if container.embedded is not None:
-        container = with_embedded_metadata(path, container, options)
+        container = with_embedded_metadata(reader.source.name, container, options)
     _check_named_variables(container, options)
     return container
 
