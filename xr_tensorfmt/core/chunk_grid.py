@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from math import gcd, prod
+from math import gcd, isqrt, prod
 
 import numpy as np
 
@@ -26,15 +27,22 @@ MOST_CHUNKS = 1 << 20
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
     """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes."""
+    return _cut(shape, item, target, _rows) or ()
+
+
+def _cut(
+    shape: tuple[int, ...], item: int, target: int, rows_of: Callable[[int, int, int], int | None]
+) -> tuple[int, ...] | None:
+    """Cut the slowest axis of which a row fits into a chunk, into as many rows as are wanted."""
     lengths = tuple(max(1, length) for length in shape)
     if item * prod(shape) <= target:
         return lengths
     for axis in range(len(lengths)):
         row = item * prod(lengths[axis + 1 :])
         if row <= target or axis == len(lengths) - 1:
-            rows = _rows(lengths[axis], row, target)
-            return (*(1,) * axis, rows, *lengths[axis + 1 :])
-    return ()
+            rows = rows_of(lengths[axis], row, target)
+            return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
+    return lengths
 
 
 @lru_cache(maxsize=1024)
@@ -69,7 +77,7 @@ SMALLEST_DIVIDING = 64 << 10
 """Least bytes of a chunk whose length must be a divisor, where the target is not below."""
 
 _MOST_TIMES_TARGET = 16
-_MOST_TRIED = 1 << 22
+_LONGEST_DIVIDED = 1 << 44
 
 
 def dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
@@ -78,19 +86,16 @@ def dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int,
     Chunks may be up to 16 times as large as the target where the length of an axis has no better
     divisor.
     """
-    lengths = tuple(max(1, length) for length in shape)
-    if item * prod(shape) <= target:
-        return lengths
-    for axis in range(len(lengths)):
-        row = item * prod(lengths[axis + 1 :])
-        if row <= target or axis == len(lengths) - 1:
-            rows = _dividing_rows(lengths[axis], row, target)
-            return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
-    return lengths
+    return _cut(shape, item, target, _dividing_rows)
 
 
 def _dividing_rows(length: int, row: int, target: int) -> int | None:
     """A divisor of a length: near the target, else smaller, else larger."""
+    if length > _LONGEST_DIVIDED:
+        return None  # only axes of terabytes, whose divisors take long to find
+    tried = np.arange(1, isqrt(length) + 1)
+    small = tried[length % tried == 0].tolist()
+    divisors = {*small, *(length // each for each in small)}
     most = max(1, target // row)
     least = min(most, -(-SMALLEST_DIVIDING // row))
     near = max(least, most // 4)
@@ -100,22 +105,7 @@ def _dividing_rows(length: int, row: int, target: int) -> int | None:
         (least, near - 1, max),
         (4 * most + 1, _MOST_TIMES_TARGET * most, min),
     ):
-        divisors = _divisors_between(length, low, min(high, length))
-        if divisors:
-            return pick(divisors)
+        fitting = [each for each in divisors if low <= each <= high]
+        if fitting:
+            return int(pick(fitting))
     return None
-
-
-def _divisors_between(number: int, low: int, high: int) -> list[int]:
-    """The divisors in a range, found by trying those or the quotients, whichever are fewer."""
-    if low > high:
-        return []
-    first, last = -(-number // high), number // low
-    if min(last - first, high - low) > _MOST_TRIED:
-        return []  # only of axes of terabytes
-    if last - first < high - low:
-        quotients = np.arange(first, last + 1)
-        return [number // quotient for quotient in quotients[number % quotients == 0].tolist()]
-    candidates = np.arange(low, high + 1)
-    found: list[int] = candidates[number % candidates == 0].tolist()
-    return found

@@ -120,16 +120,14 @@ def check_gaps(source: Source, gaps: Iterable[Gap], most: int = 1) -> Iterator[F
     """
     ordered = sorted((gap for gap in gaps if gap.start < gap.stop), key=lambda gap: gap.start)
     sizes = accumulate(min(gap.stop - gap.start, _BATCH) for gap in ordered)
-    # Several short gaps are read at once, and long ones a piece at a time until enough is found.
+    # The beginnings of several gaps are read at once, and the rest until enough is found.
     for _, batch in groupby(zip(ordered, sizes, strict=True), lambda pair: pair[1] // _BATCH):
-        pieces = [_pieces(gap) for gap, _ in batch]
-        firsts = [piece for each in pieces for piece in islice(each, 1)]
-        found = list(_check_batch(source, firsts))
-        yield from found
-        for first, more in zip(firsts, pieces, strict=True):
-            left = most - sum(first.start <= (each.offset or 0) < first.stop for each in found)
-            later = (_check_batch(source, [piece]) for piece in more)
-            yield from islice(chain.from_iterable(later), max(0, left))
+        several = [gap for gap, _ in batch]
+        found = _check_batch(source, [next(_pieces(gap)) for gap in several])
+        yield from (finding for findings in found for finding in findings)
+        for gap, findings in zip(several, found, strict=True):
+            later = (_check_batch(source, [piece])[0] for piece in islice(_pieces(gap), 1, None))
+            yield from islice(chain.from_iterable(later), max(0, most - len(findings)))
 
 
 def _pieces(gap: Gap) -> Iterator[Gap]:
@@ -138,13 +136,11 @@ def _pieces(gap: Gap) -> Iterator[Gap]:
         yield replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
 
 
-def _check_batch(source: Source, batch: list[Gap]) -> Iterator[Finding]:
+def _check_batch(source: Source, batch: list[Gap]) -> list[list[Finding]]:
     starts = np.array([gap.start for gap in batch], dtype=np.int64)
     lengths = np.array([gap.stop for gap in batch], dtype=np.int64) - starts
-    raw = source.read(Extents(starts, lengths))
-    ends = np.cumsum(lengths)
-    for gap, content in zip(batch, np.split(raw, ends[:-1]), strict=True):
-        yield from _check(source.name, gap, content)
+    contents = np.split(source.read(Extents(starts, lengths)), np.cumsum(lengths)[:-1])
+    return [list(_check(source.name, gap, raw)) for gap, raw in zip(batch, contents, strict=True)]
 
 
 def _check(path: str, gap: Gap, raw: Bytes) -> Iterator[Finding]:
