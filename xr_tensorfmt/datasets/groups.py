@@ -165,9 +165,7 @@ def split(container: Container, separator: str, *, is_tree: bool) -> dict[str, C
 _Members = list[tuple[Tensor, str]]
 
 
-def _members(
-    container: Container, separator: str
-) -> dict[str, tuple[str, list[tuple[Tensor, str]]]]:
+def _members(container: Container, separator: str) -> dict[str, tuple[str, _Members]]:
     """Prefix and tensors of each group, with their names in it; parents come before children."""
     members: dict[str, tuple[str, _Members]] = {"/": ("", [])}
     prefixes = _prefixes(container, separator)

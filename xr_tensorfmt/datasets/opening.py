@@ -57,17 +57,15 @@ def _without_collections(function: Callable[Arguments, Result]) -> Callable[Argu
 @_without_collections
 def open_file(file: Any, request: Request) -> Dataset:
     """Open a file, or one branch of it, as a Dataset."""
-    source, container = _parse(file, request)
-    part = groups.branch(container, request.group, request.separator)
-    return _with_source(_dataset(part, source, request), file)
+    source, branch = _branch(file, request)
+    return _with_source(_dataset(branch, source, request), file)
 
 
 @_without_collections
 def open_groups(file: Any, request: Request, *, is_tree: bool = False) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
-    source, container = _parse(file, request)
-    part = groups.branch(container, request.group, request.separator)
-    nodes = groups.split(part, request.separator, is_tree=is_tree)
+    source, branch = _branch(file, request)
+    nodes = groups.split(branch, request.separator, is_tree=is_tree)
     return {path: _dataset(node, source, request) for path, node in nodes.items()}
 
 
@@ -96,11 +94,13 @@ def recognised(file: Any) -> bool:
             file.seek(position)
 
 
-def _parse(file: Any, request: Request) -> tuple[Source, Container]:
+def _branch(file: Any, request: Request) -> tuple[Source, Container]:
+    """The source of a file, and what it holds of the group that is asked for."""
     source, head = find_source(
         file, request.io, request.storage_options, request.fs, request.timeout
     )
-    return source, parsed(source, head, request)
+    container = parsed(source, head, request)
+    return source, groups.branch(container, request.group, request.separator)
 
 
 def parsed(source: Source, head: bytes, request: Request) -> Container:
