@@ -64,13 +64,13 @@ def info(
         container = formats.read(reader, chosen, options)
         below = branch(container, group, separator)
         container = replace(container, tensors=below.tensors, coordinates=below.coordinates)
-        return _document(source, container)
+        return _document(source, container, chosen.name)
 
     documents = described(files, describe, _lines, as_json=as_json, apart=True)
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
-def _document(source: Source, container: Container) -> dict[str, Any]:
+def _document(source: Source, container: Container, format: str) -> dict[str, Any]:
     """What JSON can represent of a header."""
     # Facts about the file are those of its only variable where there is one.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
@@ -81,7 +81,7 @@ def _document(source: Source, container: Container) -> dict[str, Any]:
     return {
         "path": source.name,
         "size": source.size,
-        "format": chosen.name,
+        "format": format,
         "version": plain(facts.get("version")),
         "container": facts.get("container"),
         "dims": {
