@@ -7,25 +7,17 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from xarray.core.indexing import (
-    ImplicitToExplicitIndexingAdapter,
-    LazilyIndexedArray,
-    OuterIndexer,
-)
 
 from tests import tensfiles as tf
 from tests.clock import wait_for_a_tick
 from tests.processes import run_python, run_script
 from tests.recording import RecordingSource
 from xr_tensorfmt import SourceChangedError
-from xr_tensorfmt.datasets.dask_tasks import chunked
 
 MIB = 1 << 20
 
@@ -233,30 +225,3 @@ def test_a_vertex_of_49_gigabytes_needs_little_memory(tmp_path: Path) -> None:
     (selected, _), (reduced,) = (line.split() for line in said.splitlines())
     assert int(selected) < 100 * MIB
     assert int(reduced) < 400 * 10**6
-
-
-@pytest.mark.parametrize("dtype", ["f4", "M8[ns]", "O", "c16", "?"])
-@pytest.mark.parametrize(
-    ("shape", "chunks"), [((), ()), ((5,), (2,)), ((4, 0), (4, 0)), ((4, 6), ((1, 3), 4))]
-)
-def test_a_lazy_array_becomes_the_array_that_dask_makes(
-    shape: tuple[int, ...], chunks: Any, dtype: str
-) -> None:
-    lazy = ImplicitToExplicitIndexingAdapter(
-        LazilyIndexedArray(np.zeros(shape, dtype)), OuterIndexer
-    )
-    expected = da.from_array(lazy, chunks, name="x", meta=np.ndarray)
-    found = chunked(lazy, chunks, "x")
-    assert found.chunks == expected.chunks
-    assert (found.dtype, type(found._meta)) == (expected.dtype, type(expected._meta))
-    assert found.dask.dependencies == expected.dask.dependencies
-    assert found.dask.layers.keys() == expected.dask.layers.keys()
-    assert dict(found.dask).keys() == dict(expected.dask).keys()
-    assert all(str(node) == str(expected.dask[key]) for key, node in dict(found.dask).items())
-    np.testing.assert_array_equal(found.compute(), expected.compute())
-
-
-def test_chunks_of_a_lazy_array_must_add_up() -> None:
-    lazy = LazilyIndexedArray(np.zeros(5))
-    with pytest.raises(ValueError, match="Chunks do not add up to shape"):
-        chunked(lazy, ((2, 2),), "x")

@@ -1,7 +1,7 @@
 """The tasks in graphs of dask: the one module that uses the private names of dask.
 
-dask has no public names for the classes of its tasks. `tests/test_dask.py`,
-`tests/test_explain.py` and `tests/test_write_clusters.py` fail when these change.
+dask has no public names for the classes of its tasks. `tests/test_explain.py` and
+`tests/test_write_clusters.py` fail when these change.
 """
 
 from __future__ import annotations
@@ -11,40 +11,12 @@ from typing import Any
 
 import dask.array
 import dask.base
-import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
-from dask.array.core import getter, getter_inline, getter_nofancy, normalize_chunks
-from dask.blockwise import blockwise
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.layers import ArraySliceDep
+from dask.array.core import getter, getter_inline, getter_nofancy
 
-__all__ = ["TaskRef", "chunked", "lazy_reads"]
+__all__ = ["TaskRef", "lazy_reads"]
 
 _GETTERS = (getter, getter_inline, getter_nofancy)
-
-
-def chunked(lazy: Any, chunks: Any, name: str) -> dask.array.Array:
-    """What `dask.array.from_array` makes of a lazy array, in less than half the time.
-
-    It inspects the signature of `getter` anew for each array, and normalizes the chunks thrice.
-    """
-    chunks = normalize_chunks(chunks, lazy.shape, dtype=lazy.dtype)  # type: ignore[no-untyped-call]
-    axes, original = tuple(range(len(chunks))), f"original-{name}"
-    slices = blockwise(  # type: ignore[no-untyped-call]
-        getter,
-        name,
-        axes,
-        TaskRef(original),
-        None,
-        ArraySliceDep(chunks),
-        axes,
-        numblocks={},
-        _data_producer=True,
-    )
-    layers = {original: MaterializedLayer({original: lazy}), name: slices}
-    graph = HighLevelGraph(layers, {original: set(), name: {original}})
-    meta = np.empty((0,) * len(axes), lazy.dtype)
-    return dask.array.Array(graph, name, chunks, meta=meta)  # type: ignore[no-untyped-call]
 
 
 def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:

@@ -25,7 +25,7 @@ from xarray.core.indexing import (
     PandasIndexingAdapter,
     VectorizedIndexer,
 )
-from xarray.namedarray.daskmanager import DaskManager
+from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
 from xr_tensorfmt.core.elements import Array
@@ -112,24 +112,20 @@ class DistinctVariable(Variable):
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
         """As `Variable.chunk`, in fewer steps where `xarray.open_dataset` calls it."""
-        named = keywords.get("from_array_kwargs") or {}
+        named, manager = keywords.get("from_array_kwargs") or {}, keywords.get("chunked_array_type")
         lazy = unwrapped(self)
         if lazy is not None:
             _check_chunks(self, lazy[0])
             lazy[0].has_unused_limit = False
         if lazy is not None and isinstance(named.get("name"), str):
-            name = f"{named['name']}-{_token(lazy[0])}"
-            keywords["from_array_kwargs"] = {**named, "name": name}
-            is_of_dask = type(keywords.get("chunked_array_type")) is DaskManager
-            defaults = {"name": named["name"], "lock": False, "inline_array": False}
-            if is_of_dask and named == defaults and chunks.keys() >= {*self.dims}:
-                from xr_tensorfmt.datasets.dask_tasks import chunked  # noqa: PLC0415
-
+            named = {**named, "name": f"{named['name']}-{_token(lazy[0])}"}
+            keywords["from_array_kwargs"] = named
+            if isinstance(manager, ChunkManagerEntrypoint) and chunks.keys() >= {*self.dims}:
                 array: Any = ImplicitToExplicitIndexingAdapter(wrapped_data(self), OuterIndexer)
-                data = chunked(array, tuple(chunks[dim] for dim in self.dims), name)
+                data = manager.from_array(array, tuple(chunks[dim] for dim in self.dims), **named)
                 return Variable(self.dims, data, self.attrs, self.encoding, fastpath=True)
-        plain = super().chunk(chunks, *args, **keywords)
-        return Variable(plain.dims, plain.data, plain.attrs, plain.encoding, fastpath=True)
+        chunked = super().chunk(chunks, *args, **keywords)
+        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
 
 _tokens: WeakKeyDictionary[Source, str] = WeakKeyDictionary()
