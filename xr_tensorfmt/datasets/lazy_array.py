@@ -22,7 +22,6 @@ from xarray.core.indexing import (
     LazilyIndexedArray,
     MemoryCachedArray,
     OuterIndexer,
-    PandasIndexingAdapter,
     VectorizedIndexer,
 )
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
@@ -182,11 +181,6 @@ def unchecked_dataset(
 def wrapped_data(variable: Variable) -> Any:
     """The array of a variable, unread: ``variable.data`` would load it."""
     return variable._data  # noqa: SLF001
-
-
-def is_of_index(variable: Variable) -> bool:
-    """Whether the values of a coordinate are in an index of pandas."""
-    return isinstance(wrapped_data(variable), PandasIndexingAdapter)
 
 
 def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
