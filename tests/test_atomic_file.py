@@ -440,7 +440,8 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
         os, "pwrite", lambda file, data, at: (log.append(at), write(file, data, at))[1]
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
-    atomic_file.finish([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
+    atomic_file.complete([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
+    atomic_file.publish()
     assert log == [50, 90, "sync", 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
@@ -448,7 +449,9 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
 def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
     assert not atomic_file.discard()
-    atomic_file.begin().finish([Piece(0, b"head")])
+    atomic_file = atomic_file.begin()
+    atomic_file.complete([Piece(0, b"head")])
+    atomic_file.publish()
     assert not atomic_file.discard()
     assert (tmp_path / "a").read_bytes() == b"head"
 
@@ -456,7 +459,7 @@ def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
 def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> None:
     atomic_file = AtomicFile(str(tmp_path / "a"), str(tmp_path / "gone.part"), 4, replace=True)
     with pytest.raises(FileNotFoundError) as caught:
-        atomic_file.finish([Piece(0, b"head")])
+        atomic_file.complete([Piece(0, b"head")])
     assert str(caught.value) == (
         "[Errno 2] No such file or directory, while writing its 4 bytes; what was there "
         f"before is unchanged: '{tmp_path / 'a'}'"

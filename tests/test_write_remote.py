@@ -462,8 +462,8 @@ def test_a_worker_that_does_not_see_the_directory_says_so(
     words = "this process sees no .*set dask's 'temporary-directory' to a directory that all work"
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
-        tasks = to_mag(dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
         monkeypatch.setattr(sending.LocalCopy, "begin", lambda copy: copy)
+        tasks = to_mag(dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
         with pytest.raises(FileNotFoundError, match=words):
             tasks.compute()
 

@@ -83,10 +83,12 @@ def whole(chunks: int, length: int) -> tuple[File, list, bytes]:
 
 
 def bring(stream: OrderedStream, batches: list, threads: int) -> None:
+    stream.begin()
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(stream.write, iter(each)) for each in batches]:
             done.result(timeout=30)
-    stream.finish()
+    stream.complete(())
+    stream.publish()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
@@ -131,9 +133,9 @@ def test_while_another_sends_what_finds_no_room_waits(
     upload = Stuck()
     # Nothing can be put on the disk: the folder is missing.
     room(monkeypatch, 2 * length)
-    stream = Watched(*file, upload, str(tmp_path / "missing"))
+    stream = Watched(*file, upload, str(tmp_path / "missing")).begin()
     with ThreadPoolExecutor(6) as pool:
-        sends = pool.submit(stream.write, iter(batches[0]))
+        stream.write(iter(batches[0]))
         assert begun.wait(30)
         for batch in batches[2:4]:
             stream.write(iter(batch))
@@ -142,9 +144,9 @@ def test_while_another_sends_what_finds_no_room_waits(
         assert not done
         stream.write(iter(batches[1]))  # it is next, and so needs no room
         go_on.set()
-        for each in (sends, *waits):
+        for each in waits:
             each.result(timeout=30)
-    stream.finish()
+    stream.complete(())
     assert bytes(upload.sent) == wanted
     assert stream.most <= 3 * length
 
@@ -228,7 +230,7 @@ def test_an_upload_that_fails_ends_all_that_wait_and_is_given_up_once(
 def test_a_stream_that_is_given_up_takes_nothing_more(tmp_path: Path) -> None:
     file, batches, _ = whole(4, 1000)
     upload = Slow()
-    stream = OrderedStream(*file, upload, str(tmp_path))
+    stream = OrderedStream(*file, upload, str(tmp_path)).begin()
     stream.write(iter(batches[0]))
     assert stream.discard()
     with pytest.raises(OSError, match="the upload was given up"):
@@ -251,11 +253,12 @@ def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     file, batches, _ = whole(4, 1000)
     room(monkeypatch, 0)
-    stream = OrderedStream(*file, Slow(), str(tmp_path))
+    stream = OrderedStream(*file, Slow(), str(tmp_path)).begin()
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(OSError, match=r"No space .*'temporary-directory' .*more space") as caught:
         stream.write(iter(batches[3]))
     assert caught.value.filename == str(tmp_path)
+    stream.discard()
 
 
 def test_parts_are_as_many_as_stores_take() -> None:
@@ -268,7 +271,7 @@ def test_parts_are_as_many_as_stores_take() -> None:
     assert part_size(10**12) == 96 * MIB
 
 
-def test_an_upload_is_given_up_when_no_thread_sends_any_more(tmp_path: Path) -> None:
+def test_an_upload_is_given_up_when_nothing_is_sent_any_more(tmp_path: Path) -> None:
     begun, go = Event(), Event()
 
     class Waiting(Slow):
@@ -278,16 +281,16 @@ def test_an_upload_is_given_up_when_no_thread_sends_any_more(tmp_path: Path) -> 
 
     file, batches, _ = whole(4, 1000)
     upload = Waiting()
-    stream = OrderedStream(*file, upload, str(tmp_path))
-    with ThreadPoolExecutor(2) as pool:
-        sends = pool.submit(stream.write, iter(batches[0]))
+    stream = OrderedStream(*file, upload, str(tmp_path)).begin()
+    with ThreadPoolExecutor(1) as pool:
+        stream.write(iter(batches[0]))
         assert begun.wait(30)
         gives_up = pool.submit(stream.discard)
         early, _ = wait([gives_up], timeout=0.2)
         assert not upload.discarded
         go.set()
-        wait([sends, gives_up])
+        wait([gives_up])
     assert not early
     assert upload.discarded == 1
     with pytest.raises(OSError, match="the upload was given up"):
-        sends.result()
+        stream.write(iter(batches[1]))

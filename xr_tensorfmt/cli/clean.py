@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,11 +17,6 @@ from xr_tensorfmt.cli.options import Pairs, storage_option
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.writing.unfinished import Unfinished, unfinished_in
-
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.unfinished_objects import UnfinishedUpload
-
-    Left = Unfinished | UnfinishedUpload
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -67,7 +61,7 @@ def clean(
                 if not reason:
                     if not dry_run:
                         each.remove()
-                    removed["file" if isinstance(each, Unfinished) else "upload"] += 1
+                    removed[each.noun] += 1
                     size += bytes_stored
                 verb = "kept" if reason else "would remove" if dry_run else "removed"
                 why = f": {reason}" if reason else ""
@@ -90,7 +84,7 @@ def _expanded(place: str, *, recursive: bool) -> list[str]:
     return sorted(root for root, *_ in os.walk(place)) or [place]
 
 
-def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Iterable[Left]:
+def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Iterable[Unfinished]:
     """What is unfinished in a local directory, or in a store."""
     if not is_url(place):
         return sorted(unfinished_in(place), key=attrgetter("path"))
@@ -100,7 +94,7 @@ def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Itera
     return unfinished_at(locate(place, dict(storage_options), None), recursive=recursive)
 
 
-def _reason_to_keep(each: Left, older_than: float | None) -> str:
+def _reason_to_keep(each: Unfinished, older_than: float | None) -> str:
     """Why something is kept; nothing if its process has ended, or if it is as old as asked for."""
     reason = each.reason_to_keep
     if not reason or each.is_being_written:
@@ -110,5 +104,6 @@ def _reason_to_keep(each: Left, older_than: float | None) -> str:
         if older_than is not None and time.time() - modified >= older_than:
             return ""
         date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(modified))
+    dated = "begun" if each.noun == "upload" else "last written to"
     advice = "; remove it with --older-than" if older_than is None else ""
-    return f"{reason} ({each.dated} {date}{advice})"
+    return f"{reason} ({dated} {date}{advice})"

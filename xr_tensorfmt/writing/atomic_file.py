@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EINVAL, ELOOP, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
+from typing import Self
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.writing.file_io import (
@@ -127,36 +128,28 @@ class AtomicFile:
         """The path, which no other unfinished file has."""
         return self.path
 
-    def begin_another(self) -> AtomicFile:
-        """Create a file of another name; as `begin`."""
-        return replace(self, path=beside(self._final)).begin()
-
-    def begin(self) -> AtomicFile:
-        """Create the file with its size; OSError where the disk has less free space than that.
+    def begin(self) -> Self:
+        """Create a file of another name; OSError where the disk has less free space than its size.
 
         What processes that have ended left of the same file is removed before.
         """
         remove_abandoned(self._final)
+        begun = replace(self, path=beside(self._final))
         with self._explained():
-            descriptor = create_unfinished(self.path)
+            descriptor = create_unfinished(begun.path)
             try:
                 give_size(descriptor, self.size, os.path.dirname(self.path))
             except OSError:
-                self.discard()
+                begun.discard()
                 raise
             finally:
                 os.close(descriptor)
-        return self
+        return begun
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
         """Write bytes at their offsets; any number of threads and processes may do so at once."""
         with self._explained():
             write_batches(self.path, batches)
-
-    def finish(self, pieces: Sequence[Piece]) -> None:
-        """Complete the file, and publish it."""
-        self.complete(pieces)
-        self.publish()
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and wait until the disk has all bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from xr_tensorfmt.core.chunk_grid import PAGE
@@ -40,14 +40,19 @@ def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
 def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
     """Write bytes at their offsets into an existing file."""
     with opened(path) as descriptor:
-        for extents, data in batches:
-            buffer, position = data.data, 0
-            lengths = extents.lengths.tolist()
-            for start, length in zip(extents.starts.tolist(), lengths, strict=True):
-                write_at(descriptor, buffer[position : position + length], start)
-                position += length
-                if length >= _LARGE:
-                    _start_writing_out(descriptor, start, length)
+        for start, data in runs_of(batches):
+            write_at(descriptor, data, start)
+            if len(data) >= _LARGE:
+                _start_writing_out(descriptor, start, len(data))
+
+
+def runs_of(batches: Iterable[tuple[Extents, Bytes]]) -> Iterator[tuple[int, memoryview]]:
+    """Offsets and the bytes that belong there."""
+    for extents, data in batches:
+        buffer, position = data.data, 0
+        for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
+            yield start, buffer[position : position + length]
+            position += length
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:

@@ -90,6 +90,11 @@ class FilePlan:
     beside: tuple[FileBeside, ...] = ()
     otherwise: Callable[[], FilePlan] | None = None
 
+    @cached_property
+    def cuts(self) -> list[Cut]:
+        """The variables that have elements, and their blocks."""
+        return cut_all(self.placed)
+
     @property
     def compared(self) -> tuple[Placed, ...]:
         """The variables that must be compared with the file once it is written."""

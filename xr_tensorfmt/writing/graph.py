@@ -1,4 +1,9 @@
-"""The writing of variables as a graph of dask: one task for each block, and nothing is gathered."""
+"""The writing of files as a graph of dask: one task for each block, and nothing is gathered.
+
+Where a chunk alone does not show whether the layout stores all of its values, as the halves of a
+symmetric matrix, the whole file is written first. Then every chunk is computed once more and
+compared with what a reader sees. That takes twice the time, but only a few chunks of memory.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,25 @@ import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from errno import ESTALE
-from typing import Any, Generic, TypeVar
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
 
+import dask.config
 from dask.array.optimization import optimize
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
+from dask.system import CPU_COUNT
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
-from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, Writable
+from xr_tensorfmt.sources import open_source
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
+from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, FilePlan, Placed, Writable, cut_all
+from xr_tensorfmt.writing.ordered_stream import OrderedStream
 
 Graph = dict[Any, Any]
 File = TypeVar("File", bound=Writable)
@@ -32,92 +44,108 @@ class MemoryBlock:
     number: int
 
 
-@dataclass(frozen=True, eq=False)
-class FileTask(Generic[File]):
-    """A file that is written: how it begins, and the variables in it."""
+class Comparison(BlockGrid):
+    """Blocks that are compared with the content of a file instead of being written to it."""
 
-    begin: Callable[[], File]
-    cuts: Sequence[Cut] = ()
+    def write(self, number: int, values: Array, file: Any) -> None:
+        """Compare a block with the file; ValueError where they differ."""
+        selection = self.selection(number)
+        converted = self.conversion.apply(self.plain(values, selection.shape))
+        self.layout.compare(open_source(file.path), selection, converted)
+
+
+def save_planned(
+    files: Sequence[tuple[FilePlan, AtomicFile | OrderedStream]], *, compute: bool
+) -> Delayed | None:
+    """Write planned files; they appear one after the other when all are complete."""
+    finish = partial(_publish, [(file_plan.pieces, file_plan.compared) for file_plan, _ in files])
+    if not compute:
+        return writing([(file.begin, file_plan.cuts) for file_plan, file in files], finish)
+    begun: list[AtomicFile | OrderedStream] = []
+    try:
+        # A task could still run after another one has failed, and leave its file behind.
+        for _, file in files:
+            begun.append(file.begin())
+        cuts = [file_plan.cuts for file_plan, _ in files]
+        writing(list(zip(begun, cuts, strict=True)), finish).compute()  # type: ignore[no-untyped-call]
+    except BaseException as error:
+        discarded = [file.discard() for file in begun]
+        if begun and all(discarded):
+            target = files[-1][1].target
+            error.add_note(f"{target} was not written; what was there before is unchanged.")
+        raise
+    return None
+
+
+def _publish(
+    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]],
+    files: Sequence[AtomicFile | OrderedStream],
+) -> None:
+    for (pieces, compared), file in zip(contents, files, strict=True):
+        if compared:
+            comparison = writing([(file, cut_all(compared, Comparison))], len)
+            # In a thread of its pool, dask would by default use more threads than there are CPUs.
+            workers = dask.config.get("num_workers", None) or CPU_COUNT
+            comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
+        file.complete(pieces)
+    for file in files:
+        file.publish()
 
 
 def writing(
-    files: Sequence[FileTask[File]],
-    finish: Callable[[Sequence[File]], None],
-    *,
-    in_turn: bool = False,
+    files: Sequence[tuple[File | Callable[[], File], Sequence[Cut]]],
+    finish: Callable[[Sequence[File]], object],
 ) -> Delayed:
     """Plan to begin files, write all blocks of variables, and finish the files together.
 
-    With `in_turn`, the blocks are written about in the order of the files.
+    A file is one that has begun, or what begins it.
     """
     token = uuid.uuid4().hex
     graph: Graph = {}
     chunked: list[Any] = []
-    offsets: dict[Any, tuple[int, int]] = {}
+    writes: list[Any] = []
     begun = [f"begin-{token}-{number}" for number in range(len(files))]
-    for number, file in enumerate(files):
-        graph[begun[number]] = (file.begin,)
-        for key, task, block in _tasks(file.cuts, begun[number], f"{token}-{number}", chunked):
-            graph[key] = task
-            if block is not None:
-                offsets[key] = (number, _offset(*block) if in_turn else 0)
-    done = _turns(graph, offsets, token) if in_turn else list(offsets)
+    for key, (file, cuts) in zip(begun, files, strict=True):
+        graph[key] = (file,) if callable(file) else file
+        for task in _tasks(cuts, key, chunked, graph):
+            writes.append((f"write-{token}", len(writes)))
+            graph[writes[-1]] = task
+    if any(isinstance(file, OrderedStream) for file, _ in files):
+        writes = _in_turn(graph, writes, token)
     last = f"finish-{token}"
-    graph[last] = (_finish, finish, begun, done)
+    graph[last] = (_finish, finish, begun, writes)
     return _delayed(last, graph, chunked)
 
 
-def _tasks(
-    cuts: Iterable[Cut], begun: str, token: str, chunked: list[Any]
-) -> Iterator[tuple[Any, Any, tuple[BlockGrid, int] | None]]:
-    """Keys and tasks of a graph, and the first block that a task writes; of all arrays a list."""
-    in_memory: list[MemoryBlock] = []
-    for number, (variable, blocks) in enumerate(cuts):
-        if variable.chunks is None:
-            in_memory.extend(
-                MemoryBlock(variable[blocks.part(block)], blocks, block)
-                for block in range(blocks.count)
-            )
+def _tasks(cuts: Iterable[Cut], begun: str, chunked: list[Any], graph: Graph) -> Iterator[Any]:
+    """The tasks that write variables, in their order; of all arrays a list."""
+    for in_memory, group in groupby(cuts, key=lambda cut: cut[0].chunks is None):
+        if in_memory:
+            yield from ((write_in_memory, batch, begun) for batch in _batches(group))
             continue
-        chunked.append(variable.data)
-        grid = f"blocks-{token}-{number}"
-        # A node of its own: a large layout goes to each worker once.
-        yield grid, blocks, None
-        for block in range(blocks.count):
-            key = (f"write-{token}-{number}", block)
-            # A plain key would not be replaced by the values of an array that is persisted on a
-            # cluster, since distributed takes those out of the graph first.
-            source = TaskRef((variable.data.name, *blocks.index(block)))
-            yield key, (write_block, grid, block, source, begun), (blocks, block)
-    for number, batch in enumerate(_batches(in_memory)):
-        task = (write_in_memory, batch, begun)
-        yield (f"write-{token}", number), task, (batch[0].blocks, batch[0].number)
+        for variable, blocks in group:
+            # A node of its own: a large layout goes to each worker once.
+            grid = f"blocks-{begun}-{len(chunked)}"
+            graph[grid] = blocks
+            chunked.append(variable.data)
+            for block in range(blocks.count):
+                # A plain key would not be replaced by the values of an array that is persisted on
+                # a cluster, since distributed takes those out of the graph first.
+                source = TaskRef((variable.data.name, *blocks.index(block)))
+                yield write_block, grid, block, source, begun
 
 
-def itself(file: File) -> File:
-    """Return a file: what begins one that exists already."""
-    return file
+def _in_turn(graph: Graph, writes: Sequence[Any], token: str) -> list[Any]:
+    """Add a chain of tasks that makes dask write blocks about in the order of the files."""
+    chain: list[Any] = []
+    for number, key in enumerate(writes):
+        graph[f"turn-{token}", number] = (_follow, key, *chain)
+        chain = [(f"turn-{token}", number)]
+    return chain
 
 
-def _offset(blocks: BlockGrid, number: int) -> int:
-    bounds = blocks.bounds(number)
-    return bounds[0] if bounds else 0
-
-
-def _turns(graph: Graph, offsets: dict[Any, tuple[int, int]], token: str) -> list[Any]:
-    """Add a chain of tasks that makes dask compute blocks about in the order of the files."""
-    before: Any = None
-    for number, key in enumerate(sorted(offsets, key=offsets.__getitem__)):
-        turn = (f"turn-{token}", number)
-        graph[turn] = (_follow, before, key)
-        before = turn
-    return [before] if offsets else []
-
-
-def _follow(
-    before: frozenset[Hashable] | None, written: frozenset[Hashable]
-) -> frozenset[Hashable]:
-    return written | (before or frozenset())
+def _follow(*written: frozenset[Hashable]) -> frozenset[Hashable]:
+    return frozenset().union(*written)
 
 
 def write_block(
@@ -137,7 +165,7 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[H
 
 
 def _finish(
-    finish: Callable[[Sequence[File]], None],
+    finish: Callable[[Sequence[File]], object],
     files: Sequence[File],
     written: Sequence[frozenset[Hashable]],
 ) -> None:
@@ -151,16 +179,18 @@ def _finish(
     finish(files)
 
 
-def _batches(blocks: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
+def _batches(cuts: Iterable[Cut]) -> Iterator[list[MemoryBlock]]:
     """Group small blocks, so that each task has enough to do."""
     batch: list[MemoryBlock] = []
     size = 0
-    for block in blocks:
-        if batch and size + block.variable.nbytes > TARGET:
-            yield batch
-            batch, size = [], 0
-        batch.append(block)
-        size += block.variable.nbytes
+    for variable, blocks in cuts:
+        for number in range(blocks.count):
+            block = MemoryBlock(variable[blocks.part(number)], blocks, number)
+            if batch and size + block.variable.nbytes > TARGET:
+                yield batch
+                batch, size = [], 0
+            batch.append(block)
+            size += block.variable.nbytes
     if batch:
         yield batch
 

@@ -7,15 +7,18 @@ import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
 from functools import cached_property
 from threading import Condition
 from typing import IO
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Integers
+from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.layout import Encoded
+from xr_tensorfmt.sources.threads import in_thread
 from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.file_io import runs_of
 from xr_tensorfmt.writing.upload import Upload
 
 MOST_WAITING = 128 << 20
@@ -25,11 +28,10 @@ _ZEROS: Bytes = np.zeros(1 << 20, dtype=np.uint8)
 
 
 class OrderedStream:
-    """An object that takes chunks from any thread and sends them in order.
+    """An object that takes chunks from any thread, and sends them in order from its own.
 
-    The thread that brings the next chunk sends it, and all that follow it and have arrived. Other
-    chunks wait in memory up to a limit. Beyond it a thread waits while another one is sending, and
-    writes to a temporary file where none is.
+    Chunks wait in memory up to a limit. Beyond it the threads that bring them wait while something
+    is being sent, and write to a temporary file where the next chunk is still missing.
     """
 
     def __init__(
@@ -48,62 +50,75 @@ class OrderedStream:
         self._upload = upload
         self._directory = directory
         self._starts = [start for start, _ in ranges]
-        self._arrived: dict[int, Bytes | None] = {}
-        self._waiting = self._next = self._position = 0
-        self._sending = self._finished = False
+        self._arrived: dict[int, tuple[int, Bytes]] = {}
+        self._waiting = self._next = 0
+        self._sending = self._publishing = False
         self._failure: BaseException | None = None
         self._changed = Condition()
 
+    def begin(self) -> OrderedStream:
+        """Start the thread that sends."""
+        self._sent = in_thread(self._send)
+        return self
+
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Take the bytes of a chunk, and send what can be sent."""
+        """Take the bytes of a chunk."""
         content: Bytes | None = None
-        for extents, data in batches:
-            if not len(extents):
-                continue
+        for start, data in runs_of(batches):
             if content is None:
-                number = bisect_right(self._starts, extents.bounds[0]) - 1
-                start, stop = self._ranges[number]
-                content = np.zeros(stop - start, dtype=np.uint8)
-            _scatter(content, extents.starts - start, extents.lengths, data)
+                number = bisect_right(self._starts, start) - 1
+                first, stop = self._ranges[number]
+                content = np.zeros(stop - first, dtype=np.uint8)
+            content[start - first :][: len(data)] = data
         if content is not None:
             self._arrive(number, content)
-            while (chunk := self._claim()) is not None:
-                self._send(*chunk)
 
-    def finish(self) -> None:
-        """Send what is left, once every chunk has been sent, and make the object appear."""
-        assert self._next == len(self._ranges), "a chunk is missing"
-        self._fill(self._size)
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Wait until all is sent, with the pieces that the stream has had from the beginning."""
+        del pieces
+        self._sent.result()
+
+    def publish(self) -> None:
+        """Make the object appear."""
+        self._publishing = True
         self._upload.finish()
-        self._finished = True
 
     def discard(self) -> bool:
-        """Give the upload up, when no thread is sending; False if the object may be there."""
+        """Give the upload up, when nothing is being sent; False if the object may be there."""
         with self._changed:
             self._failure = self._failure or OSError(f"{self.target}: the upload was given up")
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._sending)
-        if not self._finished:
+        wait([self._sent])
+        if not self._publishing:
             self._upload.discard()
-        return not self._finished and self._upload.is_unchanged
+        return not self._publishing
 
     def _arrive(self, number: int, content: Bytes) -> None:
-        """Keep a chunk until its turn, and wait for room while another thread is sending."""
+        """Keep a chunk until its turn; wait for room while there will be some."""
 
         def has_room() -> bool:
             return number == self._next or self._waiting + content.size <= MOST_WAITING
 
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure or not self._is_busy() or has_room())
-            self._check()
-            if has_room():
-                self._waiting += content.size
-                self._arrived[number] = content
-            else:
-                self._put_on_disk(self._ranges[number][0], content)
-                self._arrived[number] = None
+        def can_go_on() -> bool:
+            is_stuck = not self._sending and self._next not in self._arrived
+            return self._failure is not None or has_room() or is_stuck
 
-    def _put_on_disk(self, start: int, content: Bytes) -> None:
+        with self._changed:
+            self._changed.wait_for(can_go_on)
+            self._check()
+            in_memory = content.size if has_room() else 0
+            if not in_memory:
+                content = self._on_disk(self._ranges[number][0], content)
+            self._arrived[number] = in_memory, content
+            self._waiting += in_memory
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_disk(self, start: int, content: Bytes) -> Bytes:
+        """The chunk as a window of a file, which later changes do not reach."""
         try:
             self._file.seek(start)
             self._file.write(content.data)
@@ -114,6 +129,7 @@ class OrderedStream:
                 "set dask's 'temporary-directory' to a directory with more space"
             )
             raise OSError(error.errno, reason, self._directory) from error
+        return np.memmap(self._file, np.uint8, "c", start, content.shape)
 
     @cached_property
     def _file(self) -> IO[bytes]:
@@ -122,65 +138,51 @@ class OrderedStream:
         weakref.finalize(self, file.close)
         return file
 
-    def _is_busy(self) -> bool:
-        """Whether a thread is sending, or is about to, so that there will be room."""
-        return self._sending or self._next in self._arrived
-
-    def _claim(self) -> tuple[int, Bytes] | None:
-        """The next chunk and its offset, if it has arrived and no other thread is sending."""
-        with self._changed:
-            self._check()
-            if self._sending or self._next not in self._arrived:
-                return None
-            start, stop = self._ranges[self._next]
-            content = self._arrived.pop(self._next)
-            if content is None:
-                self._file.seek(start)
-                content = np.frombuffer(bytearray(self._file.read(stop - start)), np.uint8)
-            else:
-                self._waiting -= content.size
-            self._next += 1
-            self._sending = True
-            self._changed.notify_all()
-            return start, content
-
-    def _send(self, start: int, content: Bytes) -> None:
-        """Send what lies before a chunk, and the chunk with the pieces that lie in it."""
-        stop = start + content.size
+    def _send(self) -> None:
         try:
-            self._fill(start)
+            for block in self._blocks():
+                self._upload.write(block)
+        except BaseException as error:
+            with self._changed:
+                self._failure = self._failure or error
+                self._changed.notify_all()
+            raise
+
+    def _blocks(self) -> Iterator[Bytes]:
+        """All bytes of the object: chunks with the pieces that lie in them, and those between."""
+        position = 0
+        for number, (start, stop) in enumerate(self._ranges):
+            yield from self._between(position, start)
+            content = self._taken(number)
             while self._pieces and self._pieces[0].offset < stop:
                 piece = self._pieces.popleft()
-                first = piece.offset - start
-                content[first : first + len(piece.data)] = np.frombuffer(piece.data, np.uint8)
-            self._upload.write(content)
-            self._position = stop
-        except BaseException as error:
-            self._failure = error
-            raise
-        finally:
-            with self._changed:
-                self._sending = False
-                self._changed.notify_all()
+                content[piece.offset - start :][: len(piece.data)] = as_bytes(piece)
+            yield content
+            position = stop
+        yield from self._between(position, self._size)
 
-    def _fill(self, stop: int) -> None:
-        """Send what lies before an offset and in no chunk: pieces, and zeros between them."""
-        while self._position < stop:
-            gap = (self._pieces[0].offset if self._pieces else stop) - self._position
-            if gap:
-                block = _ZEROS[: min(gap, stop - self._position)]
-            else:
-                block = np.frombuffer(self._pieces.popleft().data, np.uint8)
-            self._upload.write(block)
-            self._position += block.size
+    def _taken(self, number: int) -> Bytes:
+        """A chunk, when it has arrived."""
+        with self._changed:
+            self._next, self._sending = number, False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._failure is not None or number in self._arrived)
+            self._check()
+            in_memory, content = self._arrived.pop(number)
+            self._waiting -= in_memory
+            self._next, self._sending = number + 1, True
+            self._changed.notify_all()
+            return content
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    def _between(self, start: int, stop: int) -> Iterator[Bytes]:
+        """The bytes of a range that is in no chunk: pieces, and zeros between them."""
+        while start < stop:
+            gap = min(self._pieces[0].offset if self._pieces else stop, stop) - start
+            block = _ZEROS[:gap] if gap else as_bytes(self._pieces.popleft())
+            yield block
+            start += block.size
 
 
-def _scatter(content: Bytes, starts: Integers, lengths: Integers, data: Bytes) -> None:
-    position = 0
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        content[start : start + length] = data[position : position + length]
-        position += length
+def as_bytes(piece: Piece) -> Bytes:
+    """The bytes of a piece as an array."""
+    return np.frombuffer(piece.data, np.uint8)

@@ -29,7 +29,7 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
 from xr_tensorfmt.writing.file_io import opened, write_batches
 from xr_tensorfmt.writing.file_plan import Placed, cut_all
-from xr_tensorfmt.writing.graph import FileTask, writing
+from xr_tensorfmt.writing.graph import writing
 
 
 class SharedFile(LocalFile):
@@ -134,7 +134,7 @@ def write_region(
         tensor = replace(tensor, layout=tensor.layout.checked_places(file))
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
-    files = [FileTask(ExistingFile.at(path).begin, cut_all(part)) for path, part in parts.items()]
+    files = [(ExistingFile.at(path).begin, cut_all(part)) for path, part in parts.items()]
     tasks = writing(files, _sync)
     if not compute:
         return tasks

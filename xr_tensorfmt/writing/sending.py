@@ -1,4 +1,4 @@
-"""Writing planned objects into a store; `saving` does the same on the local disk."""
+"""Writing planned objects into a store: as streams, or by way of local files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import dask
@@ -19,16 +18,15 @@ from dask.base import get_scheduler
 from dask.delayed import Delayed
 from fsspec.implementations.memory import MemoryFileSystem
 
-from xr_tensorfmt.core.layout import Encoded
-from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.core.extents import Bytes
+from xr_tensorfmt.sources.remote import Place, of_this_process
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
 from xr_tensorfmt.writing.file_io import opened, write_at
-from xr_tensorfmt.writing.file_plan import Cut, FilePlan, cut_all
-from xr_tensorfmt.writing.graph import FileTask, itself, writing
+from xr_tensorfmt.writing.file_plan import FilePlan
+from xr_tensorfmt.writing.graph import save_planned
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
-from xr_tensorfmt.writing.saving import save_planned, unchanged
 from xr_tensorfmt.writing.unfinished import beside
-from xr_tensorfmt.writing.upload import Upload, abort_upload
+from xr_tensorfmt.writing.upload import Upload
 
 _BLOCK = 8 << 20
 
@@ -39,20 +37,9 @@ class LocalCopy(AtomicFile):
 
     place: Place
 
-    def begin(self) -> LocalCopy:
-        """Create the file."""
-        self._check(os.path.dirname(self.path))
-        super().begin()
-        return self
-
-    def write(self, batches: Iterator[Encoded]) -> None:
-        """Write bytes at their offsets; processes that share the directory may do so at once."""
-        self._check(self.path)
-        super().write(batches)
-
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
-        with opened(self.path) as descriptor:
+        with self._explained(), opened(self.path) as descriptor:
             for piece in pieces:
                 write_at(descriptor, memoryview(piece.data), piece.offset)
 
@@ -60,17 +47,10 @@ class LocalCopy(AtomicFile):
         """Upload the file, and remove it."""
         self._abort_previous()
         upload = Upload(self.place, self.size, replace=self.replace)
-        token = ""
         try:
-            with opened(self.path) as descriptor, open(descriptor, "rb", closefd=False) as file:
-                for start in range(0, self.size, _BLOCK):
-                    self._check_not_discarded()
-                    block = file.read(min(_BLOCK, self.size - start))
-                    upload.write(np.frombuffer(block, np.uint8))
-                    if upload.token != token:
-                        token = upload.token
-                        write_at(descriptor, memoryview(token.encode()), self.size)
-            self._check_not_discarded()
+            for start in range(0, self.size, _BLOCK):
+                upload.write(self._block(start, upload.token))
+            self._block(self.size, upload.token)
             upload.finish()
         except BaseException:
             upload.discard()
@@ -78,11 +58,16 @@ class LocalCopy(AtomicFile):
         finally:
             super().discard()
 
-    def _check_not_discarded(self) -> None:
-        """Stop where another thread has removed the file, as after Ctrl-C."""
-        if not os.path.exists(self.path):
-            reason = "the upload was given up; what was there before is unchanged"
-            raise OSError(errno.ECANCELED, reason, self.target)
+    def _block(self, start: int, token: str) -> Bytes:
+        """Read a block, and note the upload behind the bytes of the file.
+
+        OSError where another thread has removed the file, as after Ctrl-C.
+        """
+        with self._explained(), open(self.path, "r+b") as file:
+            file.seek(self.size)
+            file.write(token.encode())
+            file.seek(start)
+            return np.frombuffer(file.read(min(_BLOCK, self.size - start)), np.uint8)
 
     def discard(self) -> bool:
         """Remove the file, and give up the upload of a process that was lost."""
@@ -91,79 +76,52 @@ class LocalCopy(AtomicFile):
 
     def _abort_previous(self) -> None:
         """Abort the upload that another process began, and noted behind the bytes of the file."""
-        with suppress(OSError), open(self.path, "rb") as file:
+        with suppress(Exception), open(self.path, "rb") as file:
             file.seek(self.size)
-            token = file.read()
-            if token:
-                abort_upload(self.place, token.decode())
+            if token := file.read().decode():
+                fs = of_this_process(self.place.fs)
+                bucket, key, _ = fs.split_path(self.place.path)
+                fs.abort_mpu(bucket, key, token)
 
-    def _check(self, path: str) -> None:
-        if not os.path.exists(path):
-            reason = (
-                f"this process sees no {path}, where the object is put together before it is "
-                "sent; set dask's 'temporary-directory' to a directory that all workers share"
-            )
-            raise FileNotFoundError(errno.ENOENT, reason, self.target)
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        with super()._explained():
+            try:
+                yield
+            except FileNotFoundError:
+                reason = (
+                    f"this process sees no {self.path}, where the object is put together before "
+                    "it is sent; "
+                    "set dask's 'temporary-directory' to a directory that all workers share"
+                )
+                raise FileNotFoundError(errno.ENOENT, reason, self.target) from None
 
 
 def send(
     objects: Sequence[tuple[FilePlan, Place]], *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write planned objects into a store."""
+    """Write planned objects, as streams where threads compute their chunks in the files' order."""
     directory = os.path.abspath(
         dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     )
-    if compute and _runs_in_this_process():
-        _send_from_threads(objects, directory, replace=replace)
-        return None
-    url = objects[-1][1].url
-    if compute and isinstance(objects[-1][1].fs, MemoryFileSystem):
+    in_threads = compute and _runs_in_this_process()
+    url, fs = objects[-1][1].url, objects[-1][1].fs
+    if compute and not in_threads and isinstance(fs, MemoryFileSystem):
         raise ValueError(
             f"{url}: the memory of another process is out of reach; compute with dask's threads"
         )
-    copies = [(each, _copy_of(each, where, directory, replace)) for each, where in objects]
-    return save_planned(copies, compute=compute)
-
-
-def _copy_of(file_plan: FilePlan, place: Place, directory: str, replace: bool) -> LocalCopy:
-    # The URL is without its query, which may be secret.
-    path = beside(os.path.join(directory, os.path.basename(place.url)))
-    return LocalCopy(place.url, path, file_plan.size, replace, place)
-
-
-def _send_from_threads(
-    objects: Sequence[tuple[FilePlan, Place]], directory: str, *, replace: bool
-) -> None:
-    """Send objects as streams if their chunks have an order, and else by way of local files."""
-    cuts = [cut_all(file_plan.placed) for file_plan, _ in objects]
-    ranges = list(map(_ranges, cuts))
-    overlap = any(stop > start for each in ranges for (_, stop), (start, _) in pairwise(each))
-    if overlap or any(file_plan.compared for file_plan, _ in objects):
-        copies = [(each, _copy_of(each, where, directory, replace)) for each, where in objects]
-        save_planned(copies, compute=True)
-        return
-    streams = []
-    for (each, where), parts in zip(objects, ranges, strict=True):
-        upload = Upload(where, each.size, replace=replace)
-        streams.append(OrderedStream(each.size, each.pieces, parts, upload, directory))
-    _stream(streams, cuts)
-
-
-def _stream(streams: Sequence[OrderedStream], cuts: Sequence[Sequence[Cut]]) -> None:
-    begins = [partial(itself, stream) for stream in streams]
-    tasks = writing(list(map(FileTask, begins, cuts)), _finish_streams, in_turn=True)
-
-    def discard() -> bool:
-        discarded = [stream.discard() for stream in streams]
-        return all(discarded)
-
-    with unchanged(streams[-1].target, discard):
-        tasks.compute()  # type: ignore[no-untyped-call]
-
-
-def _finish_streams(streams: Sequence[OrderedStream]) -> None:
-    for stream in streams:
-        stream.finish()
+    ranges = [_ranges(each) for each, _ in objects] if in_threads else [None]
+    files: list[tuple[FilePlan, AtomicFile | OrderedStream]] = []
+    for number, (each, place) in enumerate(objects):
+        chunks = ranges[number] if None not in ranges else None
+        if chunks is None:
+            # The URL is without its query, which may be secret.
+            path = beside(os.path.join(directory, os.path.basename(place.url)))
+            files.append((each, LocalCopy(place.url, path, each.size, replace, place)))
+        else:
+            upload = Upload(place, each.size, replace=replace)
+            files.append((each, OrderedStream(each.size, each.pieces, chunks, upload, directory)))
+    return save_planned(files, compute=compute)
 
 
 def _runs_in_this_process() -> bool:
@@ -172,7 +130,13 @@ def _runs_in_this_process() -> bool:
     return scheduler in (dask.threaded.get, dask.local.get_sync)
 
 
-def _ranges(cuts: Sequence[Cut]) -> list[tuple[int, int]]:
-    """First byte of each chunk and the one after its last, in the order of the file."""
-    bounds = (blocks.bounds(number) for _, blocks in cuts for number in range(blocks.count))
-    return sorted(each for each in bounds if each is not None)
+def _ranges(file_plan: FilePlan) -> list[tuple[int, int]] | None:
+    """First byte of each chunk and the one after its last; None where they cannot be a stream."""
+    if file_plan.compared:
+        return None
+    bounds = (
+        blocks.bounds(number) for _, blocks in file_plan.cuts for number in range(blocks.count)
+    )
+    ranges = sorted(each for each in bounds if each is not None)
+    overlap = any(stop > start for (_, stop), (start, _) in pairwise(ranges))
+    return None if overlap else ranges

@@ -23,8 +23,8 @@ from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.writing.atomic_file import atomic_file_for
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+from xr_tensorfmt.writing.graph import save_planned
 from xr_tensorfmt.writing.region import write_region
-from xr_tensorfmt.writing.saving import save_planned
 from xr_tensorfmt.writing.sending import send
 from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.upload import check_place, content_of

@@ -13,11 +13,11 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from typing import ClassVar
 
 _LONGEST_NAME = 255
 _LONGEST_SUFFIX = 40
@@ -45,50 +45,50 @@ def _shortened(name: str) -> str:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """An unfinished file that is in a directory.
+    """What a process was writing: a file in a directory or in a store, or an upload to S3.
 
     Parameters
     ----------
     path : str
-        Its path.
+        Its path or URL.
+    size : int
+        Bytes of the file, or of the parts that have been uploaded.
+    modified : float, optional
+        When it was last written to, or when the upload was begun, in seconds; None where the store
+        does not tell.
+    remove : callable
+        Remove the file, or abort the upload.
     host : str
         What tells the host, its start, and the container, from others.
-    process : int
-        Number of the process that began it; 0 where several processes of a cluster write it.
+    process : int, optional
+        Number of the process that began it; 0 where several processes of a cluster write it, and
+        None of an upload, which does not say.
     """
 
     path: str
-    host: str
-    process: int
-
-    dated: ClassVar[str] = "last written to"
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file; 0 where it is not there any more."""
-        with suppress(OSError):
-            return os.lstat(self.path).st_size
-        return 0
+    size: int
+    modified: float | None
+    remove: Callable[[], object]
+    host: str = _UNKNOWN_HOST
+    process: int | None = None
 
     @property
-    def modified(self) -> float | None:
-        """When it was last written to, in seconds; None where it is not there any more."""
-        with suppress(OSError):
-            return os.lstat(self.path).st_mtime
-        return None
-
-    def remove(self) -> None:
-        """Remove the file."""
-        os.unlink(self.path)
+    def noun(self) -> str:
+        """What it is called."""
+        return "upload" if self.process is None else "file"
 
     @property
     def is_being_written(self) -> bool:
         """Whether its process is known to run, or another one of that number on this host."""
-        return self.process != _SEVERAL and self.host == _host() and _is_running(self.process)
+        if not self.process or self.host != _host():
+            return False
+        return _is_running(self.process)
 
     @property
     def reason_to_keep(self) -> str:
         """Why it must not be removed; empty where its process has ended."""
+        if self.process is None:
+            return "a process may be sending it"
         if self.process == _SEVERAL:
             return "processes of a cluster write it, of which some may be running"
         if self.host != _host() or self.host == _UNKNOWN_HOST:
@@ -96,34 +96,34 @@ class Unfinished:
                 f"process {self.process} of another host or container writes it, or of this one "
                 "before it was started again"
             )
-        if _is_running(self.process):
-            return f"process {self.process} is running"
-        return ""
+        return f"process {self.process} is running" if _is_running(self.process) else ""
 
 
 def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinished]:
     """The unfinished files in a directory, or those among them that would become one file."""
-    stem = None if target is None else f".{_shortened(os.path.basename(target))}"
-    start = f"{stem or ''}."
+    stem = "" if target is None else f".{_shortened(os.path.basename(target))}"
     # Directories may have many files, so that most names are only looked at so far.
     for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
-        found = _marked(name)
-        if found is None or not name.startswith(start):
+        writer = writer_of(name, stem)
+        if writer is None:
             continue
         path = os.path.join(directory, name)
-        if stem in (None, name[: found.start()]) and _is_plain(path):
-            yield Unfinished(path, found[1], int(found[2]))
+        with suppress(OSError):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                remove = partial(os.unlink, path)
+                yield Unfinished(path, status.st_size, status.st_mtime, remove, *writer)
 
 
-def _marked(name: str) -> re.Match[str] | None:
-    """What a name says of host and process, if it is that of an unfinished file."""
-    return _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
+def writer_of(name: str, stem: str = "") -> tuple[str, int] | None:
+    """Host and process in the name of an unfinished file; None for all other names.
 
-
-def writer_of(name: str) -> tuple[str, int] | None:
-    """Host and process in the name of an unfinished file; None for all other names."""
-    found = _marked(name) if name.startswith(".") else None
-    return None if found is None else (found[1], int(found[2]))
+    With a stem, only names that begin with it count, and end after it.
+    """
+    found = _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
+    if found is None or not name.startswith(".") or stem not in ("", name[: found.start()]):
+        return None
+    return found[1], int(found[2])
 
 
 def remove_abandoned(target: str) -> None:
@@ -131,7 +131,7 @@ def remove_abandoned(target: str) -> None:
     with suppress(OSError):
         for each in unfinished_in(os.path.dirname(target), target):
             if not each.reason_to_keep:
-                os.unlink(each.path)
+                each.remove()
 
 
 def remove_own(directory: str) -> None:
@@ -139,13 +139,7 @@ def remove_own(directory: str) -> None:
     with suppress(OSError):
         for each in unfinished_in(directory):
             if (each.process, each.host) == (os.getpid(), _host()):
-                os.unlink(each.path)
-
-
-def _is_plain(path: str) -> bool:
-    with suppress(OSError):
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    return False
+                each.remove()
 
 
 def _host() -> str:

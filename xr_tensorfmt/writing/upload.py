@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from hashlib import md5
-from threading import Thread
 from typing import Any
 
 from fsspec import AbstractFileSystem
-from fsspec.implementations.cached import CachingFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
+from xr_tensorfmt.sources.caches import is_cache
 from xr_tensorfmt.sources.remote import Place, of_this_process
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
+from xr_tensorfmt.sources.threads import in_thread
 from xr_tensorfmt.writing.atomic_file import exists_already, target_of
 from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
 
@@ -38,13 +37,11 @@ LONGEST_WAIT = 300.0
 _SLOW_LINE = 100_000
 """Bytes per second of a slow line."""
 
-_NO_VERSION = Version()
 _UNCHANGED = "; what was there before is unchanged"
 _UNKNOWN = (
     "; whether the object has been replaced is not known, as the store cannot be asked; look at it "
     "before you write it again"
 )
-_ANOTHER = "; another object is there since"
 
 
 def part_size(size: int) -> int:
@@ -52,40 +49,23 @@ def part_size(size: int) -> int:
     return max(SMALLEST_PART, -(-size // (MOST_PARTS * MIB)) * MIB)
 
 
-@dataclass(frozen=True)
-class _State:
-    """What is at a place of a store: size and version of an object, or nothing."""
-
-    size: int | None = None
-    version: Version = _NO_VERSION
-
-    def equals(self, other: _State, written: int) -> bool:
-        """Whether the same is there, and not an object of `written` bytes that has replaced it."""
-        if self.size != other.size or self.version.differs(other.version):
-            return False
-        # Times may be whole seconds, within which an object of the same size can replace another.
-        is_identified = bool(self.version.etag and other.version.etag)
-        return is_identified or self.size is None or self.size != written
-
-
 class Upload:
-    """An object that is written from its first byte to its last.
-
-    `is_unchanged` says whether what was there before is known to be there still.
-    """
+    """An object that is written from its first byte to its last."""
 
     def __init__(self, place: Place, size: int, *, replace: bool) -> None:
         self.url = place.url
         self._fs, self._target = of_this_process(place.fs), place.path
-        self._replace = replace
-        self._size, self._part = size, part_size(size)
-        self._hash = md5(usedforsecurity=False) if size < self._part else None
-        self.is_unchanged = True
+        self._size, self._part, self._replace = size, part_size(size), replace
         self._file: Any = None
-        self._is_atomic = _is_atomic(self._fs)
+        self.is_atomic = not packages_of(self._fs).isdisjoint(_ATOMIC)
         directory, slash, name = place.path.rpartition("/")
         aside = f"{directory}{slash}.{name}{suffix_of_unfinished()}"
-        self._path = self._target if self._is_atomic else aside
+        self._path = self._target if self.is_atomic else aside
+
+    @property
+    def token(self) -> str:
+        """What names the unfinished upload in S3; empty before its first part, and elsewhere."""
+        return str((getattr(self._file, "mpu", None) or {}).get("UploadId", ""))
 
     def write(self, data: Bytes) -> None:
         """Send the bytes that follow."""
@@ -94,85 +74,85 @@ class Upload:
     def finish(self) -> None:
         """Make the object appear, and look whether it has where the store reports an error."""
         before = self._look()
-        self.is_unchanged = False
         try:
             self._ask(self._finish, context="")
         except OSError as error:
-            failure = error
+            failure, etag = error, self._etag()
         else:
             return
-        etag = self._etag()
         self.discard()  # after this, nothing appears any more
         outcome = self._outcome(failure, before, etag)
-        self.is_unchanged = outcome == _UNCHANGED
         if outcome:
             # Not in the except clause, so that the error has no other one as its context.
             raise OSError(failure.errno, f"{failure.strerror}{outcome}", self.url)
 
-    @property
-    def token(self) -> str:
-        """What names the unfinished upload in S3; empty before its first part, and elsewhere."""
-        return str((getattr(self._file, "mpu", None) or {}).get("UploadId", ""))
-
     def refuse_existing(self) -> None:
-        """Refuse to write over an object."""
+        """Refuse to write over an object, unless it is to be replaced."""
         self._ask(self._refuse_existing)
 
     def discard(self) -> None:
         """Leave nothing behind, and what was there before unchanged."""
         if self._file is None:
             return
-        if self._is_atomic:
-            self._file.closed = True  # or else the object would appear when the file is forgotten
-            with suppress(Exception):
+        with suppress(Exception):
+            if self.is_atomic:
+                self._file.closed = True  # or else the object appears when the file is forgotten
                 self._file.discard()
-            return
-        with suppress(Exception):
-            self._file.close()
-        with suppress(Exception):
-            self._fs.rm(self._path)
+            else:
+                self._file.close()
+        if not self.is_atomic:
+            with suppress(Exception):
+                self._fs.rm(self._path)
 
-    def _look(self) -> _State | None:
-        """What is at the place of the object; None where that cannot be known."""
+    def _look(self) -> tuple[int | None, Version] | None:
+        """Size and version of what is there, without a size if there is none; None if unknown."""
         try:
             self._fs.invalidate_cache(self._target)
             info = self._fs.info(self._target)
         except FileNotFoundError:
-            return _State()
+            return None, Version()
         except Exception:  # noqa: BLE001  # each library has its own exceptions
             return None
-        return _State(info.get("size"), Version.of(info))
+        return info.get("size"), Version.of(info)
 
     def _etag(self) -> str:
         """The entity tag that S3 gives the object, unless it encrypts it by keys of others."""
-        parts = getattr(self._file, "parts", None)
-        if parts:
-            try:
-                tags = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
-            except (TypeError, ValueError):  # of another store
-                return ""
-            return f"{md5(tags, usedforsecurity=False).hexdigest()}-{len(parts)}"
-        return self._hash.hexdigest() if self._hash is not None else ""
+        try:
+            if not self._file.parts:
+                return md5(self._file.buffer.getvalue(), usedforsecurity=False).hexdigest()
+            tags = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in self._file.parts)
+        except (AttributeError, TypeError, ValueError):  # of another store
+            return ""
+        return f"{md5(tags, usedforsecurity=False).hexdigest()}-{len(self._file.parts)}"
 
-    def _outcome(self, failure: OSError, before: _State | None, etag: str) -> str:
+    def _outcome(
+        self, failure: OSError, before: tuple[int | None, Version] | None, etag: str
+    ) -> str:
         """What an error says of the object; nothing where the object is the one that was sent."""
         after = self._look()
         if after is None or before is None:
             return _UNCHANGED if isinstance(failure, PermissionError) else _UNKNOWN
-        if after.equals(before, self._size):
+        (size, version), (size_before, version_before) = after, before
+        # Times may be whole seconds, within which an object of the same size can replace another.
+        is_identified = size != self._size or (version.etag and version_before.etag)
+        if size == size_before and not version.differs(version_before) and is_identified:
             return _UNCHANGED
-        if after.version.etag.strip('"') == etag and etag:
+        if etag and version.etag.strip('"') == etag:
             return ""
-        if after.size == self._size:
+        if size == self._size:
             return (
-                f"; an object of its {self._size} bytes is there since, which is probably this "
-                "one; look at it before you write it again"
+                f"; an object of its {size} bytes is there since, which is probably this one; "
+                "look at it before you write it again"
             )
-        return _UNCHANGED if isinstance(failure, FileExistsError) else _ANOTHER
+        return (
+            _UNCHANGED
+            if isinstance(failure, FileExistsError)
+            else "; another object is there since"
+        )
 
     def _write(self, data: Bytes) -> None:
         if self._file is None:
-            mode = "xb" if self._is_atomic and not self._replace else "wb"
+            mode = "xb" if self.is_atomic and not self._replace else "wb"
             try:
                 self._file = self._fs.open(self._path, mode, block_size=self._part)
             except NotImplementedError:
@@ -180,23 +160,21 @@ class Upload:
                 raise OSError(errno.EROFS, reason) from None
         for first in range(0, data.size, self._part):
             self._file.write(data[first : first + self._part].tobytes())
-        if self._hash is not None:
-            self._hash.update(data.data)
 
     def _finish(self) -> None:
         try:
             self._file.close()
         except OSError:
-            if not self._replace:
-                self._refuse_existing()
+            self._refuse_existing()
             raise
-        if not self._is_atomic:
-            if not self._replace:
-                self._refuse_existing()
+        if not self.is_atomic:
+            self._refuse_existing()
             self._fs.mv(self._path, self._target)
         self._fs.invalidate_cache(self._target)
 
     def _refuse_existing(self) -> None:
+        if self._replace:
+            return
         self._fs.invalidate_cache(self._target)
         if self._fs.exists(self._target):
             raise exists_already(self.url)
@@ -215,34 +193,16 @@ def _in_time(seconds: float, call: Callable[..., None], *arguments: Any) -> None
 
     Limits of packages are about answers: a store that takes no bytes would be waited for for ever.
     """
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            call(*arguments)
-            done.set_result(None)
-        except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
-            done.set_exception(error)
-
-    Thread(target=run, name="tensorfmt-upload", daemon=True).start()
-    wait([done], seconds)
-    if not done.done():
+    called = in_thread(call, *arguments)
+    if not wait([called], seconds).done:
         reason = f"the store has taken longer than {seconds:.0f} s for a request"
         raise TimeoutError(errno.ETIMEDOUT, reason)
-    done.result()
+    called.result()
 
 
-def abort_upload(place: Place, token: str) -> None:
-    """Abort an upload that another process began, as far as that is possible."""
-    fs = of_this_process(place.fs)
-    with suppress(Exception):
-        bucket, key, _ = fs.split_path(place.path)
-        fs.abort_mpu(bucket, key, token)
-
-
-def _is_atomic(fs: AbstractFileSystem) -> bool:
-    modules = {base.__module__.partition(".")[0] for base in type(fs).__mro__}
-    return not modules.isdisjoint(_ATOMIC)
+def packages_of(fs: AbstractFileSystem) -> set[str]:
+    """The packages of the classes of a file system."""
+    return {base.__module__.partition(".")[0] for base in type(fs).__mro__}
 
 
 def check_place(place: Place, *, replace: bool) -> None:
@@ -250,16 +210,15 @@ def check_place(place: Place, *, replace: bool) -> None:
     if place.is_local:
         target_of(place.path, replace=replace)
         return
+    upload = Upload(place, 0, replace=replace)
     path = place.path.strip("/")
-    if place.url.endswith("/") or not path or (_is_atomic(place.fs) and "/" not in path):
+    if place.url.endswith("/") or not path or (upload.is_atomic and "/" not in path):
         raise IsADirectoryError(f"{place.url} is a directory; give the name of an object in it")
-    is_cached = isinstance(place.fs, CachingFileSystem)
-    if is_cached:
+    if is_cache(place.fs):
         raise ValueError(
             f"{place.url}: the cache would keep what was there before; write to the URL after '::'"
         )
-    if not replace:
-        Upload(place, 0, replace=False).refuse_existing()
+    upload.refuse_existing()
 
 
 def content_of(place: Place) -> bytes:
