@@ -15,7 +15,7 @@ from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import all_formats
-from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_convertible, is_numeric
+from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
 
 
 def check_name(path: str, name: Hashable) -> None:
@@ -62,36 +62,20 @@ def encoding_by_name(
 ) -> dict[Any, Mapping[str, Any]]:
     """Spell out an ``encoding=`` for each variable that it changes.
 
-    Parameters
-    ----------
-    variables : mapping of name to Variable
-        All variables.
-    coordinates : collection of name
-        Those of them that are coordinates, which only their exact name changes.
-    encoding : mapping
-        ``{name: {"dtype": ...}}`` changes the variable of that name. Where there is none and the
-        name is a pattern of `fnmatch`, it changes the variables that match it; ``{"dtype": ...}``
-        changes all. Both change only variables of the kind of the dtype, as floating-point
-        variables for ``"bfloat16"``, but a sole variable in any case. A name wins over patterns,
-        the first of several patterns over the others, and each of these over what is for all.
-
-    Returns
-    -------
-    dict
-        ``{name: {"dtype": ...}}`` with names alone.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It has another form, or something in it changes no variable.
+    A name wins over patterns of `fnmatch`, the first of several patterns over the others, and each
+    of these over the dtype for all. Patterns and the dtype for all change no coordinates, and only
+    variables of the kind of the dtype, but a sole variable in any case.
     """
     if not isinstance(encoding, Mapping):
         raise TypeError(_form(encoding))
+    asked = list(encoding.items())
+    if not isinstance(encoding.get("dtype", {}), Mapping):
+        asked.remove(("dtype", encoding["dtype"]))
+        asked.append(("*", {"dtype": encoding["dtype"]}))
+    data = {name: each for name, each in variables.items() if name not in coordinates}
     names: dict[Any, Mapping[str, Any]] = {}
-    patterns: list[tuple[str, Mapping[str, Any]]] = []
-    for name, wanted in encoding.items():
-        if name == "dtype" and not isinstance(wanted, Mapping):
-            continue
+    matched: dict[Any, Mapping[str, Any]] = {}
+    for name, wanted in asked:
         if not isinstance(wanted, Mapping):
             raise TypeError(_form(encoding))
         unknown = set(wanted) - {"dtype"}
@@ -100,19 +84,16 @@ def encoding_by_name(
                 f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
                 "only 'dtype' can be given"
             )
-        if name not in variables and isinstance(name, str) and _WILDCARDS & set(name):
-            patterns.append((name, wanted))
-        else:
+        if name in variables:
             names[name] = wanted
-    _check_names(names, variables)
-    if not isinstance(encoding.get("dtype", {}), Mapping):
-        patterns.append(("*", {"dtype": encoding["dtype"]}))
-    data = {name: each for name, each in variables.items() if name not in coordinates}
-    spelled_out: dict[Any, Mapping[str, Any]] = {}
-    for pattern, wanted in patterns:
-        matching = _matching(pattern, wanted, data)
-        spelled_out = dict.fromkeys(matching, wanted) | spelled_out
-    return spelled_out | names
+        elif isinstance(name, str) and _WILDCARDS & set(name):
+            matched = dict.fromkeys(_matching(name, wanted, data), wanted) | matched
+        else:
+            raise ValueError(
+                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
+                f"variables {shorten(', '.join(map(repr, variables)))}"
+            )
+    return matched | names
 
 
 _WILDCARDS = frozenset("*?[")
@@ -123,15 +104,6 @@ def _form(encoding: Any) -> str:
         "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, "
         f"not {encoding!r}"
     )
-
-
-def _check_names(names: Collection[Any], variables: Mapping[Any, Variable]) -> None:
-    for name in names:
-        if name not in variables:
-            raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
-                f"variables {shorten(', '.join(map(repr, variables)))}"
-            )
 
 
 def _matching(pattern: str, wanted: Mapping[str, Any], data: Mapping[Any, Variable]) -> list[Any]:
@@ -338,7 +310,7 @@ class CheckedInput:
             raise self._dtype_error(name, variable, wanted, elements)
         if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
             raise self._imaginary_error(name, variable, wanted, elements)
-        if not is_convertible(variable.dtype, element.dtype):
+        if not is_numeric(variable.dtype):
             raise self._dtype_error(name, variable, variable.dtype.name, elements)
         return Conversion(name, element, exact)
 

@@ -103,8 +103,3 @@ def is_numeric(dtype: Any) -> bool:
     if not isinstance(dtype, np.dtype):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))
-
-
-def is_convertible(dtype: Any, other: np.dtype[Any]) -> bool:
-    """Whether values can become those of another dtype without losing their imaginary parts."""
-    return is_numeric(dtype) and (dtype.kind != "c" or other.kind == "c")

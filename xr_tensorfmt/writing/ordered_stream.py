@@ -17,8 +17,7 @@ import numpy as np
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.layout import Encoded
 from xr_tensorfmt.sources.threads import in_thread
-from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.file_io import runs_of
+from xr_tensorfmt.writing.atomic_file import Piece, runs_of
 from xr_tensorfmt.writing.upload import Upload
 
 MOST_WAITING = 128 << 20

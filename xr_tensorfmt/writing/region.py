@@ -14,7 +14,6 @@ from xarray import Variable
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.core.container import Tensor
-from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE
@@ -24,12 +23,13 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
-from xr_tensorfmt.writing.atomic_file import check_writable
+from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
-from xr_tensorfmt.writing.file_io import opened, write_batches
 from xr_tensorfmt.writing.file_plan import Placed, cut_all
 from xr_tensorfmt.writing.graph import writing
+
+Region = Mapping[Any, slice]
 
 
 class SharedFile(LocalFile):
@@ -107,9 +107,6 @@ def _identity(path: str) -> tuple[int, ...]:
     return status.st_ino, status.st_size  # the device has another number on another machine
 
 
-Region = Mapping[Any, slice]
-
-
 def write_region(
     checked: CheckedInput, region: Region, format_name: str | None, *, compute: bool
 ) -> Delayed | None:
@@ -160,7 +157,10 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
 
 
 def _check_coordinates(
-    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], region: Region
+    checked: CheckedInput,
+    source: Source,
+    tensors: Mapping[str, Tensor],
+    region: Region,
 ) -> None:
     """Refuse coordinates that differ from those of the file, since they are not written."""
     for name, coordinate in checked.coordinates.items():
@@ -170,38 +170,36 @@ def _check_coordinates(
                 f"the coordinate {name!r} lies along region={region!r}, and coordinates are not "
                 f"written in part; {advice}"
             )
-        known = tensors.get(name)
-        if known is None or not _same(coordinate, known.source or source, known):
-            raise ValueError(
-                f"the coordinate {name!r} is not the same in {checked.path}, and region= does not "
-                f"write coordinates; {advice}"
-            )
-
-
-def _same(coordinate: Variable, source: Source, known: Tensor) -> bool:
-    values = known.layout.read(source, Selection.everything(known.layout.shape))
-    return bool(Variable(known.dims, values).equals(coordinate))  # type: ignore[no-untyped-call]
+        if name in tensors:
+            known = tensors[name]
+            whole = Selection.everything(known.layout.shape)
+            values = known.layout.read(known.source or source, whole)
+            if coordinate.equals(Variable(known.dims, values)):  # type: ignore[no-untyped-call]
+                continue
+        raise ValueError(
+            f"the coordinate {name!r} is not the same in {checked.path}, and region= does not "
+            f"write coordinates; {advice}"
+        )
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:
     """Refuse values that are yet to be read from the file that is changed in place."""
     for name, variable in checked.variables.items():
-        if any(_is_at(each, path) for each in {source.name for source in sources(variable)}):
-            raise ValueError(
-                f"{name!r} is still to be read from {checked.path}, which region= changes in "
-                "place; call load() first, or write the whole of another file"
-            )
-
-
-def _is_at(name: str, path: str) -> bool:
-    """Whether the name of a source is a path of the same file."""
-    with suppress(OSError, ValueError):  # a URL, or a name of something without a path
-        return os.path.samefile(name, path)
-    return False
+        for source in {source.name for source in sources(variable)}:
+            with suppress(OSError):  # a URL, or a name of something without a path
+                if os.path.samefile(source, path):
+                    raise ValueError(
+                        f"{name!r} is still to be read from {checked.path}, which region= changes "
+                        "in place; call load() first, or write the whole of another file"
+                    )
 
 
 def _part(
-    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, region: Region
+    checked: CheckedInput,
+    name: str,
+    variable: Variable,
+    tensor: Tensor,
+    region: Region,
 ) -> Placed:
     """A variable with the layout of the whole tensor, and the index where it begins in it."""
     if set(variable.dims) != set(tensor.dims):
@@ -219,7 +217,12 @@ def _part(
             f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"
         ) from None
     _check_units(name, variable, tensor, origin)
-    _check_dtype(checked, name, element)
+    requested = checked.encoding.get(name, {}).get("dtype", element.name)
+    if dtype_name(requested) != element.name:
+        raise ValueError(
+            f"encoding= wants {name!r} as {dtype_name(requested)}, and {checked.path} has it as "
+            f"{element.name}; region= cannot change that, but the whole file can be written anew"
+        )
     # The file decides the dtype; values are rounded to it only where encoding= names it.
     wanted = {name: {"dtype": element.name}}
     conversion = replace(checked, encoding=wanted).conversion(
@@ -227,15 +230,6 @@ def _part(
     )
     conversion = replace(conversion, exact=name not in checked.encoding)
     return Placed(variable, tensor.layout, conversion, origin)
-
-
-def _check_dtype(checked: CheckedInput, name: str, element: Element) -> None:
-    requested = checked.encoding.get(name, {}).get("dtype")
-    if requested is not None and dtype_name(requested) != element.name:
-        raise ValueError(
-            f"encoding= wants {name!r} as {dtype_name(requested)}, and {checked.path} has it as "
-            f"{element.name}; region= cannot change that, but the whole file can be written anew"
-        )
 
 
 def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[int, ...]) -> None:

@@ -20,8 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.sources.remote import Place, of_this_process
-from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
-from xr_tensorfmt.writing.file_io import opened, write_at
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, opened, write_at
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.graph import save_planned
 from xr_tensorfmt.writing.ordered_stream import OrderedStream

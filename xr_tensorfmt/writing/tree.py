@@ -46,29 +46,11 @@ class _Member:
 
 
 def flattened(path: str, tree: DataTree, separator: str, drop: Collection[str]) -> Dataset:
-    """The Dataset that, written to a file, opens as a tree.
+    """The Dataset that, written to a file, opens as a tree; ValueError where there is none.
 
-    Parameters
-    ----------
-    path : str
-        The file that will be written, for errors.
-    tree : DataTree
-        What to write.
-    separator : str
-        What separates the parts of a key.
-    drop : collection of str
-        With ``"attrs"``, the attributes of groups below the root may be left out.
-
-    Returns
-    -------
-    Dataset
-        ``/layers/0/weight`` is ``layers.0.weight``; dimensions and coordinates of a group have its
-        prefix as well. Attributes are those of the root.
-
-    Raises
-    ------
-    ValueError
-        The file would not open as the same tree.
+    ``/layers/0/weight`` is ``layers.0.weight``; dimensions and coordinates of a group have its
+    prefix as well. Attributes are those of the root; with ``"attrs"`` among `drop`, those of other
+    groups may be left out.
     """
     if not isinstance(separator, str) or not separator:
         raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")

@@ -47,22 +47,8 @@ def _shortened(name: str) -> str:
 class Unfinished:
     """What a process was writing: a file in a directory or in a store, or an upload to S3.
 
-    Parameters
-    ----------
-    path : str
-        Its path or URL.
-    size : int
-        Bytes of the file, or of the parts that have been uploaded.
-    modified : float, optional
-        When it was last written to, or when the upload was begun, in seconds; None where the store
-        does not tell.
-    remove : callable
-        Remove the file, or abort the upload.
-    host : str
-        What tells the host, its start, and the container, from others.
-    process : int, optional
-        Number of the process that began it; 0 where several processes of a cluster write it, and
-        None of an upload, which does not say.
+    `modified` is when a file was last written to or an upload was begun, where the store tells;
+    `process` is 0 where several processes of a cluster write a file, and None of an upload.
     """
 
     path: str
