@@ -251,9 +251,12 @@ class BlockGrid:
 
     def write(self, number: int, values: Any, file: Writable) -> None:
         """Convert, encode and write the values of a block."""
+        file.write(self.layout.encode(*self.converted(number, values)))
+
+    def converted(self, number: int, values: Any) -> tuple[Selection, Array]:
+        """Which elements of the layout a block is, and its values with the dtype of the file."""
         selection = self.selection(number)
-        converted = self.conversion.apply(self.plain(values, selection.shape))
-        file.write(self.layout.encode(selection, converted))
+        return selection, self.conversion.apply(self.plain(values, selection.shape))
 
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """Values as a plain array; TypeError if they are masked, ValueError if of another shape."""

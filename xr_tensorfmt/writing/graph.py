@@ -31,7 +31,6 @@ from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
 from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, FilePlan, Placed, Writable, cut_all
 from xr_tensorfmt.writing.ordered_stream import OrderedStream
 
-Graph = dict[Any, Any]
 File = TypeVar("File", bound=Writable)
 
 
@@ -49,9 +48,7 @@ class Comparison(BlockGrid):
 
     def write(self, number: int, values: Array, file: Any) -> None:
         """Compare a block with the file; ValueError where they differ."""
-        selection = self.selection(number)
-        converted = self.conversion.apply(self.plain(values, selection.shape))
-        self.layout.compare(open_source(file.path), selection, converted)
+        self.layout.compare(open_source(file.path), *self.converted(number, values))
 
 
 def save_planned(
@@ -101,7 +98,7 @@ def writing(
     A file is one that has begun, or what begins it.
     """
     token = uuid.uuid4().hex
-    graph: Graph = {}
+    graph: dict[Any, Any] = {}
     chunked: list[Any] = []
     writes: list[Any] = []
     begun = [f"begin-{token}-{number}" for number in range(len(files))]
@@ -117,7 +114,9 @@ def writing(
     return _delayed(last, graph, chunked)
 
 
-def _tasks(cuts: Iterable[Cut], begun: str, chunked: list[Any], graph: Graph) -> Iterator[Any]:
+def _tasks(
+    cuts: Iterable[Cut], begun: str, chunked: list[Any], graph: dict[Any, Any]
+) -> Iterator[Any]:
     """The tasks that write variables, in their order; of all arrays a list."""
     for in_memory, group in groupby(cuts, key=lambda cut: cut[0].chunks is None):
         if in_memory:
@@ -135,7 +134,7 @@ def _tasks(cuts: Iterable[Cut], begun: str, chunked: list[Any], graph: Graph) ->
                 yield write_block, grid, block, source, begun
 
 
-def _in_turn(graph: Graph, writes: Sequence[Any], token: str) -> list[Any]:
+def _in_turn(graph: dict[Any, Any], writes: Sequence[Any], token: str) -> list[Any]:
     """Add a chain of tasks that makes dask write blocks about in the order of the files."""
     chain: list[Any] = []
     for number, key in enumerate(writes):
@@ -195,7 +194,7 @@ def _batches(cuts: Iterable[Cut]) -> Iterator[list[MemoryBlock]]:
         yield batch
 
 
-def _delayed(last: str, graph: Graph, chunked: Sequence[Any]) -> Delayed:
+def _delayed(last: str, graph: dict[Any, Any], chunked: Sequence[Any]) -> Delayed:
     """One graph, optimised as a whole, so that what several variables need is computed once."""
     arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
     keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]

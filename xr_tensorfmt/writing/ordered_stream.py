@@ -98,12 +98,11 @@ class OrderedStream:
         def has_room() -> bool:
             return number == self._next or self._waiting + content.size <= MOST_WAITING
 
-        def can_go_on() -> bool:
-            is_stuck = not self._sending and self._next not in self._arrived
-            return self._failure is not None or has_room() or is_stuck
+        def will_have_room() -> bool:
+            return self._sending or self._next in self._arrived
 
         with self._changed:
-            self._changed.wait_for(can_go_on)
+            self._changed.wait_for(lambda: self._failure or has_room() or not will_have_room())
             self._check()
             in_memory = content.size if has_room() else 0
             if not in_memory:
@@ -165,7 +164,7 @@ class OrderedStream:
         with self._changed:
             self._next, self._sending = number, False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._failure is not None or number in self._arrived)
+            self._changed.wait_for(lambda: self._failure or number in self._arrived)
             self._check()
             in_memory, content = self._arrived.pop(number)
             self._waiting -= in_memory

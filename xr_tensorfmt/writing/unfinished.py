@@ -159,10 +159,6 @@ def _is_running(process: int) -> bool:
 def _is_worker_of_cluster() -> bool:
     """Whether a worker of dask.distributed calls this, which may leave a file to others."""
     distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return False
-    try:
-        distributed.get_worker()
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return distributed is not None and bool(distributed.get_worker())
+    return False

@@ -13,11 +13,6 @@ from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.writing.unfinished import Unfinished, writer_of
 from xr_tensorfmt.writing.upload import packages_of
 
-_FORGET_THEMSELVES = {
-    "gcsfs": "Google Cloud Storage does not list unfinished uploads, and removes them after a week",
-    "adlfs": "Azure does not list unfinished uploads, and removes them after a week",
-}
-
 
 def unfinished_at(place: Place, *, recursive: bool) -> Iterator[Unfinished]:
     """What is unfinished in a directory of a store, or of one object."""
@@ -25,8 +20,9 @@ def unfinished_at(place: Place, *, recursive: bool) -> Iterator[Unfinished]:
     if is_cache(fs):
         raise ValueError(f"{place.url}: nothing is written into a cache; give the URL after '::'")
     packages = packages_of(fs)
-    for package in packages & _FORGET_THEMSELVES.keys():
-        raise ValueError(f"{place.url}: {_FORGET_THEMSELVES[package]}")
+    if packages & {"gcsfs", "adlfs"}:
+        reason = "its store does not list unfinished uploads, and removes them after a week"
+        raise ValueError(f"{place.url}: {reason}")
     ask = partial(ask_store, url=place.url, path=place.path, options=fs)
     find = _uploads if "s3fs" in packages else _files
     yield from find(fs, place, ask, recursive=recursive)
