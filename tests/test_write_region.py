@@ -26,7 +26,7 @@ from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import Placed, cut_all
-from xr_tensorfmt.writing.graph import FileTask, writing
+from xr_tensorfmt.writing.graph import writing
 from xr_tensorfmt.writing.region import SharedFile
 
 
@@ -100,7 +100,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     origin = tuple(each.start for each in cut)
     placed = Placed(variable, layout, Conversion("a", inner.element, exact=True), origin)
-    files = [FileTask(InMemory, cut_all([placed]))]
+    files = [(InMemory, cut_all([placed]))]
     writing(files, lambda files: None).compute(scheduler="synchronous")
     found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(found, expected)

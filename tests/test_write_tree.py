@@ -157,7 +157,7 @@ NOT_WRITTEN = {
     "a percent sign": ({"/100%": ONES}, "would open as '/100%25/w'"),
     "the same key": (
         {"/": ONES.rename(w="a.w"), "/a": ONES},
-        "'/a.w' and '/a/w' would both have the key 'a.w'; rename one",
+        r"'/a.w' with dims \('n',\) would open as '/a/w' .*, as its key is 'a.w'; rename it, or",
     ),
     "an empty group": (
         {"/": ONES, "/b": xr.Dataset()},

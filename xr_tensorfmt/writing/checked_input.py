@@ -295,16 +295,12 @@ class CheckedInput:
         """
         requested = self.encoding.get(name, {}).get("dtype")
         inherited = variable.encoding.get("dtype")
+        wanted = variable.dtype.name
         if requested is not None:
-            wanted, exact = dtype_name(requested), False
-        elif (
-            isinstance(inherited, StoredDtype)
-            and inherited.name in elements
-            and elements[inherited.name].dtype == variable.dtype
-        ):
-            wanted, exact = inherited.name, True
-        else:
-            wanted, exact = variable.dtype.name, True
+            wanted = dtype_name(requested)
+        elif isinstance(inherited, StoredDtype) and inherited.name in elements:
+            same_values = elements[inherited.name].dtype == variable.dtype
+            wanted = inherited.name if same_values else wanted
         element = elements.get(wanted)
         if element is None:
             raise self._dtype_error(name, variable, wanted, elements)
@@ -312,7 +308,7 @@ class CheckedInput:
             raise self._imaginary_error(name, variable, wanted, elements)
         if not is_numeric(variable.dtype):
             raise self._dtype_error(name, variable, variable.dtype.name, elements)
-        return Conversion(name, element, exact)
+        return Conversion(name, element, exact=requested is None)
 
     def _imaginary_error(
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]

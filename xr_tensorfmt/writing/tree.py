@@ -113,14 +113,6 @@ def _check(path: str, tree: DataTree, members: list[_Member], separator: str) ->
         for group, node in nodes.items()
         for each in (*node.tensors, *node.coordinates)
     }
-    if len(opened) != len(members):
-        keys = [each.key for each in members]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        places = " and ".join(repr(each.place) for each in members if each.key == twice)
-        raise ValueError(
-            f"{path}: {places} would both have the key {twice!r}; rename one, or choose another "
-            "separator="
-        )
     for each in members:
         group, name, dims = opened[each.key]
         if (group, name, dims) != (each.path, each.name, each.variable.dims):
