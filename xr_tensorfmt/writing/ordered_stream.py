@@ -49,7 +49,7 @@ class OrderedStream:
         self._upload = upload
         self._directory = directory
         self._starts = [start for start, _ in ranges]
-        self._arrived: dict[int, tuple[int, Bytes]] = {}
+        self._arrived: dict[int, Bytes | None] = {}
         self._waiting = self._next = 0
         self._sending = self._publishing = False
         self._failure: BaseException | None = None
@@ -104,19 +104,19 @@ class OrderedStream:
         with self._changed:
             self._changed.wait_for(lambda: self._failure or has_room() or not will_have_room())
             self._check()
-            in_memory = content.size if has_room() else 0
-            if not in_memory:
-                content = self._on_disk(self._ranges[number][0], content)
-            self._arrived[number] = in_memory, content
-            self._waiting += in_memory
+            if has_room():
+                self._waiting += content.size
+                self._arrived[number] = content
+            else:
+                self._put_on_disk(self._ranges[number][0], content)
+                self._arrived[number] = None
             self._changed.notify_all()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    def _on_disk(self, start: int, content: Bytes) -> Bytes:
-        """The chunk as a window of a file, which later changes do not reach."""
+    def _put_on_disk(self, start: int, content: Bytes) -> None:
         try:
             self._file.seek(start)
             self._file.write(content.data)
@@ -127,7 +127,6 @@ class OrderedStream:
                 "set dask's 'temporary-directory' to a directory with more space"
             )
             raise OSError(error.errno, reason, self._directory) from error
-        return np.memmap(self._file, np.uint8, "c", start, content.shape)
 
     @cached_property
     def _file(self) -> IO[bytes]:
@@ -140,6 +139,7 @@ class OrderedStream:
         try:
             for block in self._blocks():
                 self._upload.write(block)
+                del block  # or else it would be kept until the next one has arrived
         except BaseException as error:
             with self._changed:
                 self._failure = self._failure or error
@@ -151,13 +151,15 @@ class OrderedStream:
         position = 0
         for number, (start, stop) in enumerate(self._ranges):
             yield from self._between(position, start)
-            content = self._taken(number)
-            while self._pieces and self._pieces[0].offset < stop:
-                piece = self._pieces.popleft()
-                content[piece.offset - start :][: len(piece.data)] = as_bytes(piece)
-            yield content
+            yield self._with_pieces(self._taken(number), start)
             position = stop
         yield from self._between(position, self._size)
+
+    def _with_pieces(self, content: Bytes, start: int) -> Bytes:
+        while self._pieces and self._pieces[0].offset < start + content.size:
+            piece = self._pieces.popleft()
+            content[piece.offset - start :][: len(piece.data)] = as_bytes(piece)
+        return content
 
     def _taken(self, number: int) -> Bytes:
         """A chunk, when it has arrived."""
@@ -166,8 +168,12 @@ class OrderedStream:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._failure or number in self._arrived)
             self._check()
-            in_memory, content = self._arrived.pop(number)
-            self._waiting -= in_memory
+            content = self._arrived.pop(number)
+            if content is None:
+                start, stop = self._ranges[number]
+                content = np.memmap(self._file, np.uint8, "c", start, (stop - start,))
+            else:
+                self._waiting -= content.size
             self._next, self._sending = number + 1, True
             self._changed.notify_all()
             return content
