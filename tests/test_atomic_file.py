@@ -449,7 +449,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
 def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
     assert not atomic_file.discard()
-    atomic_file = atomic_file.begin()
+    atomic_file.begin()
     atomic_file.complete([Piece(0, b"head")])
     atomic_file.publish()
     assert not atomic_file.discard()

@@ -92,7 +92,8 @@ def write_store(
     file = atomic_file_for(target, 0, replace=mode == "w").begin()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)
-        file.finish(())
+        file.complete(())
+        file.publish()
     except BaseException:
         file.discard()
         raise

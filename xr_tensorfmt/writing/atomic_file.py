@@ -134,18 +134,8 @@ _OF_NEW_FILES = 0o666
 _NO_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
 
 
-def create_unfinished(path: str) -> int:
-    """Create a file that nobody else can read, and open it."""
-    return os.open(path, _NEW, _OF_ONE_USER)
-
-
-def give_final_mode(path: str, target: str) -> None:
-    """Give a complete file the mode of the file that it replaces, or else that of new files."""
-    with suppress(OSError):  # where files have no modes
-        os.chmod(path, _mode_of(target, path))
-
-
 def _mode_of(target: str, path: str) -> int:
+    """The mode of the file that another one replaces, or else that of new files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(os.stat(target).st_mode)
     # Only the system knows it, by the process and by the rules of the directory.
@@ -196,23 +186,23 @@ class AtomicFile:
         """The path, which no other unfinished file has."""
         return self.path
 
+    def begin_another(self) -> Self:
+        """Create a file of another name; as `begin`."""
+        return replace(self, path=beside(self._final)).begin()
+
     def begin(self) -> Self:
-        """Create a file of another name; OSError where the disk has less free space than its size.
+        """Create the file with its size; OSError where the disk has less free space than that.
 
         What processes that have ended left of the same file is removed before.
         """
         remove_abandoned(self._final)
-        begun = replace(self, path=beside(self._final))
-        with self._explained():
-            descriptor = create_unfinished(begun.path)
+        with self._discarded_on_error():
+            descriptor = os.open(self.path, _NEW, _OF_ONE_USER)
             try:
                 give_size(descriptor, self.size, os.path.dirname(self.path))
-            except OSError:
-                begun.discard()
-                raise
             finally:
                 os.close(descriptor)
-        return begun
+        return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
         """Write bytes at their offsets; any number of threads and processes may do so at once."""
@@ -227,7 +217,8 @@ class AtomicFile:
                 for piece in group:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
                 os.fsync(descriptor)
-            give_final_mode(self.path, self.target)
+            with suppress(OSError):  # where files have no modes
+                os.chmod(self.path, _mode_of(self.target, self.path))
 
     def publish(self) -> None:
         """Rename the complete file."""

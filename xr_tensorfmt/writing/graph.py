@@ -56,20 +56,21 @@ def save_planned(
 ) -> Delayed | None:
     """Write planned files; they appear one after the other when all are complete."""
     finish = partial(_publish, [(file_plan.pieces, file_plan.compared) for file_plan, _ in files])
+    cuts = [file_plan.cuts for file_plan, _ in files]
     if not compute:
-        return writing([(file.begin, file_plan.cuts) for file_plan, file in files], finish)
-    begun: list[AtomicFile | OrderedStream] = []
+        begins = [file.begin_another for _, file in files if isinstance(file, AtomicFile)]
+        return writing(list(zip(begins, cuts, strict=True)), finish)
+    begun = [file for _, file in files]
     try:
         # A task could still run after another one has failed, and leave its file behind.
-        for _, file in files:
-            begun.append(file.begin())
-        cuts = [file_plan.cuts for file_plan, _ in files]
+        for file in begun:
+            file.begin()
         writing(list(zip(begun, cuts, strict=True)), finish).compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
         discarded = [file.discard() for file in begun]
-        if begun and all(discarded):
-            target = files[-1][1].target
-            error.add_note(f"{target} was not written; what was there before is unchanged.")
+        if all(discarded):
+            note = f"{begun[-1].target} was not written; what was there before is unchanged."
+            error.add_note(note)
         raise
     return None
 

@@ -7,7 +7,7 @@ import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from functools import cached_property
 from threading import Condition
 from typing import IO
@@ -53,6 +53,7 @@ class OrderedStream:
         self._waiting = self._next = 0
         self._sending = self._publishing = False
         self._failure: BaseException | None = None
+        self._sent: Future[None] | None = None
         self._changed = Condition()
 
     def begin(self) -> OrderedStream:
@@ -75,6 +76,7 @@ class OrderedStream:
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Wait until all is sent, with the pieces that the stream has had from the beginning."""
         del pieces
+        assert self._sent is not None, "it has not begun"
         self._sent.result()
 
     def publish(self) -> None:
@@ -87,7 +89,7 @@ class OrderedStream:
         with self._changed:
             self._failure = self._failure or OSError(f"{self.target}: the upload was given up")
             self._changed.notify_all()
-        wait([self._sent])
+        wait([self._sent] if self._sent else [])
         if not self._publishing:
             self._upload.discard()
         return not self._publishing

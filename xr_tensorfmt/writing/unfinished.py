@@ -160,5 +160,7 @@ def _is_worker_of_cluster() -> bool:
     """Whether a worker of dask.distributed calls this, which may leave a file to others."""
     distributed = sys.modules.get("distributed")
     with suppress(ValueError):
-        return distributed is not None and bool(distributed.get_worker())
+        if distributed is not None:
+            distributed.get_worker()
+            return True
     return False
