@@ -77,11 +77,14 @@ class Upload:
         try:
             self._ask(self._finish, context="")
         except OSError as error:
-            etag = self._etag()
-            self.discard()  # after this, nothing appears any more
-            outcome = self._outcome(error, before, etag)
-            if outcome:
-                raise OSError(error.errno, f"{error.strerror}{outcome}", self.url) from None
+            failure, etag = error, self._etag()
+        else:
+            return
+        self.discard()  # after this, nothing appears any more
+        outcome = self._outcome(failure, before, etag)
+        if outcome:
+            # Not in the except clause, so that the error has no other one as its context.
+            raise OSError(failure.errno, f"{failure.strerror}{outcome}", self.url)
 
     def refuse_existing(self) -> None:
         """Refuse to write over an object, unless it is to be replaced."""
