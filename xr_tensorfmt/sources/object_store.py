@@ -44,17 +44,24 @@ def is_object_store(store: object) -> bool:
     return obstore is not None and isinstance(store, tuple(getattr(obstore, k) for k in _KINDS))
 
 
+Origin = tuple[str, dict[str, Any]]
+"""The URL of a bucket and the options of fsspec, where a store was made of these."""
+
+
 class ObjectStore:
     """A store of obstore, with what the file systems of fsspec have that is used here."""
 
     storage_args = ()
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, origin: Origin | None, pickled: bytes | None = None) -> None:
         self.store = store
+        self.origin = origin
+        self.is_refused = False
+        self._pickled = pickled
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the store; a process has it once, with its connections."""
-        return _unpickled, (pickle.dumps(self.store),)
+        return _unpickled, (self._pickled or pickle.dumps((self.store, self.origin)),)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -66,7 +73,8 @@ class ObjectStore:
     def storage_options(self) -> dict[str, Any]:
         """All that the store was made of, some of which is secret."""
         names = "url", "prefix", "config", "client_options"
-        return {name: getattr(self.store, name, None) for name in names}
+        known = {name: getattr(self.store, name, None) for name in names}
+        return known | (self.origin[1] if self.origin else {})
 
     @property
     def repeats(self) -> bool:
@@ -93,14 +101,14 @@ class ObjectStore:
 
 @lru_cache(maxsize=32)
 def _unpickled(pickled: bytes) -> ObjectStore:
-    return ObjectStore(pickle.loads(pickled))  # noqa: S301  # our own bytes
+    return ObjectStore(*pickle.loads(pickled), pickled)  # noqa: S301  # our own bytes
 
 
-def adapted(store: Any) -> ObjectStore:
+def adapted(store: Any, origin: Origin | None = None) -> ObjectStore:
     """The same object for equal stores, so that they share a limit on concurrent requests."""
     with suppress(TypeError):  # a store in memory is not pickled
-        return _unpickled(pickle.dumps(store))
-    return ObjectStore(store)
+        return _unpickled(pickle.dumps((store, origin)))
+    return ObjectStore(store, origin)
 
 
 def described(meta: Any) -> dict[str, Any]:

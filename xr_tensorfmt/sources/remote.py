@@ -21,14 +21,16 @@ from fsspec.utils import get_protocol
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
+from xr_tensorfmt.errors import StoreUnavailableError
 from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
 from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
-from xr_tensorfmt.sources.object_store import adapted, is_object_store
+from xr_tensorfmt.sources.object_store import ObjectStore, adapted, is_object_store
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of
 from xr_tensorfmt.sources.transports import store_of, unrepeated, with_connections
+from xr_tensorfmt.sources.url_stores import store_of_url
 
 HEAD_BYTES = 64 << 10
 """Bytes of an object that are fetched when it is opened."""
@@ -250,8 +252,29 @@ class Place:
         return replace(self, url=url, path=path)
 
     def open(self) -> tuple[RemoteFile, bytes]:
-        """As `open_remote`."""
-        return open_remote(self.url, self.fs, self.path, self.timeout)
+        """As `open_remote`; what obstore cannot open of a URL is left to fsspec."""
+        store = self.fs
+        if not isinstance(store, ObjectStore) or store.origin is None:
+            return open_remote(self.url, store, self.path, self.timeout)
+        failure: Exception | None = None
+        if not store.is_refused:
+            try:
+                return open_remote(self.url, store, self.path, self.timeout)
+            except StoreUnavailableError:
+                raise
+            except OSError as error:
+                failure = error
+        root, options = store.origin
+        try:
+            by_fsspec = _by_fsspec(f"{root}/{self.path}", options, self.timeout)
+        except ImportError:
+            if failure is None:
+                raise
+        else:
+            opened = by_fsspec.open()
+            store.is_refused = True
+            return opened
+        raise failure
 
 
 def locate(
@@ -275,9 +298,14 @@ def locate_for_reading(
 ) -> Place:
     """Find the file system of a remote file, whose requests are limited and repeated here."""
     options, timeout = split_timeout(file, storage_options, timeout)
-    if isinstance(file, str) and fs is None:
-        options = unrepeated(file, options, timeout)
-    return replace(_checked(file, options, fs), timeout=timeout)
+    if not isinstance(file, str) or fs is not None:
+        return replace(_checked(file, options, fs), timeout=timeout)
+    found = store_of_url(file, options, timeout)
+    return Place(file, *found, timeout) if found else _by_fsspec(file, options, timeout)
+
+
+def _by_fsspec(url: str, options: Mapping[str, Any], timeout: float | None) -> Place:
+    return replace(_checked(url, unrepeated(url, options, timeout), None), timeout=timeout)
 
 
 def split_timeout(

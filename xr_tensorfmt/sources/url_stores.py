@@ -1,0 +1,290 @@
+"""Stores of obstore for URLs of S3, Google and Azure, made of the `storage_options` of fsspec.
+
+There is none for a URL where anything is stated, here or in the environment, that is not known to
+mean the same to obstore; fsspec opens it then. URLs of HTTP are left to fsspec: obstore reads from
+no server without HEAD, no path with escaped characters, and no URL with a user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any
+
+from fsspec.config import conf
+from fsspec.registry import registry
+
+from xr_tensorfmt.sources.object_store import ObjectStore, adapted
+
+# No part of a key that obstore refuses, and nothing that fsspec takes for more than a name.
+_PART = r"(?!\.{1,2}(?:/|$))[^\x00-\x1f\x7f/?#%:]+"
+_OBJECT = rf"/(?P<key>{_PART}(?:/{_PART})*)"
+
+_NO_LIMIT = timedelta(days=365)
+
+_CREDENTIALS_LAST = timedelta(minutes=10)
+"""Obstore asks again when five minutes are left; botocore renews what lasts for less than ten."""
+
+_PROFILES = "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"
+_PROFILE_SETTINGS = re.compile(
+    "region|output|aws_(access_key_id|secret_access_key|session_token)|role_(arn|session_name)"
+    "|source_profile|credential_(source|process)|external_id|duration_seconds"
+    "|web_identity_token_file|sso_.+"
+)
+_OTHER_PARTITIONS = "cn-", "us-iso", "eu-iso", "eusc-"
+
+
+class _LeftToFsspecError(Exception):
+    """Something is stated that is not known here, or something that is needed is not stated."""
+
+
+def store_of_url(
+    url: str, options: Mapping[str, Any], timeout: float | None
+) -> tuple[ObjectStore, str] | None:
+    """The store of a URL, and the key in it; None if fsspec has to open it."""
+    for kind in _KINDS:
+        found = kind.url.fullmatch(url)
+        if found and options.keys() <= kind.words:
+            try:
+                stated = json.dumps(dict(options), sort_keys=True)
+            except TypeError:  # an option that is not a str, bool or dict
+                return None
+            store = _store(kind, found["root"], found["bucket"], stated, timeout)
+            return store and (store, found["key"])
+    return None
+
+
+@lru_cache(maxsize=32)
+def _store(
+    kind: _Kind, root: str, bucket: str, stated: str, timeout: float | None
+) -> ObjectStore | None:
+    """One store for equal URLs of a process, as fsspec keeps its file systems."""
+    options: dict[str, Any] = json.loads(stated)
+    try:
+        kind.check_surroundings()
+        arguments = kind.arguments({k: v for k, v in options.items() if v is not None})
+        stores = import_module("obstore.store")
+    except (ImportError, _LeftToFsspecError):
+        return None
+    endpoint = arguments.get("endpoint") or arguments.get("base_url") or ""
+    waits = _NO_LIMIT if timeout is None else timedelta(seconds=timeout)
+    client: dict[str, Any] = {"timeout": _NO_LIMIT, "connect_timeout": waits, "read_timeout": waits}
+    client["allow_http"] = endpoint.startswith("http://")
+    try:
+        store = getattr(stores, kind.name)(
+            bucket, **arguments, client_options=client, retry_config={"max_retries": 0}
+        )
+    except Exception:  # noqa: BLE001  # an old version, or a value that obstore does not take
+        return None
+    return adapted(store, (root, options))
+
+
+def _text(options: Mapping[str, Any], name: str) -> str:
+    """An option that is a str, or an empty one where it is not there."""
+    value = options.get(name, "")
+    if not isinstance(value, str):
+        raise _LeftToFsspecError
+    return value
+
+
+def _of_s3(options: Mapping[str, Any]) -> dict[str, Any]:
+    client = options.get("client_kwargs", {})
+    if not isinstance(client, dict) or not client.keys() <= {"endpoint_url", "region_name"}:
+        raise _LeftToFsspecError
+    session = _Session(_text(options, "profile") or None)
+    if not all(map(_PROFILE_SETTINGS.fullmatch, session.settings)):
+        raise _LeftToFsspecError
+    endpoint = _text(options, "endpoint_url") or _text(client, "endpoint_url")
+    if "AWS_CA_BUNDLE" in os.environ and not endpoint.startswith("http://"):
+        raise _LeftToFsspecError
+    region = _text(client, "region_name") or session.region
+    if not endpoint and (not region or region.startswith(_OTHER_PARTITIONS)):
+        raise _LeftToFsspecError
+    # Botocore signs for this region if it knows of none for a server.
+    arguments: dict[str, Any] = {"region": region or "us-east-1"}
+    if endpoint:
+        arguments["endpoint"] = endpoint.rstrip("/")
+    if options.get("anon"):
+        return arguments | {"skip_signature": True}
+    key, secret, token = (_text(options, name) for name in ("key", "secret", "token"))
+    if not (key or secret or token):
+        session()  # there are credentials
+        return arguments | {"credential_provider": session}
+    if not (key and secret):
+        raise _LeftToFsspecError
+    # By this and not by its arguments, which it completes from the environment.
+    return arguments | {"credential_provider": partial(_credentials, key, secret, token or None)}
+
+
+def _credentials(
+    key: str, secret: str, token: str | None, expires_at: datetime | None = None
+) -> dict[str, Any]:
+    found = {"access_key_id": key, "secret_access_key": secret, "token": token}
+    return {**found, "expires_at": expires_at}
+
+
+@dataclass
+class _Session:
+    """What botocore finds in files and environment: each process finds its own credentials."""
+
+    profile: str | None
+    _found: Any = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name of the profile alone."""
+        return _Session, (self.profile,)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the profile; botocore is not imported if there are no files."""
+        files = [*(os.environ.get(name, "") for name in _PROFILES), "~/.aws/config"]
+        files.append("~/.aws/credentials")
+        if not self.profile and not any(os.path.exists(os.path.expanduser(f)) for f in files):
+            return {}
+        try:
+            settings: Mapping[str, Any] = self._botocore().get_scoped_config()
+        except ImportError:
+            raise
+        except Exception as error:  # no such profile, or a file that cannot be read
+            raise _LeftToFsspecError from error
+        return settings
+
+    @property
+    def region(self) -> str:
+        """The region of the environment or of the profile."""
+        return str(os.environ.get("AWS_DEFAULT_REGION") or self.settings.get("region", ""))
+
+    def __call__(self) -> dict[str, Any]:
+        """Credentials, for obstore."""
+        self._found = self._found or self._botocore().get_credentials()
+        if self._found is None:
+            raise _LeftToFsspecError
+        key, secret, token = self._found.get_frozen_credentials()[:3]
+        renewed = hasattr(self._found, "refresh_needed")
+        expires_at = datetime.now(UTC) + _CREDENTIALS_LAST if renewed else None
+        return _credentials(key, secret, token, expires_at)
+
+    def _botocore(self) -> Any:
+        return import_module("botocore.session").Session(profile=self.profile)
+
+
+def _of_google(options: Mapping[str, Any]) -> dict[str, Any]:
+    token, endpoint = _text(options, "token"), _text(options, "endpoint_url")
+    arguments = {"base_url": endpoint.rstrip("/")} if endpoint else {}
+    if token == "anon":
+        return {**arguments, "skip_signature": True}
+    try:
+        with open(token, encoding="utf-8") as file:
+            is_account = json.load(file).get("type") == "service_account"
+    except (OSError, ValueError, AttributeError):
+        is_account = False
+    if not is_account:
+        raise _LeftToFsspecError
+    return {**arguments, "service_account": os.path.abspath(token)}
+
+
+def _of_azure(options: Mapping[str, Any]) -> dict[str, Any]:
+    stated = {name: value for name, value in options.items() if value and name != "account_name"}
+    if len(stated) != 1:
+        raise _LeftToFsspecError
+    ((name, value),) = stated.items()
+    if name == "connection_string":
+        return _of_connection(_text(stated, name))
+    account = _text(options, "account_name")
+    if not account:
+        raise _LeftToFsspecError
+    if name == "anon":
+        return {"account_name": account, "skip_signature": True}
+    key = "sas_key" if name == "sas_token" else name
+    return {"account_name": account, key: _text(stated, name).removeprefix("?")}
+
+
+def _of_connection(text: str) -> dict[str, Any]:
+    """What a connection string says, of which the parts for other services are not needed."""
+    pairs = (each.partition("=") for each in text.split(";") if each)
+    parts = {name: value for name, _, value in pairs if name not in _OTHER_SERVICES}
+    protocol = parts.pop("DefaultEndpointsProtocol", "https")
+    suffix = parts.pop("EndpointSuffix", "core.windows.net")
+    account, key = parts.pop("AccountName", ""), parts.pop("AccountKey", "")
+    endpoint = parts.pop("BlobEndpoint", f"{protocol}://{account}.blob.{suffix}")
+    if parts or not (account and key):
+        raise _LeftToFsspecError
+    return {"account_name": account, "account_key": key, "endpoint": endpoint.rstrip("/")}
+
+
+_OTHER_SERVICES = {"QueueEndpoint", "TableEndpoint", "FileEndpoint"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Kind:
+    """A kind of store: its name in obstore, and what is known of its file system in fsspec.
+
+    `variables` are those of the environment that change nothing, of all that match `prefix`.
+    """
+
+    name: str
+    package: str
+    protocols: tuple[str, ...]
+    bucket: str
+    words: Set[str]
+    prefix: str
+    variables: str
+    arguments: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+    @property
+    def url(self) -> re.Pattern[str]:
+        """The URLs that are known."""
+        schemes = "|".join(self.protocols)
+        return re.compile(rf"(?P<root>(?:{schemes})://(?P<bucket>{self.bucket})){_OBJECT}")
+
+    def check_surroundings(self) -> None:
+        """Refuse what fsspec was configured with, and variables of the environment."""
+        for protocol in self.protocols:
+            known = registry.get(protocol)
+            if conf.get(protocol) or (known and not known.__module__.startswith(self.package)):
+                raise _LeftToFsspecError
+        for name in os.environ:
+            if re.match(self.prefix, name) and not re.fullmatch(self.variables, name):
+                raise _LeftToFsspecError
+
+
+_KINDS = (
+    _Kind(
+        "S3Store",
+        "s3fs",
+        ("s3", "s3a"),
+        r"(?![^/]*--|[^/]*-s3alias/)[a-z0-9][a-z0-9.-]+[a-z0-9]",
+        {"anon", "key", "secret", "token", "endpoint_url", "client_kwargs", "profile"},
+        "AWS_",
+        "AWS_((ACCESS_KEY|SECRET_ACCESS|SESSION).*|(DEFAULT_)?(PROFILE|REGION)|CONFIG_FILE"
+        "|SHARED_CREDENTIALS_FILE|ROLE_.+|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.+|EXECUTION_ENV"
+        "|LAMBDA_.+|PAGER|CA_BUNDLE)",
+        _of_s3,
+    ),
+    _Kind(
+        "GCSStore",
+        "gcsfs",
+        ("gs", "gcs"),
+        "[a-z0-9][a-z0-9._-]+[a-z0-9]",
+        {"token", "endpoint_url", "project"},
+        "GOOGLE_|STORAGE_EMULATOR",
+        "GOOGLE_(APPLICATION_CREDENTIALS|CLOUD_PROJECT)",
+        _of_google,
+    ),
+    _Kind(
+        "AzureStore",
+        "adlfs",
+        ("abfs", "abfss", "az"),
+        "[a-z0-9][a-z0-9-]+",
+        {"account_name", "account_key", "sas_token", "connection_string", "anon"},
+        "AZURE_",
+        "",
+        _of_azure,
+    ),
+)
