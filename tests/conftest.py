@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,15 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.sources.retries.FIRST_PAUSE", 0.001)
 
 
+@pytest.fixture(autouse=True)
+def forgotten_stores() -> Iterator[None]:
+    """Let each test make the stores of obstore for its URLs, and find out whether they answer."""
+    yield
+    for module, cache in (("url_stores", "_store"), ("object_store", "_unpickled")):
+        if loaded := sys.modules.get(f"xr_tensorfmt.sources.{module}"):
+            getattr(loaded, cache).cache_clear()
+
+
 @pytest.fixture
 def memory() -> Iterator[MemoryFileSystem]:
     """The file system of fsspec in memory, without files."""
@@ -65,6 +75,12 @@ def http() -> Iterator[HttpStore]:
 
     with HttpStore().running() as store:
         yield store
+
+
+@pytest.fixture
+def s3fs(s3: S3Store) -> S3Store:
+    """The same server, with options by which s3fs reads from it and not obstore."""
+    return s3.by_s3fs
 
 
 @pytest.fixture(scope="session")

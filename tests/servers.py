@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -207,6 +208,9 @@ class _Silent(WSGIRequestHandler):
     def log(self, *_: object) -> None: ...
 
 
+ONLY_S3FS = {"use_ssl": False}
+
+
 class S3Store:
     """moto's S3, with one bucket, and options for s3fs to reach it.
 
@@ -244,11 +248,18 @@ class S3Store:
                 return inner(environ, start_response)
 
         self.server = make_server("127.0.0.1", 0, application, True, request_handler=_Silent)
-        self.options = {
+        self.options: dict[str, Any] = {
             "key": "key",
             "secret": "secret",
             "endpoint_url": f"http://127.0.0.1:{self.server.server_port}",
         }
+
+    @property
+    def by_s3fs(self) -> S3Store:
+        """The same store, with an option of which only s3fs knows the meaning."""
+        same = copy(self)
+        same.options = {**self.options, **ONLY_S3FS}
+        return same
 
     def put(self, name: str, content: bytes) -> str:
         fs = s3fs.S3FileSystem(**self.options)

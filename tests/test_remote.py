@@ -38,7 +38,7 @@ AT_MOST = ("tens-pairs", "pycauset-bits", "pycauset-triangle", *PASSED_OVER)
 """What is read of them depends on what is read first, or on how many points there are in a row."""
 
 
-@pytest.fixture(params=["http", "s3", "memory"])
+@pytest.fixture(params=["http", "s3", "s3fs", "memory"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "memory":
         with MemoryStore().running() as memory:
@@ -214,13 +214,13 @@ def test_a_long_header_takes_few_requests(store: Store) -> None:
     assert second[0] == HEAD_BYTES
 
 
-def test_no_more_requests_are_in_flight_than_sixteen(http: HttpStore) -> None:
+def test_no_more_requests_are_in_flight_than_the_limit(http: HttpStore) -> None:
     values = np.zeros(12 * MIB)
     url = http.put("large", tf.version_0_9(values))
     tensor = opened(http, url, chunks={}, chunk_bytes=8 * MIB).tensor
     with dask.config.set(scheduler="threads", num_workers=8):
         assert tensor.sum() == 0
-    assert 2 <= http.log.most_in_flight <= 16
+    assert 2 <= http.log.most_in_flight <= MOST_AT_ONCE
     assert all(length <= LARGEST_PART for _, length in http.log.gets)
     assert http.log.fetched == values.nbytes
 
@@ -258,7 +258,7 @@ def test_variables_load_at_the_same_time(http: HttpStore) -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-@pytest.mark.parametrize("name", ["http", "s3"])  # fsspec's memory has no conditions
+@pytest.mark.parametrize("name", ["http", "s3", "s3fs"])  # fsspec's memory has no conditions
 def test_a_replaced_object_is_noticed(
     request: pytest.FixtureRequest, name: str, chunks: dict | None
 ) -> None:

@@ -257,7 +257,8 @@ def test_an_option_of_the_file_system_itself_is_kept() -> None:
 
 
 def test_s3_is_repeated_once_and_not_by_each_layer(server: FaultServer) -> None:
-    url, options = f"s3://{NAME}", {"endpoint_url": server.url, "anon": True}
+    url, how = over_s3(server, NAME)
+    options = how["storage_options"]
     fs = fsspec.filesystem("s3", **options, config_kwargs={"retries": {"max_attempts": 1}})
     tensor = tensor_of(NAME, fs=fs)
     server.forget()

@@ -268,7 +268,7 @@ def test_another_range_from_s3_is_refused_before_it_is_received(
     s3: S3Store, monkeypatch, changes: dict, error: type[Exception], words: str
 ) -> None:
     url = s3.put("other", tf.version_0_9(np.arange(48.0)))
-    tensor = tensor_of(url, storage_options=s3.options)
+    tensor = tensor_of(url, storage_options=s3.by_s3fs.options)
     change_answers(monkeypatch, lambda answer: unread(answer, **changes))
     with pytest.raises(error, match=f"{url}.*{words}|{words}.*{url}"):
         tensor[-10:].values  # noqa: B018
@@ -288,8 +288,8 @@ def test_s3_without_ranges_is_refused_and_its_objects_are_not_received(
     words = "the server sent the whole file .* does not serve byte ranges.* 'simplecache::'"
     try:
         with pytest.raises(OSError, match=words):
-            tensor_of(large, storage_options=s3.options)
-        tensor = tensor_of(small, storage_options=s3.options)
+            tensor_of(large, storage_options=s3.by_s3fs.options)
+        tensor = tensor_of(small, storage_options=s3.by_s3fs.options)
         with pytest.raises(OSError, match=words):
             tensor[3:].values  # noqa: B018
     finally:
@@ -298,7 +298,7 @@ def test_s3_without_ranges_is_refused_and_its_objects_are_not_received(
 
 
 def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3Store) -> None:
-    fs = fsspec.filesystem("s3", **s3.options)
+    fs = fsspec.filesystem("s3", **s3.by_s3fs.options)
     for rows in (3, 40):
         url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
         source, _ = open_remote(url, fs, "bucket/bare")
@@ -429,7 +429,7 @@ def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None
 
 def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None:
     url = s3.put("again", tf.version_0_9(numbers()))
-    tensor = tensor_of(url, storage_options=s3.options)
+    tensor = tensor_of(url, storage_options=s3.by_s3fs.options)
     broken = threading.Semaphore(1)
 
     class Broken:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from errno import ECONNREFUSED, EIO
 from functools import cached_property, lru_cache
@@ -44,8 +46,22 @@ def is_object_store(store: object) -> bool:
     return obstore is not None and isinstance(store, tuple(getattr(obstore, k) for k in _KINDS))
 
 
-Origin = tuple[str, dict[str, Any]]
-"""The URL of a bucket and the options of fsspec, where a store was made of these."""
+_users: set[int] = set()
+"""Processes that have used obstore; those that are forked from them cannot, as its threads are gone."""
+
+
+def is_lost() -> bool:
+    """Whether this process was forked from one that has used obstore."""
+    return bool(_users - {os.getpid()})
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The URL of a bucket, and the options and the limit with which fsspec would open it."""
+
+    root: str
+    options: Mapping[str, Any] = field(repr=False)
+    timeout: float | None
 
 
 class ObjectStore:
@@ -53,7 +69,10 @@ class ObjectStore:
 
     storage_args = ()
 
-    def __init__(self, store: Any, origin: Origin | None, pickled: bytes | None = None) -> None:
+    def __init__(
+        self, store: Any, origin: Origin | None = None, pickled: bytes | None = None
+    ) -> None:
+        _users.add(os.getpid())
         self.store = store
         self.origin = origin
         self.is_refused = False
@@ -74,13 +93,17 @@ class ObjectStore:
         """All that the store was made of, some of which is secret."""
         names = "url", "prefix", "config", "client_options"
         known = {name: getattr(self.store, name, None) for name in names}
-        return known | (self.origin[1] if self.origin else {})
+        return known | (dict(self.origin.options) if self.origin else {})
 
     @property
     def repeats(self) -> bool:
         """Whether the store itself repeats requests."""
         retries = getattr(self.store, "retry_config", None) or {}
         return bool(retries.get("max_retries", _DEFAULT_RETRIES))
+
+    def key_of(self, path: str) -> str:
+        """The key of an object; the path of what was opened by URL begins with its bucket."""
+        return path.partition("/")[2] if self.origin else path
 
     def invalidate_cache(self, path: str) -> None:
         """Do nothing, as nothing is cached."""

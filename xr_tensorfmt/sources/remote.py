@@ -24,7 +24,7 @@ from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import StoreUnavailableError
 from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
 from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
-from xr_tensorfmt.sources.object_store import ObjectStore, adapted, is_object_store
+from xr_tensorfmt.sources.object_store import ObjectStore, adapted, is_lost, is_object_store
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
@@ -219,7 +219,9 @@ def _check_info(url: str, info: Mapping[str, Any]) -> None:
 
 
 def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
-    """The file system, or a copy of it in a process that was forked, where its threads are gone."""
+    """The file system, or another one in a process that was forked, where its threads are gone."""
+    if isinstance(fs, ObjectStore):
+        return _of_fsspec(fs) if is_lost() else fs
     if getattr(fs, "_pid", os.getpid()) == os.getpid():
         return fs
     copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes
@@ -254,27 +256,35 @@ class Place:
     def open(self) -> tuple[RemoteFile, bytes]:
         """As `open_remote`; what obstore cannot open of a URL is left to fsspec."""
         store = self.fs
-        if not isinstance(store, ObjectStore) or store.origin is None:
+        if not isinstance(store, ObjectStore) or store.origin is None or is_lost():
             return open_remote(self.url, store, self.path, self.timeout)
-        failure: Exception | None = None
-        if not store.is_refused:
-            try:
-                return open_remote(self.url, store, self.path, self.timeout)
-            except StoreUnavailableError:
-                raise
-            except OSError as error:
-                failure = error
-        root, options = store.origin
+        if store.is_refused:
+            return replace(self, fs=_of_fsspec(store)).open()
+        failure: OSError
         try:
-            by_fsspec = _by_fsspec(f"{root}/{self.path}", options, self.timeout)
+            return open_remote(self.url, store, self.path, self.timeout)
+        except StoreUnavailableError:
+            raise
+        except OSError as error:
+            failure = error
+        try:
+            by_fsspec = replace(self, fs=_of_fsspec(store))
         except ImportError:
-            if failure is None:
-                raise
-        else:
-            opened = by_fsspec.open()
-            store.is_refused = True
-            return opened
-        raise failure
+            raise failure from None
+        opened = by_fsspec.open()
+        store.is_refused = True
+        return opened
+
+
+def _of_fsspec(store: ObjectStore) -> AbstractFileSystem:
+    """The file system of fsspec in the place of a store of obstore."""
+    if store.origin is None:
+        raise RuntimeError(
+            "a store of obstore cannot be used in a process that was forked from one that has used "
+            "obstore; start the process by 'spawn' or 'forkserver', or pass a file system of fsspec"
+        )
+    origin = store.origin
+    return _by_fsspec(f"{origin.root}/", origin.options, origin.timeout).fs
 
 
 def locate(

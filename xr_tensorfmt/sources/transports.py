@@ -250,7 +250,7 @@ class Obstore(Transport):
         """Request a range, with a condition on the version."""
         options = {"range": (asked.start, asked.stop), **condition(asked.version)}
         with converted_errors(self.fs, asked):
-            response = await self.fs.store.get_async(asked.path, options=options)
+            response = await self.fs.store.get_async(self.fs.key_of(asked.path), options=options)
             # Its stream would show progress, but takes half as much time again of the processor.
             progress.hide(asked.stop - asked.start)
             size = response.meta["size"]
@@ -262,7 +262,7 @@ class Obstore(Transport):
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
         """Request size and version of an object, once."""
         with converted_errors(self.fs, None):
-            return described(await self.fs.store.head_async(path))
+            return described(await self.fs.store.head_async(self.fs.key_of(path)))
 
 
 class Blocking(Transport):
