@@ -161,8 +161,8 @@ def test_a_slow_line_makes_progress_and_a_byte_a_second_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     part = 4 << 20
-    # 64 MiB at 200 kB/s, as 16 requests at a time.
-    assert lasts(monkeypatch, 200_000 / 16, part)
+    # 96 MiB at 200 kB/s, as 24 requests at a time.
+    assert lasts(monkeypatch, 200_000 / 24, part)
     assert lasts(monkeypatch, 1100, part)
     assert not lasts(monkeypatch, 900, part)
     assert not lasts(monkeypatch, 1, part)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from threading import Lock
 from weakref import WeakSet
+
+
+def call_in_children(call: Callable[[], object]) -> None:
+    """Call something in each process that is forked, in which other threads are gone."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
 
 
 class RenewedLock:
@@ -32,5 +39,4 @@ def _renew_all() -> None:
         lock.renew()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
+call_in_children(_renew_all)

@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EINVAL, ENAMETOOLONG, ENOENT
 from io import FileIO
-from threading import Lock
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.locks import RenewedLock
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Fill, Part, Source, merged_parts
 from xr_tensorfmt.errors import SourceChangedError
 
@@ -42,18 +42,14 @@ _POPULATE_WRITE = 23
 _FileKey = tuple[int, int]
 _attached: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
 _written_into: set[_FileKey] = set()
-_lock = Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
+_lock = RenewedLock()
 
 
 def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
     """Map ``[start, stop)`` of an open file, copy-on-write; None where that is not possible."""
     origin = start - start % mmap.ALLOCATIONGRANULARITY
     key = _key(os.fstat(descriptor))
-    with _lock:
+    with _lock.current:
         if key in _written_into:
             return None
         try:
@@ -89,12 +85,12 @@ def is_detached(status: os.stat_result) -> bool:
 def detach(status: os.stat_result) -> None:
     """Copy the pages of all windows of a file, and stop mapping it in this process."""
     key = _key(status)
-    with _lock:
+    with _lock.current:
         _written_into.add(key)
         mappings = [mapping for mapping, of in _attached.items() if of == key]
     for mapping in mappings:
         _copy_pages(mapping)
-        with _lock:
+        with _lock.current:
             _attached.pop(mapping, None)
 
 

@@ -47,7 +47,7 @@ def is_object_store(store: object) -> bool:
 
 
 _users: set[int] = set()
-"""Processes that have used obstore; those that are forked from them cannot, as its threads are gone."""
+"""Processes that have used obstore; its threads are not in those that are forked from them."""
 
 
 def is_lost() -> bool:
@@ -124,7 +124,8 @@ class ObjectStore:
 
 @lru_cache(maxsize=32)
 def _unpickled(pickled: bytes) -> ObjectStore:
-    return ObjectStore(*pickle.loads(pickled), pickled)  # noqa: S301  # our own bytes
+    store, origin = pickle.loads(pickled)  # noqa: S301  # our own bytes
+    return ObjectStore(store, origin, pickled)
 
 
 def adapted(store: Any, origin: Origin | None = None) -> ObjectStore:

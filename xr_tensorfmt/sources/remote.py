@@ -38,7 +38,7 @@ HEAD_BYTES = 64 << 10
 GAP = 256 << 10
 """Largest gap between two ranges that are fetched by one request.
 
-With 16 requests in flight, each of 20 ms, one more takes as long as these bytes at 200 MB/s, which
+With 24 requests in flight, each of 20 ms, one more takes as long as these bytes at 315 MB/s, which
 is between the bandwidth of an office and that of a machine in the data centre of the store.
 """
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import atexit
 import importlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from xr_tensorfmt.core.locks import call_in_children
 
 MOST_AT_ONCE = 24
 """Limit on the concurrent requests to a store."""
@@ -121,8 +122,7 @@ class Threads:
 
 
 _all: dict[Hashable, Threads] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_all.clear)
+call_in_children(_all.clear)
 
 
 def reads_of(store: Hashable) -> Threads:

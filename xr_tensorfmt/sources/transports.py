@@ -7,7 +7,6 @@ nor limits its time, which `retries` does for all of them.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +17,7 @@ import numpy as np
 from fsspec import AbstractFileSystem
 from fsspec.asyn import get_loop, reset_lock
 
+from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.sources.object_store import (
     ObjectStore,
     condition,
@@ -30,9 +30,8 @@ from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
 
 _PIECE = 1 << 20
 
-if hasattr(os, "register_at_fork"):
-    # fsspec resets its loop in such a process, but not the lock under which it makes one.
-    os.register_at_fork(after_in_child=reset_lock)
+# fsspec resets its loop in such a process, but not the lock under which it makes one.
+call_in_children(reset_lock)
 
 
 class Transport(ABC):

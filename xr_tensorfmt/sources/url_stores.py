@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -57,7 +57,7 @@ def store_of_url(
             except TypeError:  # an option that is not a str, bool or dict
                 return None
             store = _store(kind, found["scheme"], found["bucket"], stated, timeout)
-            return store and (store, found["path"])
+            return None if store is None else (store, found["path"])
     return None
 
 
@@ -178,7 +178,7 @@ def _of_azure(options: Mapping[str, Any]) -> dict[str, Any]:
     stated = {name: value for name, value in options.items() if value and name != "account_name"}
     if len(stated) != 1:
         raise _LeftToFsspecError
-    ((name, value),) = stated.items()
+    (name,) = stated
     if name == "connection_string":
         return _of_connection(_text(stated, name))
     account = _text(options, "account_name")
@@ -217,7 +217,7 @@ class _Kind:
     package: str
     protocols: tuple[str, ...]
     bucket: str
-    words: Set[str]
+    words: frozenset[str]
     prefix: str
     variables: str
     arguments: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -246,7 +246,7 @@ _KINDS = (
         "s3fs",
         ("s3", "s3a"),
         r"(?![^/]*--|[^/]*-s3alias/)[a-z0-9][a-z0-9.-]+[a-z0-9]",
-        {"anon", "key", "secret", "token", "endpoint_url", "client_kwargs", "profile"},
+        frozenset({"anon", "key", "secret", "token", "endpoint_url", "client_kwargs", "profile"}),
         "AWS_",
         "AWS_((ACCESS_KEY|SECRET_ACCESS|SESSION).*|(DEFAULT_)?(PROFILE|REGION)|CONFIG_FILE"
         "|SHARED_CREDENTIALS_FILE|ROLE_.+|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.+|EXECUTION_ENV"
@@ -258,7 +258,7 @@ _KINDS = (
         "adlfs",
         ("abfs", "abfss", "az"),
         "[a-z0-9][a-z0-9-]+",
-        {"account_name", "account_key", "sas_token", "connection_string", "anon"},
+        frozenset({"account_name", "account_key", "sas_token", "connection_string", "anon"}),
         "AZURE_",
         "",
         _of_azure,
