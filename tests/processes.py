@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +31,25 @@ def run_script(script: str, *arguments: object, directory: Path) -> str:
     path = directory / "script.py"
     path.write_text(script)
     return run_python(path, *arguments, cwd=directory).stdout
+
+
+_LONGEST = 30
+
+
+def succeeds_in_a_child(call: Callable[[], bool]) -> bool:
+    """Whether a forked process calls something that is true, and does not hang."""
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(0 if call() else 1)
+        finally:
+            os._exit(2)
+    deadline = time.monotonic() + _LONGEST
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests.opening import opened
+from tests.processes import succeeds_in_a_child
 from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.sources.memory import FileObject
 
@@ -28,25 +27,6 @@ pytestmark = [
 ]
 
 _LONGEST = 30
-
-
-def succeeds_in_a_child(call: Callable[[], bool]) -> bool:
-    """Whether a forked process calls something that is true, and does not hang."""
-    child = os.fork()
-    if not child:
-        try:
-            os._exit(0 if call() else 1)
-        finally:
-            os._exit(2)
-    deadline = time.monotonic() + _LONGEST
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
 
 
 def npy_of(values: np.ndarray) -> bytes:

@@ -23,8 +23,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests import tensfiles as tf
 from tests.fault_server import FaultHandler, FaultServer
 from tests.opening import tensor_of
+from tests.processes import succeeds_in_a_child
 from tests.servers import S3Store
-from tests.test_fork import succeeds_in_a_child
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.sources.object_store import ObjectStore

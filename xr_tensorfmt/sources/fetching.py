@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from errno import EIO, ETIMEDOUT
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from fsspec import AbstractFileSystem
@@ -19,7 +18,6 @@ from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.requests import Answer, Asked, changed
 from xr_tensorfmt.sources.retries import Attempt, Progress, Transient, repeated
 from xr_tensorfmt.sources.store_errors import ask_store, store_error
-from xr_tensorfmt.sources.threads import first_done
 from xr_tensorfmt.sources.transports import Transport, store_of, transport_of
 
 Result = TypeVar("Result")
@@ -29,36 +27,13 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, asyncio.Sema
 _slots = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class Request(Generic[Result]):
-    """A request that was started, and may be waited for in any thread."""
-
-    future: Future[Result]
-    fs: AbstractFileSystem
-    url: str
-    path: str
-    context: str
-
-    def result(self) -> Result:
-        """Wait for the response; errors are of this package, or `OSError`."""
-        first_done([self.future])
-        return ask_store(
-            self.future.result,
-            url=self.url,
-            path=self.path,
-            options=self.fs,
-            context=self.context,
-        )
-
-    def cancel(self) -> None:
-        """End the request, if it is not done."""
-        self.future.cancel()
-
-
 def start_fetch(
     fs: AbstractFileSystem, asked: Asked, into: memoryview, timeout: float | None
-) -> Request[Answer]:
-    """Start a request for a range of an object, which is put into memory of its length."""
+) -> Future[Answer]:
+    """Start a request for a range of an object, which is put into memory of its length.
+
+    Errors of the future are of this package, or `OSError`.
+    """
 
     async def get(progress: Progress) -> Answer:
         answer = await transport.get(asked, into, progress)
@@ -74,7 +49,7 @@ def start_fetch(
 
 def start_info(
     fs: AbstractFileSystem, url: str, path: str, timeout: float | None
-) -> Request[dict[str, Any]]:
+) -> Future[dict[str, Any]]:
     """Start a request for size and version of an object."""
     transport = transport_of(fs)
     return _start(
@@ -89,7 +64,7 @@ def _start(
     path: str,
     span: tuple[int, int] | None,
     timeout: float | None,
-) -> Request[Result]:
+) -> Future[Result]:
     context = f", while bytes {span[0]} to {span[1] - 1} were fetched" if span else ""
 
     def failed(last: Transient, attempts: int, seconds: float) -> Exception:
@@ -107,8 +82,17 @@ def _start(
         repeats = not transport.repeats_statuses
         return await repeated(attempt, timeout, slot, failed, repeats_statuses=repeats)
 
-    future = asyncio.run_coroutine_threadsafe(send(), transport.loop)
-    return Request(future, transport.fs, url, path, context)
+    async def send_and_convert() -> Result:
+        sending = asyncio.ensure_future(send())
+        try:
+            await asyncio.wait([sending])
+            return ask_store(
+                sending.result, url=url, path=path, options=transport.fs, context=context
+            )
+        finally:
+            sending.cancel()
+
+    return asyncio.run_coroutine_threadsafe(send_and_convert(), transport.loop)
 
 
 def _advice(last: Transient) -> str:

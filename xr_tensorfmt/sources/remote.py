@@ -23,13 +23,13 @@ from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import StoreUnavailableError
 from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
-from xr_tensorfmt.sources.fetching import Request, start_fetch, start_info
+from xr_tensorfmt.sources.fetching import start_fetch, start_info
 from xr_tensorfmt.sources.object_store import ObjectStore, adapted, is_lost, is_object_store
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
-from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of
-from xr_tensorfmt.sources.transports import store_of, unrepeated, with_connections
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of, result_of
+from xr_tensorfmt.sources.transports import configured, store_of
 from xr_tensorfmt.sources.url_stores import store_of_url
 
 HEAD_BYTES = 64 << 10
@@ -106,23 +106,22 @@ class RemoteFile(Source):
             self._read_cached(fs, extents, packed)
             return packed
         parts = iter(self.parts(extents))
-        pending: dict[Future[Answer], tuple[Part, Bytes, Request[Answer]]] = {}
+        pending: dict[Future[Answer], tuple[Part, Bytes]] = {}
         try:
             while True:
                 for part in islice(parts, MOST_AT_ONCE - len(pending)):
                     fetched = part.target(packed) if part.whole else np.empty(part.size, np.uint8)
-                    request = self._start(fs, part.start, fetched.data)
-                    pending[request.future] = part, fetched, request
+                    pending[self._start(fs, part.start, fetched.data)] = part, fetched
                 if not pending:
                     return packed
                 for future in first_done(pending):
-                    part, fetched, request = pending.pop(future)
-                    request.result()
+                    part, fetched = pending.pop(future)
+                    future.result()
                     if not part.whole:
                         part.place(packed, fetched)
         finally:
-            for _, _, request in pending.values():
-                request.cancel()
+            for future in pending:
+                future.cancel()
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -133,7 +132,7 @@ class RemoteFile(Source):
             if is_cache(fs):
                 buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
                 return len(buffer)
-            return self._start(fs, start, buffer).result().count
+            return result_of(self._start(fs, start, buffer)).count
 
         yield fill
 
@@ -148,7 +147,7 @@ class RemoteFile(Source):
         asked = self._asked(*extents.bounds)
         fetch_from_cache(fs, asked, [(each.start, each.stop) for each in parts], place)
 
-    def _start(self, fs: AbstractFileSystem, start: int, into: memoryview) -> Request[Answer]:
+    def _start(self, fs: AbstractFileSystem, start: int, into: memoryview) -> Future[Answer]:
         return start_fetch(fs, self._asked(start, start + len(into)), into, self.timeout)
 
     def _asked(self, start: int, stop: int) -> Asked:
@@ -170,7 +169,7 @@ def open_remote(
         info = _info(url, asked, fetched)
         if info["size"] == 0:
             return RemoteFile(url, fs, path, 0, Version.of(info), timeout), b""
-        answer = fetched.result()
+        answer = result_of(fetched)
     finally:
         asked.cancel()
         fetched.cancel()
@@ -196,12 +195,12 @@ def _open_cached(
     return source, source.read(Extents.single(0, min(source.size, HEAD_BYTES))).tobytes()
 
 
-def _info(url: str, asked: Request[dict[str, Any]], fetched: Request[Answer]) -> dict[str, Any]:
+def _info(url: str, asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, Any]:
     """The info of an object; of two errors, the one that is more specific."""
     try:
-        info = asked.result()
+        info = result_of(asked)
     except FileNotFoundError:
-        fetched.result()  # fsspec's info() turns every HTTP error into "not found"
+        result_of(fetched)  # fsspec's info() turns every HTTP error into "not found"
         raise
     _check_info(url, info)
     return info
@@ -315,7 +314,9 @@ def locate_for_reading(
 
 
 def _by_fsspec(url: str, options: Mapping[str, Any], timeout: float | None) -> Place:
-    return replace(_checked(url, unrepeated(url, options, timeout), None), timeout=timeout)
+    # Botocore waits as long as this package does, and repeats nothing.
+    options = configured(url, options, retries={"total_max_attempts": 1}, read_timeout=timeout)
+    return replace(_checked(url, options, None), timeout=timeout)
 
 
 def split_timeout(
@@ -375,7 +376,8 @@ def _place(file: Any, storage_options: Mapping[str, Any], fs: AbstractFileSystem
                 "ranges; decompress it first"
             )
         return Place(url, file.fs, file.path)
-    options = with_connections(file, storage_options)
+    # A connection for each concurrent request; the default is ten.
+    options = configured(file, storage_options, max_pool_connections=MOST_AT_ONCE)
     url = redacted(file)
     find = partial(url_to_fs, file, **options)
     found, path = ask_store(find, url=url, path=file, options=options, kept=_ARGUMENT_ERRORS)

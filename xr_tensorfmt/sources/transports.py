@@ -10,6 +10,7 @@ import asyncio
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -183,28 +184,16 @@ def _put(data: Any, into: memoryview) -> int:
     return found.size
 
 
-class Coroutines(Transport):
-    """Other asynchronous file systems of fsspec."""
-
-    async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
-        """Request a range by `cat_file`."""
-        progress.hide(asked.stop - asked.start)
-        cat_file = _coroutine(self.fs, "cat_file")
-        return Answer(_put(await cat_file(asked.path, start=asked.start, end=asked.stop), into))
-
-
-class Google(Coroutines):
+class Google(Transport):
     """Google Cloud Storage, by gcsfs, which itself repeats what fails."""
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range of a generation; only buckets with object versioning keep old ones."""
-        if not asked.version.etag:
-            return await super().get(asked, into, progress)
         progress.hide(asked.stop - asked.start)
-        span = {"start": asked.start, "end": asked.stop}
-        cat_file = _coroutine(self.fs, "cat_file")
+        cat_file = partial(_coroutine(self.fs, "cat_file"), asked.path)
+        generation = asked.version.etag or None
         try:
-            data = await cat_file(asked.path, **span, generation=asked.version.etag)
+            data = await cat_file(start=asked.start, end=asked.stop, generation=generation)
             return Answer(_put(data, into))
         except FileNotFoundError:
             self.fs.invalidate_cache(asked.path)
@@ -265,7 +254,7 @@ class Obstore(Transport):
 
 
 class Blocking(Transport):
-    """File systems without coroutines, each of whose calls takes a thread."""
+    """Other file systems, each of whose calls takes a thread."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -305,9 +294,7 @@ def transport_of(fs: AbstractFileSystem) -> Transport:
         return Google(fs)
     if _is(fs, "adlfs.spec", "AzureBlobFileSystem"):
         return Azure(fs)
-    # fsspec makes these of coroutines, unless a file system has methods of its own.
-    made = vars(fs)
-    return Coroutines(fs) if "cat_file" in made and "info" in made else Blocking(fs)
+    return Blocking(fs)
 
 
 def _is(fs: AbstractFileSystem, module: str, name: str) -> bool:
@@ -320,19 +307,8 @@ def store_of(fs: AbstractFileSystem, path: str) -> tuple[int, str]:
     return hash(fs), urlsplit(path).netloc if "://" in path else ""
 
 
-def with_connections(url: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let s3fs open a connection for each concurrent request; its default is ten."""
-    return _configured(url, options, {"max_pool_connections": MOST_AT_ONCE})
-
-
-def unrepeated(url: str, options: Mapping[str, Any], timeout: float | None) -> Mapping[str, Any]:
-    """Let botocore wait as long as this package does, and repeat nothing."""
-    return _configured(
-        url, options, {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
-    )
-
-
-def _configured(url: str, options: Mapping[str, Any], config: dict[str, Any]) -> Mapping[str, Any]:
+def configured(url: str, options: Mapping[str, Any], **config: Any) -> Mapping[str, Any]:
+    """Options for s3fs that configure botocore, unless the user has done so."""
     if not url.startswith(("s3://", "s3a://")):
         return options
     return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
