@@ -268,6 +268,25 @@ def test_requests_are_signed_with_what_was_stated_alone(
     assert {each["x-amz-security-token"] for each in sent} == {"session"}
 
 
+def test_requests_are_signed_with_what_botocore_finds(server: FaultServer, home: Path) -> None:
+    profile(home)
+    sent = sent_to(server)
+    options = {"profile": "work", "endpoint_url": server.url}
+    np.testing.assert_array_equal(tensor_of(URL, storage_options=options), VALUES)
+    assert all(map(is_obstore, sent))
+    assert all("Credential=WORK/" in each["authorization"] for each in sent)
+    assert all("/eu-west-3/s3/" in each["authorization"] for each in sent)
+
+
+def test_nothing_is_signed_without_credentials(server: FaultServer, home: Path) -> None:
+    profile(home)
+    sent = sent_to(server)
+    options = {"profile": "work", "endpoint_url": server.url, "anon": True}
+    np.testing.assert_array_equal(tensor_of(URL, storage_options=options), VALUES)
+    assert all(map(is_obstore, sent))
+    assert not any("authorization" in each for each in sent)
+
+
 def test_a_dataset_opened_by_url_is_the_same_by_both(s3: S3Store) -> None:
     url = s3.put("d/t.bin", CONTENT)
     for options, kind in ((s3.options, ObjectStore), (s3.by_s3fs.options, AbstractFileSystem)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import re
@@ -14,8 +13,6 @@ from datetime import UTC, datetime
 from errno import ECONNREFUSED, EIO
 from functools import cached_property, lru_cache
 from typing import Any
-
-from fsspec.asyn import get_loop
 
 from xr_tensorfmt.sources.requests import Asked, Version
 
@@ -81,12 +78,6 @@ class ObjectStore:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the store; a process has it once, with its connections."""
         return _unpickled, (self._pickled or pickle.dumps((self.store, self.origin)),)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of fsspec."""
-        loop: asyncio.AbstractEventLoop = get_loop()
-        return loop
 
     @cached_property
     def storage_options(self) -> dict[str, Any]:

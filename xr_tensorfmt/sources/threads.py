@@ -12,7 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 from xr_tensorfmt.core.locks import call_in_children
@@ -60,22 +61,16 @@ def in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
 
 def _do(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     if future.set_running_or_notify_cancel():
-        with _ErrorOf(future):
+        with ExitStack() as stack:
+            stack.push(partial(_give, future))
             future.set_result(call(*arguments))
 
 
-@dataclass(frozen=True)
-class _ErrorOf:
-    """Gives an error to a future, for the thread that waits for it."""
-
-    future: Future[Any]
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if error is not None:
-            self.future.set_exception(error)
-        return True
+def _give(future: Future[Any], _: object, error: BaseException | None, __: object) -> bool:
+    """Give an error to the thread that waits for a future."""
+    if error is not None:
+        future.set_exception(error)
+    return True
 
 
 class Threads:

@@ -44,7 +44,7 @@ class Transport(ABC):
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop in which requests are made; it runs in a thread of fsspec."""
-        loop: asyncio.AbstractEventLoop = self.fs.loop
+        loop: asyncio.AbstractEventLoop = getattr(self.fs, "loop", None) or get_loop()
         return loop
 
     @property
@@ -255,12 +255,6 @@ class Obstore(Transport):
 
 class Blocking(Transport):
     """Other file systems, each of whose calls takes a thread."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that asynchronous file systems have."""
-        loop: asyncio.AbstractEventLoop = get_loop()
-        return loop
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range by `cat_file`."""

@@ -64,9 +64,10 @@ class _Ways:
         )
 
     def tens(self, **keywords: Any) -> xr.DataArray:
-        """This engine, through s3fs."""
+        """This engine, through s3fs, by an option that is left to it."""
+        options = {**self.options, "use_ssl": False}
         return xr.open_dataset(
-            f"s3://{BUCKET}/t.tens", engine="tensorfmt", storage_options=self.options, **keywords
+            f"s3://{BUCKET}/t.tens", engine="tensorfmt", storage_options=options, **keywords
         )["tensor"]
 
     def tens_http(self, **keywords: Any) -> xr.DataArray:
@@ -75,9 +76,10 @@ class _Ways:
         return xr.open_dataset(url, engine="tensorfmt", **keywords)["tensor"]
 
     def tens_obstore(self, **keywords: Any) -> xr.DataArray:
-        """This engine, through obstore."""
-        opened = xr.open_dataset("t.tens", engine="tensorfmt", fs=self.bucket(), **keywords)
-        return opened["tensor"]
+        """This engine, through obstore, as a URL is opened where it is installed."""
+        return xr.open_dataset(
+            f"s3://{BUCKET}/t.tens", engine="tensorfmt", storage_options=self.options, **keywords
+        )["tensor"]
 
     def zarr_s3fs(self, **keywords: Any) -> xr.DataArray:
         """The zarr engine, through s3fs."""
