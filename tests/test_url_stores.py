@@ -234,6 +234,17 @@ def test_credentials_that_end_are_asked_for_again(monkeypatch: pytest.MonkeyPatc
     assert timedelta(minutes=5) < left <= timedelta(minutes=10)
 
 
+def test_credentials_that_cannot_be_had_stay_with_fsspec(home: Path) -> None:
+    (home / ".aws").mkdir()
+    (home / ".aws" / "config").write_text(
+        "[default]\nregion = eu-west-3\nsso_session = s\nsso_account_id = 1\nsso_role_name = r\n"
+        "[sso-session s]\nsso_start_url = https://host\nsso_region = eu-west-3\n"
+    )
+    assert store_for(URL) is None  # nobody has signed on
+    (home / ".aws" / "config").write_text("[default\n")
+    assert store_for("s3://another/t", **KEYS, **REGION) is None
+
+
 @pytest.fixture
 def server() -> Iterator[FaultServer]:
     with FaultServer().running() as store:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -67,22 +68,18 @@ def _store(
 ) -> ObjectStore | None:
     """One store for equal URLs of a process, as fsspec keeps its file systems."""
     options: dict[str, Any] = json.loads(stated)
-    try:
-        kind.check_surroundings()
-        arguments = kind.arguments({k: v for k, v in options.items() if v is not None})
-        stores = import_module("obstore.store")
-    except (ImportError, _LeftToFsspecError):
-        return None
     waits = _NO_LIMIT if timeout is None else timedelta(seconds=timeout)
     client: dict[str, Any] = {"timeout": _NO_LIMIT, "connect_timeout": waits, "read_timeout": waits}
-    client["allow_http"] = arguments.get("endpoint", "").startswith("http://")
-    try:
-        store = getattr(stores, kind.name)(
+    # Whatever obstore or botocore do not take, fsspec either takes or has a better error for.
+    with suppress(Exception):
+        kind.check_surroundings()
+        arguments = kind.arguments({k: v for k, v in options.items() if v is not None})
+        client["allow_http"] = arguments.get("endpoint", "").startswith("http://")
+        store = getattr(import_module("obstore.store"), kind.name)(
             bucket, **arguments, client_options=client, retry_config={"max_retries": 0}
         )
-    except Exception:  # noqa: BLE001  # an old version, or a value that obstore does not take
-        return None
-    return adapted(store, Origin(f"{scheme}://{bucket}", options, timeout))
+        return adapted(store, Origin(f"{scheme}://{bucket}", options, timeout))
+    return None
 
 
 def _text(options: Mapping[str, Any], name: str) -> str:
@@ -147,12 +144,7 @@ class _Session:
         files.append("~/.aws/credentials")
         if not self.profile and not any(os.path.exists(os.path.expanduser(f)) for f in files):
             return {}
-        try:
-            settings: Mapping[str, Any] = self._botocore().get_scoped_config()
-        except ImportError:
-            raise
-        except Exception as error:  # no such profile, or a file that cannot be read
-            raise _LeftToFsspecError from error
+        settings: Mapping[str, Any] = self._botocore().get_scoped_config()
         return settings
 
     @property
