@@ -122,7 +122,7 @@ def test_a_store_is_made_of_the_words_of_fsspec(url: str, options: dict, config:
         (URL, {**KEYS, **REGION, "requester_pays": True}),
         (URL, {**KEYS, **REGION, "use_ssl": False}),
         (URL, {**KEYS, **REGION, "config_kwargs": {"s3": {"addressing_style": "virtual"}}}),
-        (URL, {"key": object(), "secret": "secret", **REGION}),
+        (URL, {"key": b"key", "secret": "secret", **REGION}),
         ("simplecache::s3://bucket/t", {**KEYS, **REGION}),
         ("s3://bucket/t::x", {**KEYS, **REGION}),
         ("s3://bucket/a//t", {**KEYS, **REGION}),
