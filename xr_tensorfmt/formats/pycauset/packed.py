@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ Words = NDArray[np.uint64]
 _MOSTLY_GAPS = 16
 # Bytes of packed rows that are unpacked at a time, so that they and their values stay in the cache.
 _BLOCK = 512 << 10
+# From so many blocks on, more than a chunk of dask has, two threads work on them.
+_MANY = 32
 # From so many columns for each wanted one on, the wanted ones are fetched one by one.
 _FEW = 64
 # From so many bytes on, one copy a row is as fast as a gather by numpy.
@@ -429,7 +432,8 @@ def _taken(filled: Words, rows: Integers, columns: Integers, leads: Integers) ->
     count, rows = rows.size, np.pad(rows, (0, -rows.size % 8), mode="edge")
     is_ascending = bool((columns[1:] > columns[:-1]).all())
     step = max(8, _TAKEN // filled[:1].nbytes // 8 * 8)
-    for begin in range(0, count, step):
+
+    def take(begin: int) -> None:
         block = rows[begin : begin + step]
         # What no row of these stores need not be looked at.
         lead = int(leads[block].min()) if is_ascending else 0
@@ -441,6 +445,11 @@ def _taken(filled: Words, rows: Integers, columns: Integers, leads: Integers) ->
             bits = eights.take(places, axis=1) & _EACH_BIT
             target = values[begin : begin + step].reshape(8, -1, columns.size)
             np.not_equal(bits, 0, out=target[..., skipped:])
+
+    begins = range(0, count, step)
+    with ThreadPoolExecutor(1 if len(begins) < _MANY else 2) as threads:
+        for _ in threads.map(take, begins):
+            pass  # errors are raised
     return values[:count]
 
 
