@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import xarray as xr
 from xarray.backends import BackendArray, BackendEntrypoint
@@ -55,25 +56,27 @@ def _write(folder: Path, size: int) -> None:
 
 
 @cache
-def _cluster() -> None:
-    """Processes that open files as long as this one runs."""
+def _cluster() -> Any:
+    """The scheduler of processes that open files as long as this one runs."""
     from distributed import Client, LocalCluster  # noqa: PLC0415
 
     cluster = LocalCluster(n_workers=_WORKERS, threads_per_worker=1, dashboard_address=None)
-    client = Client(cluster)
+    client = Client(cluster, set_as_default=False)  # not for the sections that follow
     atexit.register(cluster.close)
     atexit.register(client.close)
+    return client.get
 
 
-def _opened(folder: Path, engine: Any, parallel: bool, _: None) -> float:
-    ds = xr.open_mfdataset(
-        sorted(folder.glob("*.tens")),
-        engine=engine,
-        combine="nested",
-        concat_dim="b",
-        chunks={},
-        parallel=parallel,
-    )
+def _opened(folder: Path, engine: Any, parallel: bool, scheduler: Any) -> float:
+    with dask.config.set(scheduler=scheduler):
+        ds = xr.open_mfdataset(
+            sorted(folder.glob("*.tens")),
+            engine=engine,
+            combine="nested",
+            concat_dim="b",
+            chunks={},
+            parallel=parallel,
+        )
     return float(ds["tensor"].data.npartitions)
 
 
