@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from dask.delayed import Delayed
@@ -38,26 +38,20 @@ from xr_tensorfmt.formats.cc4s.spec import (
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe, dumped
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
 
 
+@with_write_options
 def to_cc4s(
     data: Dataset | DataArray,
     path: Any,
-    *,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
+    **options: Unpack[WriteOptions],
 ) -> Delayed | None:
     """Write a tensor as cc4s reads it today: ``<name>.yaml`` and ``<name>.elements`` beside it.
 
@@ -108,19 +102,7 @@ def to_cc4s(
     >>> xr.open_dataset("CoulombVertex.yaml").CoulombVertex.identical(vertex)
     True
     """
-    return write(
-        data,
-        path,
-        Cc4sFormat(),
-        {},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
-    )
+    return write(data, path, Cc4sFormat(), {}, **options)
 
 
 @dataclass(frozen=True, eq=False)

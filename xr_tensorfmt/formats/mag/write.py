@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from json import dumps
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from dask.delayed import Delayed
@@ -25,10 +25,10 @@ from xr_tensorfmt.formats.mag.spec import (
 )
 from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, without_attrs_of_file
+from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.embedded_metadata import encoded
 from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
 
@@ -163,18 +163,13 @@ def plan(checked: CheckedInput, version: int = 300) -> FilePlan:
     return plan_archive(checked) if version == 1 else plan_snapshot(checked)
 
 
+@with_write_options
 def to_mag(
     data: Dataset | DataArray,
     path: Any,
     *,
     version: Literal[300, 1] | None = None,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
+    **options: Unpack[WriteOptions],
 ) -> Delayed | None:
     """Write a MAG file: every variable a tensor under its name.
 
@@ -214,16 +209,4 @@ def to_mag(
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
     >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
     """
-    return write(
-        data,
-        path,
-        MagFormat(),
-        {"version": version},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
-    )
+    return write(data, path, MagFormat(), {"version": version}, **options)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 from dask.delayed import Delayed
@@ -34,16 +34,11 @@ from xr_tensorfmt.formats.pycauset.packed import PartlyStored
 from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import (
-    CheckedInput,
-    Encoding,
-    Part,
-    without_attrs_of_file,
-)
+from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
 Version = Literal["r1", "v2"]
 
@@ -100,6 +95,7 @@ MOST_SEED = 2**64 - 1
 _AT_A_TIME = 1 << 19
 
 
+@with_write_options
 def to_pycauset(
     data: Dataset | DataArray,
     path: Any,
@@ -107,13 +103,7 @@ def to_pycauset(
     version: Version | None = None,
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
+    **options: Unpack[WriteOptions],
 ) -> Delayed | None:
     """Write a PyCauset file: one matrix or vector.
 
@@ -174,13 +164,7 @@ def to_pycauset(
         path,
         PycausetFormat(),
         {"version": version, "matrix_type": matrix_type, "seed": seed},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
+        **options,
     )
 
 

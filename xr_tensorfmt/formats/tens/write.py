@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from string import ascii_letters
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import dask.array as da
 import numpy as np
@@ -30,11 +30,11 @@ from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.formats.tens.spec import Dimension, Header
 from xr_tensorfmt.formats.tens.symmetries import Operation, Symmetry, split
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed, cut_evenly
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
 Version = Literal["1.0", "0.9"]
 
@@ -42,6 +42,7 @@ Symmetries = str | Collection[str]
 """As the reader gives them: ``"-x bacd"``, several in a list or in a string, after ``", "``."""
 
 
+@with_write_options
 def to_tens(
     data: Dataset | DataArray,
     path: Any,
@@ -49,13 +50,7 @@ def to_tens(
     version: Version | float | None = None,
     sparse: bool = False,
     symmetries: Symmetries | None = None,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
+    **options: Unpack[WriteOptions],
 ) -> Delayed | None:
     """Write a TENS file: one tensor.
 
@@ -119,13 +114,7 @@ def to_tens(
         path,
         TensFormat(),
         {"version": version, "sparse": sparse or None, "symmetries": symmetries},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
+        **options,
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from dask.delayed import Delayed
@@ -28,15 +28,10 @@ from xr_tensorfmt.formats.vespa.spec import (
     Header,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import (
-    CheckedInput,
-    Encoding,
-    Part,
-    without_attrs_of_file,
-)
+from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import Mode, write
+from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
 
 _CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 
@@ -44,17 +39,11 @@ _CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+@with_write_options
 def to_vespa(
     data: Dataset | DataArray,
     path: Any,
-    *,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
+    **options: Unpack[WriteOptions],
 ) -> Delayed | None:
     """Write a typed binary tensor of Vespa.
 
@@ -95,19 +84,7 @@ def to_vespa(
     ... )
     >>> to_vespa(users, "users.tbf")
     """
-    return write(
-        data,
-        path,
-        VespaFormat(),
-        {},
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
-    )
+    return write(data, path, VespaFormat(), {}, **options)
 
 
 def plan(checked: CheckedInput) -> FilePlan:
