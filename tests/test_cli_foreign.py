@@ -267,7 +267,8 @@ def test_groups_of_a_store_are_chosen_or_named_in_the_error() -> None:
     done("convert", "a.zarr", "layers.nc", "--group", "/layers")
     assert set(opened_tree("layers.nc").children) == {"0", "1"}
     message = failed("convert", "a.zarr", "b.zarr", "--variable", "w")
-    assert "there is no variable 'w'; it has 'bias', 'layers.0.n', 'layers.0.w'" in message
+    assert "there is no variable 'w'; it has " in message
+    assert all(f"'{name}'" in message for name in ("bias", "layers.0.n", "layers.1.w"))
     done("convert", "a.zarr", "b.zarr", "--variable", "layers.0.w", "--name", "w")
     assert list(load_any("b.zarr")) == ["w"]
     done("convert", "a.zarr", "one.tens", "--variable", "layers.0.w", "--dims", "x,y")
