@@ -12,6 +12,7 @@ import xarray as xr
 
 from tests.commands import failed
 from tests.magfiles import document, put
+from tests.opening import opened
 from xr_tensorfmt import to_file, to_mag, to_pycauset
 from xr_tensorfmt.errors import did_you_mean
 
@@ -24,10 +25,6 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     tensors = {key: put(np.arange(4, dtype=np.int32)) for key in KEYS}
     Path("model.mag").write_bytes(document(tensors, {}))
     return "model.mag"
-
-
-def opened(path: str, **keywords: Any) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **keywords)
 
 
 SQUARE = xr.Dataset({"weight": (("row", "col"), np.eye(3, dtype=bool))})

@@ -11,6 +11,7 @@ import xarray as xr
 
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
+from tests.opening import opened
 from xr_tensorfmt import to_pycauset, to_tens, to_vespa
 from xr_tensorfmt.writing.to_file import to_file
 
@@ -25,10 +26,6 @@ CHANGES: dict[str, Any] = {
     "arithmetic": lambda ds: ds.map(lambda each: each * 2, keep_attrs=True),
     "chunk": lambda ds: ds.chunk(),
 }
-
-
-def opened(path: Path, **options: Any) -> xr.Dataset:
-    return xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 def the_only(ds: xr.Dataset) -> xr.DataArray:
