@@ -20,7 +20,7 @@ from tests.commands import done, failed, load_any, run, save
 from tests.opening import opened
 from tests.processes import run_python, run_script
 from xr_tensorfmt import to_cc4s, to_mag
-from xr_tensorfmt.cli.termination import sigterm_raises_exit
+from xr_tensorfmt.cli.convert import sigterm_raises_exit
 from xr_tensorfmt.writing import unfinished
 from xr_tensorfmt.writing.unfinished import beside
 

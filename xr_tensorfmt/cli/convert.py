@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, BinaryIO, Literal, get_args
 
 import click
+import xarray as xr
 
+import xr_tensorfmt
+from xr_tensorfmt import formats
+from xr_tensorfmt.cli.datasets import Opened, encoding_by_group, opened, part_of, write_store
+from xr_tensorfmt.cli.messages import STDIN, errors_in_one_line, input_of, one_line
 from xr_tensorfmt.cli.options import (
+    NETCDF,
     STORES,
+    ZARR,
+    Pairs,
     dims_option,
     format_option,
     group_options,
     key_json,
+    options_for,
     sparse_option,
     storage_option,
+    store_format,
     verify_option,
 )
-from xr_tensorfmt.writing.checked_input import Part
+from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
+from xr_tensorfmt.writing.tree import flattened
+from xr_tensorfmt.writing.unfinished import remove_own
+
+_SIGTERM_CODE = 128 + signal.SIGTERM
+_LONGEST_WAIT = 5.0
 
 
 @click.command()
@@ -63,12 +86,193 @@ from xr_tensorfmt.writing.checked_input import Part
 @storage_option
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a progress bar.")
-def convert(sources: tuple[str, ...], target: str, **wanted: Any) -> None:
+def convert(
+    sources: tuple[str, ...], target: str, to: str | None, storage_options: Pairs, **wanted: Any
+) -> None:
     """Convert files to another format, to zarr or netCDF, or from these.
 
     IN may be - for standard input. Several files are converted into the directory OUT, under
     their names with the suffix of the format that --to names.
     """
-    from xr_tensorfmt.cli.conversion import convert_all  # noqa: PLC0415
+    failed = False
+    targets = _targets(sources, target, to, storage_options)
+    for source, path in zip(sources, targets, strict=True):
+        try:
+            _convert_file(source, path, to=to, storage_options=storage_options, **wanted)
+        except click.ClickException as error:
+            failed = True
+            error.show()
+    raise SystemExit(int(failed))
 
-    convert_all(sources, target, wanted)
+
+def _targets(
+    sources: Sequence[str], target: str, to: str | None, storage_options: Pairs
+) -> list[str]:
+    """What each file becomes: OUT, or in a directory its own name with the suffix of the format."""
+    is_store, has_slash = store_format(target) is not None, target.endswith(("/", os.sep))
+    if len(sources) == 1 and (is_store or not has_slash):
+        return [target]
+    if is_store or not (has_slash or os.path.isdir(target)):
+        raise click.UsageError(
+            f"{len(sources)} files are converted into a directory; give one, or end OUT with "
+            f"'/' to make it, as in '{target.rstrip('/')}/'"
+        )
+    if to is None:
+        raise click.UsageError("OUT is a directory, which has no suffix; name the format by --to")
+    suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.by_name(to).suffixes[0]
+    origins: dict[str, str] = {}
+    for source in sources:
+        path = "stdin" if source == STDIN else _located(source, storage_options).path
+        name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
+        if name in origins:
+            raise click.UsageError(
+                f"{origins[name]} and {source} would both become {name}; convert one of them alone"
+            )
+        origins[name] = source
+    if not is_url(target):
+        os.makedirs(target, exist_ok=True)
+    return [os.path.join(target, name) for name in origins]
+
+
+def _convert_file(
+    source: str,
+    target: str,
+    *,
+    to: str | None,
+    drop: tuple[Part, ...],
+    storage_options: Pairs,
+    overwrite: bool,
+    options: Pairs,
+    quiet: bool,
+    **wanted: Any,
+) -> None:
+    """Convert one file, with a progress bar if stderr is a terminal."""
+    from tqdm.dask import TqdmCallback  # noqa: PLC0415  # it imports dask, which takes its time
+
+    with errors_in_one_line(target):
+        to = to or store_format(target) or formats.by_suffix(target).name
+    with errors_in_one_line(source), input_of(source) as content:
+        wanted |= {"drop": drop, "storage_options": storage_options}
+        data, encoding = _chosen(source, content, to, **wanted)
+        with errors_in_one_line(target, source):
+            place = _located(target, storage_options)
+            _check_target(source, target, place, storage_options, overwrite=overwrite)
+            name = os.path.basename(one_line(target).rstrip("/"))
+            # Without a terminal, None disables the bar.
+            bar = TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None)
+            writing: dict[str, Any] = {
+                "encoding": encoding,
+                "drop": drop,
+                "overwrite": overwrite,
+                "storage_options": options_for(target, storage_options),
+            }
+            with sigterm_raises_exit(os.path.dirname(place.path)), bar:
+                if to not in STORES:
+                    _write_tensors(data, target, to, options, **writing)
+                elif options:
+                    raise ValueError(f"--option is for tensor files, and {target} is {to}")
+                else:
+                    write_store(data, target, place, to, **writing)
+
+
+def _chosen(
+    source: str,
+    content: str | BinaryIO,
+    to: str,
+    *,
+    from_: str | None,
+    variable: str | None,
+    name: str | None,
+    dims: list[str] | None,
+    dtypes: tuple[str, ...],
+    separator: str,
+    drop: tuple[Part, ...],
+    **reading: Any,
+) -> tuple[Opened, dict[Any, Any]]:
+    """What is written, and its encoding; stores have groups unless a variable is chosen."""
+    data = opened(source, content, from_, separator=separator, chunks={}, **reading)
+    keeps_groups = to in STORES and not (variable or name or dims)
+    if isinstance(data, xr.Dataset):
+        ds = data
+    else:
+        ds = flattened(source, data, separator, ("attrs",) if keeps_groups else drop)
+    ds = part_of(ds, variable, dims, name)
+    encoding: dict[Any, Any] = {}
+    for value in dtypes:
+        key, equals, dtype = value.rpartition("=")  # names may contain equals signs
+        encoding |= {key: {"dtype": dtype}} if equals else {"dtype": dtype}
+    encoding = encoding_by_name(ds.variables, ds.coords, encoding)
+    if keeps_groups and isinstance(data, xr.DataTree):
+        return data, encoding_by_group(data, separator, encoding)
+    return ds, encoding
+
+
+def _located(file: str, storage_options: Pairs) -> Place:
+    """A file in its file system, without links."""
+    place = locate(file, options_for(file, storage_options), None)
+    return replace(place, path=os.path.realpath(place.path)) if place.is_local else place
+
+
+def _check_target(
+    source: str, target: str, place: Place, storage_options: Pairs, *, overwrite: bool
+) -> None:
+    """Refuse to write over the input, into it, over what it lies in, or over other files."""
+    origin = _located(source, storage_options)
+    read, written = (f"{each.path.rstrip('/')}/" for each in (origin, place))
+    is_within, contains = written.startswith(read), read.startswith(written)
+    if type(origin.fs) is type(place.fs) and (is_within or contains):
+        relation = "is" if read == written else "lies in" if is_within else "contains"
+        raise ValueError(f"{target} {relation} the input {source}; write to another place")
+    place.fs.invalidate_cache()
+    if not overwrite and place.fs.exists(place.path):
+        raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
+
+
+def _write_tensors(
+    data: Opened, target: str, to: str, pairs: Pairs, *, overwrite: bool, **writing: Any
+) -> None:
+    """Write a tensor file; pairs of index and value stay pairs where the format has them."""
+    options = dict(pairs)
+    facts = [each.encoding.get("tensorfmt", {}) for each in data.data_vars.values()]
+    if not options and all(each.get("storage") == "pairs" for each in facts):
+        options = {"sparse": True} if "sparse" in formats.by_name(to).write_options else {}
+    mode: Literal["w", "x"] = "w" if overwrite else "x"
+    # Compute and region are given here so that no --option can be these keywords.
+    xr_tensorfmt.to_file(
+        data, target, to, mode=mode, compute=True, region=None, **writing, **options
+    )
+
+
+@contextmanager
+def sigterm_raises_exit(directory: str) -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, so that a file that is being written is removed as by Ctrl-C.
+
+    Libraries that write may ignore or replace an exception that is raised in one of their
+    callbacks. So the process ends after 5 seconds in any case, and what it left in `directory` is
+    removed. A handler that is there, or that ignores the signal, stays.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end_at_once() -> None:
+        remove_own(directory)
+        os._exit(_SIGTERM_CODE)
+
+    later = threading.Timer(_LONGEST_WAIT, end_at_once)
+    later.daemon = True
+
+    def end(*_: Any) -> None:
+        if not later.is_alive():
+            later.start()
+        raise SystemExit(_SIGTERM_CODE)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if later.is_alive():
+            remove_own(directory)
+            raise SystemExit(_SIGTERM_CODE)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+import xr_tensorfmt
 from xr_tensorfmt.cli.messages import (
     errors_in_one_line,
     input_of,
@@ -68,11 +69,11 @@ def explain(
     No values are read.
     """
     with errors_in_one_line(file), input_of(file) as content:
-        from xr_tensorfmt.cli.conversion import open_tensors, part_of  # noqa: PLC0415
+        from xr_tensorfmt.cli.datasets import open_tensors, part_of  # noqa: PLC0415
 
         storage = options_for(file, storage_options)
         ds = open_tensors(content, chunks={}, storage_options=storage, **options)
-        explanation = part_of(ds, variable, dims).tensorfmt.explain(dict(selection))
+        explanation = xr_tensorfmt.explain(part_of(ds, variable, dims), dict(selection))
     if as_json:
         print_json({"path": shown(file), **explanation.to_dict()})
     else:

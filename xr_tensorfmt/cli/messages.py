@@ -96,6 +96,8 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
     try:
         with plain_warnings():
             yield
+    except click.ClickException:
+        raise
     except Exception as error:
         raise click.ClickException(sentence(error, file, origin)) from error
 
