@@ -45,7 +45,7 @@ def manifest_array(
             f"{dense.lengths} have no divisors that make chunks of about {target} bytes; "
             f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
         )
-    grid = tuple(-(-length // part) for length, part in zip(dense.lengths, chunk, strict=True))
+    grid = tuple(length // part for length, part in zip(dense.lengths, chunk, strict=True))
     nbytes = dtype.itemsize * int(np.prod(chunk, dtype=object))
     offsets = dense.offset + nbytes * np.arange(np.prod(grid), dtype=np.uint64).reshape(grid)
     shape, dims = tensor.layout.shape, tensor.dims

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -14,6 +14,7 @@ from xarray import Dataset, Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.container import Container, Names, Tensor
 from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.opening import bytes_of, parsed
@@ -25,8 +26,7 @@ from xr_tensorfmt.virtual.arrays import (
     json_attrs,
     manifest_array,
 )
-from xr_tensorfmt.virtual.store import Node, VirtualStore
-from xr_tensorfmt.virtual.stored_object import StoredObject
+from xr_tensorfmt.virtual.stores import Node, StoredObject, VirtualStore
 
 _MOST_REASONS = 5
 
@@ -123,95 +123,85 @@ class TensorFormatParser:
         parts = {"/": part}
         if self.nested:
             parts = groups.split(part, request.separator, is_tree=True)
-        target = bytes_of(self.chunk_bytes)
-        nodes = {
-            path: _Reader(source, request.dropped, target, self.leading_dim, node).node()
-            for path, node in parts.items()
-        }
+        nodes = {path: self._node(source, request.dropped, part) for path, part in parts.items()}
         return VirtualStore(nodes, registry)
 
-
-@dataclass(frozen=True)
-class _Reader:
-    """What turns a group of a file into a group of Zarr."""
-
-    source: StoredObject
-    dropped: frozenset[str]
-    target: int
-    leading_dim: str | None
-    container: Container
-
-    def node(self) -> Node:
-        """The group; ValueError where a variable cannot be virtual."""
+    def _node(self, source: StoredObject, dropped: frozenset[str], container: Container) -> Node:
+        """A group of Zarr; ValueError where a variable cannot be virtual."""
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
-        own = zip(self.container.tensors, repeat(self.leading_dim))
-        for tensor, leading_dim in chain(own, zip(self.container.coordinates, repeat(None))):
-            if tensor.name in self.dropped:
+        own = zip(container.tensors, repeat(self.leading_dim))
+        for tensor, leading_dim in chain(own, zip(container.coordinates, repeat(None))):
+            if tensor.name in dropped:
                 continue
             try:
-                self._check(tensor)
+                self._check(tensor, is_decoded=container.decoded)
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
-                    in_memory[tensor.name] = self._variable(tensor)
+                    in_memory[tensor.name] = _in_memory(source, tensor)
                 else:
-                    arrays[tensor.name] = self._array(tensor, leading_dim)
+                    arrays[tensor.name] = self._array(source, tensor, leading_dim)
             except NotVirtualError as reason:
                 refused[tensor.name] = str(reason)
         if refused:
-            raise self._refusal(refused)
-        return Node(arrays, Dataset(coords=in_memory), self._attrs(arrays.keys() | in_memory))
+            raise _refusal(source, refused)
+        attrs = _attrs(source, container, arrays.keys() | in_memory)
+        return Node(arrays, Dataset(coords=in_memory), attrs)
 
-    def _check(self, tensor: Tensor) -> None:
+    def _check(self, tensor: Tensor, *, is_decoded: bool) -> None:
         if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
             raise NotVirtualError(
                 "its name cannot be that of an array in Zarr; separator='/' makes groups of a path"
             )
         if self.leading_dim in (*tensor.dims, tensor.name):
             raise NotVirtualError(f"leading_dim={self.leading_dim!r} is a name of its own")
-        if self.container.decoded and tensor.attrs:
+        if is_decoded and tensor.attrs:
             check_not_decoded(tensor)
 
-    def _array(self, tensor: Tensor, leading_dim: str | None) -> ManifestArray:
-        source = tensor.source or self.source
-        if not isinstance(source, StoredObject):
+    def _array(
+        self, source: StoredObject, tensor: Tensor, leading_dim: str | None
+    ) -> ManifestArray:
+        file = tensor.source or source
+        if not isinstance(file, StoredObject):
             raise NotVirtualError("its values are not in the file, but were computed from it")
-        attrs = json_attrs(tensor.attrs)
-        return manifest_array(tensor, source.url, attrs, self.target, leading_dim)
+        attrs, target = json_attrs(tensor.attrs), bytes_of(self.chunk_bytes)
+        return manifest_array(tensor, file.url, attrs, target, leading_dim)
 
-    def _variable(self, tensor: Tensor) -> Variable:
-        layout = tensor.layout
-        values = layout.read(self.source, Selection.everything(layout.shape))
-        # Zarr has no specified data type for the fixed-length str of numpy.
-        values = values.astype(object) if values.dtype.kind == "U" else values
-        return Variable(tensor.dims, values, json_attrs(tensor.attrs))
 
-    def _attrs(self, names: Iterable[str]) -> dict[str, Any]:
-        """Attributes of the group; those of xarray say which variables are coordinates."""
-        try:
-            attrs = json_attrs(self.container.attrs)
-        except NotVirtualError as reason:
-            raise ValueError(f"{self.source.name}: the file cannot be virtual: {reason}") from None
-        coordinates = [
-            tensor.name
-            for tensor in self.container.coordinates
-            if tensor.name in names and tensor.dims != (tensor.name,)
-        ]
-        if coordinates:
-            if "coordinates" in attrs or any(" " in name for name in coordinates):
-                raise ValueError(
-                    f"{self.source.name}: xarray lists the coordinates {coordinates} in an "
-                    "attribute 'coordinates' of Zarr, which the file has itself, or one of them "
-                    "has a space in its name; leave them out by skip_variables="
-                )
-            attrs["coordinates"] = " ".join(coordinates)
-        return attrs
+def _in_memory(source: Source, tensor: Tensor) -> Variable:
+    values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
+    # Zarr has no specified data type for the fixed-length str of numpy.
+    values = values.astype(object) if values.dtype.kind == "U" else values
+    return Variable(tensor.dims, values, json_attrs(tensor.attrs))
 
-    def _refusal(self, refused: dict[str, str]) -> ValueError:
-        reasons = [f"{name!r}, as {reason}" for name, reason in refused.items()]
-        more = f"; and {len(reasons) - _MOST_REASONS} more" * (len(reasons) > _MOST_REASONS)
-        return ValueError(
-            f"{self.source.name}: these cannot be virtual: {'; '.join(reasons[:_MOST_REASONS])}"
-            f"{more}; leave them out by skip_variables={shorten(list(refused))}, or open the file "
-            "itself with engine='tensorfmt'"
-        )
+
+def _attrs(source: Source, container: Container, names: Collection[str]) -> dict[str, Any]:
+    """Attributes of a group; those of xarray say which variables are coordinates."""
+    try:
+        attrs = json_attrs(container.attrs)
+    except NotVirtualError as reason:
+        raise ValueError(f"{source.name}: the file cannot be virtual: {reason}") from None
+    coordinates = [
+        tensor.name
+        for tensor in container.coordinates
+        if tensor.name in names and tensor.dims != (tensor.name,)
+    ]
+    if coordinates:
+        if "coordinates" in attrs or any(" " in name for name in coordinates):
+            raise ValueError(
+                f"{source.name}: xarray lists the coordinates {coordinates} in an attribute "
+                "'coordinates' of Zarr, which the file has itself, or one of them has a space in "
+                "its name; leave them out by skip_variables="
+            )
+        attrs["coordinates"] = " ".join(coordinates)
+    return attrs
+
+
+def _refusal(source: Source, refused: dict[str, str]) -> ValueError:
+    reasons = [f"{name!r}, as {reason}" for name, reason in refused.items()]
+    more = f"; and {len(reasons) - _MOST_REASONS} more" * (len(reasons) > _MOST_REASONS)
+    return ValueError(
+        f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MOST_REASONS])}{more}; "
+        f"leave them out by skip_variables={shorten(list(refused))}, or open the file itself with "
+        "engine='tensorfmt'"
+    )

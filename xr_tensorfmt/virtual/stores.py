@@ -1,10 +1,15 @@
-"""The store that the parser gives to VirtualiZarr: references, and small arrays in memory."""
+"""Where the parser reads files, and the store of references that it gives to VirtualiZarr."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
+import errno
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from posixpath import basename, dirname
 from typing import Any
+from urllib.parse import quote, unquote
 
 from obspec_utils.registry import ObjectStoreRegistry
 from virtualizarr.manifests import ManifestArray, ManifestGroup, ManifestStore
@@ -12,6 +17,58 @@ from xarray import Dataset, DataTree
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
 from zarr.storage import MemoryStore
+
+from xr_tensorfmt.core.source import Fill, Source
+from xr_tensorfmt.sources.store_errors import redacted
+
+
+@dataclass(frozen=True)
+class StoredObject(Source):
+    """An object of a store, read by byte ranges."""
+
+    url: str
+    registry: ObjectStoreRegistry[Any] = field(repr=False)
+    size: int
+
+    high_latency = True
+    read_ahead = 1 << 20
+
+    @classmethod
+    def at(cls, url: str, registry: ObjectStoreRegistry[Any]) -> StoredObject:
+        """The object of a URL; FileNotFoundError where there is none."""
+        # VirtualiZarr quotes local paths, and neither it nor its registry removes that again.
+        url = unquote(url) if url.startswith("file:") else url
+        store, path = registry.resolve(url)
+        try:
+            size = int(store.head(path)["size"])
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), redacted(url)
+            ) from None
+        return cls(url, registry, size)
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return redacted(self.url)
+
+    @contextmanager
+    def opened(self) -> Iterator[Fill]:
+        """Give access to the object by one request at a time."""
+        store, path = self.registry.resolve(self.url)
+
+        def fill(start: int, buffer: memoryview) -> int:
+            piece = memoryview(store.get_range(path, start=start, end=start + len(buffer)))
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+        yield fill
+
+    def sibling(self, path: str) -> tuple[StoredObject, bytes]:
+        """Another object in the same directory."""
+        directory = self.url.rpartition("/")[0]
+        name = path if self.url.startswith("file:") else quote(path)
+        return StoredObject.at(f"{directory}/{name}", self.registry), b""
 
 
 @dataclass(frozen=True)
@@ -64,13 +121,10 @@ class VirtualStore(ManifestStore):
     ) -> Dataset:
         """The Dataset of the root; what is in memory is loaded, as nothing can refer to it."""
         node = self._nodes["/"]
-        held = list(map(str, node.in_memory.variables))
+        held = [str(name) for name in node.in_memory.variables]
         if loadable_variables is None:
-            loadable_variables = [
-                name
-                for name, array in node.arrays.items()
-                if array.metadata.dimension_names == (name,)
-            ]
+            dims = {name: array.metadata.dimension_names for name, array in node.arrays.items()}
+            loadable_variables = [name for name in dims if dims[name] == (name,)]
         virtual = super().to_virtual_dataset(group, [*loadable_variables, *held], decode_times)
         for name in held:
             virtual[name].load()
@@ -98,12 +152,7 @@ class VirtualStore(ManifestStore):
 
 def _group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:
     """The group of a path, with those below it."""
-    start = path.rstrip("/") + "/"
-    below = [each for each in nodes if each.startswith(start) and each != path]
-    children = [each for each in below if "/" not in each.removeprefix(start)]
+    children = [each for each in nodes if each != path and dirname(each) == path]
+    groups = {basename(each): _group(each, nodes) for each in children}
     node = nodes[path]
-    return ManifestGroup(
-        arrays=node.arrays,
-        groups={each.removeprefix(start): _group(each, nodes) for each in children},
-        attributes=dict(node.attrs),
-    )
+    return ManifestGroup(arrays=node.arrays, groups=groups, attributes=dict(node.attrs))
