@@ -6,8 +6,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterator
 from operator import attrgetter
 
 import click
@@ -54,7 +53,7 @@ def clean(
     """
     removed: Counter[str] = Counter()
     size, failed = 0, False
-    for place in chain.from_iterable(_expanded(each, recursive=recursive) for each in places):
+    for place in places:
         try:
             for each in _unfinished(place, storage_options, recursive=recursive):
                 reason, bytes_stored = _reason_to_keep(each, older_than), each.size
@@ -75,23 +74,19 @@ def clean(
     raise SystemExit(int(failed))
 
 
-def _expanded(place: str, *, recursive: bool) -> list[str]:
-    """A place, or a local directory and those below it; links are not followed."""
-    if place.startswith(("file://", "local://")):
-        place = place.partition("://")[2]
-    if is_url(place) or not recursive:
-        return [place]
-    return sorted(root for root, *_ in os.walk(place)) or [place]
+def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Iterator[Unfinished]:
+    """What is unfinished in a local directory, where links are not followed, or in a store."""
+    place = re.sub("^(file|local)://", "", place)
+    if is_url(place):
+        from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
+        from xr_tensorfmt.writing.unfinished_objects import unfinished_at  # noqa: PLC0415
 
-
-def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Iterable[Unfinished]:
-    """What is unfinished in a local directory, or in a store."""
-    if not is_url(place):
-        return sorted(unfinished_in(place), key=attrgetter("path"))
-    from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
-    from xr_tensorfmt.writing.unfinished_objects import unfinished_at  # noqa: PLC0415
-
-    return unfinished_at(locate(place, dict(storage_options), None), recursive=recursive)
+        found = locate(place, dict(storage_options), None)
+        yield from unfinished_at(found, recursive=recursive)
+        return
+    below = sorted(root for root, *_ in os.walk(place)) if recursive else ()
+    for directory in below or [place]:
+        yield from sorted(unfinished_in(directory), key=attrgetter("path"))
 
 
 def _reason_to_keep(each: Unfinished, older_than: float | None) -> str:

@@ -39,7 +39,6 @@ from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
-_LONGEST_WAIT = 5.0
 
 
 @click.command()
@@ -251,8 +250,7 @@ def sigterm_raises_exit(directory: str) -> Iterator[None]:
     callbacks. So the process ends after 5 seconds in any case, and what it left in `directory` is
     removed. A handler that is there, or that ignores the signal, stays.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
@@ -260,7 +258,7 @@ def sigterm_raises_exit(directory: str) -> Iterator[None]:
         remove_own(directory)
         os._exit(_SIGTERM_CODE)
 
-    later = threading.Timer(_LONGEST_WAIT, end_at_once)
+    later = threading.Timer(5, end_at_once)
     later.daemon = True
 
     def end(*_: Any) -> None:
@@ -274,5 +272,4 @@ def sigterm_raises_exit(directory: str) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if later.is_alive():
-            remove_own(directory)
             raise SystemExit(_SIGTERM_CODE)

@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 
-class _Failure(click.ClickException):
-    """An error, which is told from a difference by its exit code."""
-
-    exit_code = 2
-
-
 @click.command()
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
@@ -49,7 +43,8 @@ def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
 
             comparison = compare(*(opened_flat(file, **options) for file in (first, second)))
     except click.ClickException as error:
-        raise _Failure(error.message) from error
+        error.show()
+        raise SystemExit(2) from error
     first, second = one_line(first), one_line(second)
     if as_json:
         print_json({"first": first, "second": second, **comparison})
@@ -136,9 +131,8 @@ class Different:
     @property
     def rank(self) -> float:
         """How large the difference is; a NaN beside a number is the largest."""
-        if self.largest is None:
-            return -1.0
-        return float("inf") if self.largest != self.largest else float(self.largest)
+        is_number = self.largest is not None and self.largest == self.largest
+        return float(self.largest if is_number else "inf")
 
 
 def _different_values(first: Variable, second: Variable) -> Different | None:

@@ -20,7 +20,7 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.core.chunk_grid import PAGE, TARGET
+from xr_tensorfmt.core.chunk_grid import PAGE, TARGET, chunk_count
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
@@ -110,7 +110,6 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     is_stored = not (layout.stored is None or isinstance(layout.stored, InMemory))
     offset = facts.get("offset") if in_this_file and is_stored else None
     chunk = layout.chunk_shape(TARGET)
-    counts = (-(-n // max(1, step)) for n, step in zip(layout.shape, chunk, strict=True))
     return {
         "dims": list(tensor.dims),
         "shape": list(layout.shape),
@@ -120,7 +119,7 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),
-        "chunks": prod(counts),
+        "chunks": chunk_count(layout.shape, chunk),
         "attrs": plain(tensor.attrs),
         "facts": plain(facts),
     }
@@ -154,10 +153,12 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
     yield f"{document['path']}: {kind}, {format_size(document['size'])}{embedded}"
+    total = "  {tensors} tensors, {parameters:,} parameters, ".format(**document["totals"])
+    total += format_size(document["totals"]["size"])
     for heading, content in (
         ("Coordinates", _variables(document["coordinates"])),
         ("Variables", _variables(document["variables"])),
-        ("Total", _totals(**document["totals"])),
+        ("Total", [total] if len(document["variables"]) > 1 else ()),
         ("Attributes", _attributes(document["attrs"], "  ")),
         ("Other files", (f"  {file}" for file in document["files"])),
         ("Warnings", (f"  {warning}" for warning in document["warnings"])),
@@ -173,12 +174,6 @@ def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for row, facts in zip(rows, variables.values(), strict=True):
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
         yield from _attributes(facts["attrs"], "      ")
-
-
-def _totals(tensors: int, parameters: int, size: int) -> Iterator[str]:
-    """A line about all variables, where there are several."""
-    if tensors > 1:
-        yield f"  {tensors} tensors, {parameters:,} parameters, {format_size(size)}"
 
 
 def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -43,15 +43,12 @@ def format_option(
     """An option whose value is the name of a format."""
     names = (*(choice.name for choice in formats.BUILT_IN), *more)
 
-    def complete(_: click.Context, __: click.Parameter, start: str) -> list[str]:
-        return [name for name in names if name.startswith(start)]
-
     return click.option(
         *flags,
         type=format_name,
         metavar="FORMAT",
         help=f"{help} ({', '.join(names)})",
-        shell_complete=complete,
+        shell_complete=lambda _, __, start: [name for name in names if name.startswith(start)],
     )
 
 
