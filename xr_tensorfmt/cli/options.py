@@ -42,7 +42,6 @@ def format_option(
 ) -> Callable[[Function], Function]:
     """An option whose value is the name of a format."""
     names = (*(choice.name for choice in formats.BUILT_IN), *more)
-
     return click.option(
         *flags,
         type=format_name,

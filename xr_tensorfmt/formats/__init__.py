@@ -110,7 +110,21 @@ def recognised(source: Source) -> bool:
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
     """The format of a name, or else that of a file by its first bytes and then its suffix."""
-    return by_name(name) if name is not None else _by_content(reader)
+    if name is not None:
+        return by_name(name)
+    head = reader.head
+    with_magic = [each for each in all_formats() if head.startswith(each.magics)]
+    if len(with_magic) == 1:
+        return with_magic[0]
+    for each in with_magic:
+        if each.recognises(reader):
+            return each
+    candidates = with_magic or [each for each in all_formats() if not each.magics]
+    of_suffix = _of_suffix(reader.source.name, candidates)
+    foreign = binary_kind(reader)
+    if of_suffix is not None and (with_magic or not foreign or of_suffix.recognises(reader)):
+        return of_suffix
+    raise _unknown(reader, foreign or other_kind(reader))
 
 
 def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
@@ -133,31 +147,17 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:
-    if isinstance(options.dims, Mapping):
-        names = {tensor.name: None for tensor in container.tensors}
-        unknown = next((name for name in options.dims if name not in names), None)
-        if unknown is not None:
+    if not isinstance(options.dims, Mapping):
+        return
+    names = {tensor.name: None for tensor in container.tensors}
+    for name in options.dims:
+        if name not in names:
             raise ValueError(
-                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(unknown))}"
-                f"{did_you_mean(unknown, names)}, but the variables are "
+                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"
+                f"{did_you_mean(name, names)}, but the variables are "
                 f"{shorten(', '.join(map(repr, names)))}; "
                 "to rename single dimensions use ds.rename"
             )
-
-
-def _by_content(reader: HeaderReader) -> Format:
-    path, head = reader.source.name, reader.head
-    with_magic = [each for each in all_formats() if head.startswith(each.magics)]
-    if len(with_magic) == 1:
-        return with_magic[0]
-    for each in with_magic:
-        if each.recognises(reader):
-            return each
-    of_suffix = _of_suffix(path, with_magic or [each for each in all_formats() if not each.magics])
-    foreign = binary_kind(reader)
-    if of_suffix is not None and (with_magic or not foreign or of_suffix.recognises(reader)):
-        return of_suffix
-    raise _unknown(reader, foreign or other_kind(reader))
 
 
 def _unknown(reader: HeaderReader, kind: Kind) -> TensorFormatError:
