@@ -15,7 +15,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from xr_tensorfmt import formats
-from xr_tensorfmt.cli.datasets import Opened, encoding_by_group, opened, part_of, write_store
+from xr_tensorfmt.cli.files import Opened, encoding_by_group, flat, opened, part_of, write_store
 from xr_tensorfmt.cli.messages import STDIN, errors_in_one_line, input_of, one_line
 from xr_tensorfmt.cli.options import (
     NETCDF,
@@ -35,7 +35,6 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.remote import Place, locate
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
-from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
@@ -191,10 +190,7 @@ def _chosen(
     """What is written, and its encoding; stores have groups unless a variable is chosen."""
     data = opened(source, content, from_, separator=separator, chunks={}, **reading)
     keeps_groups = to in STORES and not (variable or name or dims)
-    if isinstance(data, xr.Dataset):
-        ds = data
-    else:
-        ds = flattened(source, data, separator, ("attrs",) if keeps_groups else drop)
+    ds = flat(source, data, separator, ("attrs",) if keeps_groups else drop)
     ds = part_of(ds, variable, dims, name)
     encoding: dict[Any, Any] = {}
     for value in dtypes:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @group_options
 @source_options
 @verify_option
-def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
+def diff(first: str, second: str, as_json: bool, separator: str, **options: Any) -> None:
     """Compare the variables of two files: names, dtypes, shapes and all values.
 
     The formats may differ, and zarr and netCDF are read as well. Names of dimensions and attributes
@@ -39,9 +39,13 @@ def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
     """
     try:
         with errors_in_one_line(first, second):
-            from xr_tensorfmt.cli.datasets import opened_flat  # noqa: PLC0415
+            from xr_tensorfmt.cli.files import flat, opened  # noqa: PLC0415
 
-            comparison = compare(*(opened_flat(file, **options) for file in (first, second)))
+            both = [
+                flat(file, opened(file, file, separator=separator, **options), separator, ["attrs"])
+                for file in (first, second)
+            ]
+            comparison = compare(*both)
     except click.ClickException as error:
         error.show()
         raise SystemExit(2) from error

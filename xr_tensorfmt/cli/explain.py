@@ -69,7 +69,7 @@ def explain(
     No values are read.
     """
     with errors_in_one_line(file), input_of(file) as content:
-        from xr_tensorfmt.cli.datasets import open_tensors, part_of  # noqa: PLC0415
+        from xr_tensorfmt.cli.files import open_tensors, part_of  # noqa: PLC0415
 
         storage = options_for(file, storage_options)
         ds = open_tensors(content, chunks={}, storage_options=storage, **options)

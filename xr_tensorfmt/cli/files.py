@@ -1,4 +1,4 @@
-"""What commands open and write by xarray: tensor files, zarr stores and netCDF files."""
+"""Files that commands open and write by xarray: tensor files, zarr stores and netCDF."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ def open_tensors(content: str | BinaryIO, **options: Any) -> xr.Dataset:
     return xr.open_dataset(content, engine="tensorfmt", **options)
 
 
-def opened_flat(file: str, *, separator: str, **options: Any) -> xr.Dataset:
-    """Open a file without chunks; names of groups are a part of the names of variables."""
-    data = opened(file, file, separator=separator, **options)
-    return data if isinstance(data, xr.Dataset) else flattened(file, data, separator, ("attrs",))
+def flat(file: str, data: Opened, separator: str, drop: Collection[str]) -> xr.Dataset:
+    """A Dataset, in which names of groups are a part of the names of variables."""
+    return data if isinstance(data, xr.Dataset) else flattened(file, data, separator, drop)
 
 
 def _open_store(
