@@ -151,6 +151,13 @@ def test_the_suffix_in_a_directory_is_that_of_the_format(to: str, name: str) -> 
     assert name in os.listdir("out")
 
 
+def test_a_link_keeps_its_own_name() -> None:
+    vertex("a.bin")
+    Path("b.bin").symlink_to("a.bin")
+    done("convert", "a.bin", "b.bin", "out/", "--to", "tens")
+    assert sorted(os.listdir("out")) == ["a.tens", "b.tens"]
+
+
 def test_one_bad_file_does_not_keep_others_from_being_converted() -> None:
     damaged("bad.tens")
     vertex("a.bin")

@@ -120,7 +120,8 @@ def _targets(
     suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.by_name(to).suffixes[0]
     origins: dict[str, str] = {}
     for source in sources:
-        path = "stdin" if source == STDIN else _located(source, storage_options).path
+        of_url = options_for(source, storage_options)
+        path = "stdin" if source == STDIN else locate(source, of_url, None).path
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
         if name in origins:
             raise click.UsageError(

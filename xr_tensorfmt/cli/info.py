@@ -153,12 +153,13 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
     yield f"{document['path']}: {kind}, {format_size(document['size'])}{embedded}"
-    total = "  {tensors} tensors, {parameters:,} parameters, ".format(**document["totals"])
-    total += format_size(document["totals"]["size"])
+    totals = document["totals"]
+    counts = f"{totals['tensors']} tensors, {totals['parameters']:,} parameters"
+    total = f"  {counts}, {format_size(totals['size'])}"
     for heading, content in (
         ("Coordinates", _variables(document["coordinates"])),
         ("Variables", _variables(document["variables"])),
-        ("Total", [total] if len(document["variables"]) > 1 else ()),
+        ("Total", [total] if totals["tensors"] > 1 else ()),
         ("Attributes", _attributes(document["attrs"], "  ")),
         ("Other files", (f"  {file}" for file in document["files"])),
         ("Warnings", (f"  {warning}" for warning in document["warnings"])),

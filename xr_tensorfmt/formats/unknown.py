@@ -38,16 +38,14 @@ _BY_START = {
     b"\x04\x22\x4d\x18": Kind("compressed by lz4", _COMPRESSED.format("unlz4")),
     b"7z\xbc\xaf\x27\x1c": Kind("a 7z archive", _COMPRESSED.format("7z x")),
     b"\x89HDF\r\n\x1a\n": Kind("HDF5, such as netCDF-4", _HDF5),
-    b"CDF\x01": Kind("netCDF", _NETCDF),
-    b"CDF\x02": Kind("netCDF", _NETCDF),
-    b"CDF\x05": Kind("netCDF", _NETCDF),
+    **dict.fromkeys((b"CDF\x01", b"CDF\x02", b"CDF\x05"), Kind("netCDF", _NETCDF)),
     b"GGUF": Kind("GGUF", "load it with the package gguf, and write it by xr_tensorfmt.to_file"),
     b"PAR1": Kind("Parquet", "read it by pandas.read_parquet"),
     b"ARROW1": Kind("Arrow", "read it by pyarrow.ipc.open_file"),
-    b"\x80\x02": Kind("a pickle of Python", _PICKLE),
-    b"\x80\x03": Kind("a pickle of Python", _PICKLE),
-    b"\x80\x04\x95": Kind("a pickle of Python", _PICKLE),
-    b"\x80\x05\x95": Kind("a pickle of Python", _PICKLE),
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"),
+        Kind("a pickle of Python", _PICKLE),
+    ),
     b"version https://git-lfs": Kind(
         "a pointer of Git LFS and not the file", f"{_FETCH} by git lfs pull"
     ),
