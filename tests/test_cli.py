@@ -524,7 +524,7 @@ def test_pairs_stay_pairs() -> None:
     assert load_any("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
 
 
-def test_files_that_only_convert_takes_are_told_from_bad_ones() -> None:
+def test_zarr_and_netcdf_are_told_from_bad_files() -> None:
     save()
     done("convert", "a.mag", "b.nc")
-    assert "only convert takes zarr and netCDF" in failed("info", "b.nc")
+    assert "only convert and diff take zarr and netCDF" in failed("info", "b.nc")

@@ -54,7 +54,7 @@ def info(
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         if format is None and store_format(file):
             raise ValueError(
-                f"{file}: only convert takes zarr and netCDF; use ncdump -h, or xarray"
+                f"{file}: only convert and diff take zarr and netCDF; use ncdump -h, or xarray"
             )
         source, head = find_source(content, storage_options=options_for(file, storage_options))
         reader = HeaderReader(source, head)

@@ -26,14 +26,13 @@ class NotVirtualError(ValueError):
     """Why the bytes of a tensor are no array of Zarr."""
 
 
-def manifest_array(
-    tensor: Tensor, url: str, attrs: Mapping[str, Any], target: int, leading_dim: str | None
-) -> ManifestArray:
+def manifest_array(tensor: Tensor, url: str, target: int, leading_dim: str | None) -> ManifestArray:
     """The array of a tensor, in chunks of `target` bytes along the axis slowest in the file.
 
-    `attrs` are as JSON has them; a `leading_dim` of length 1 comes first. NotVirtualError says why
-    Zarr cannot read the values as they are stored.
+    A `leading_dim` of length 1 comes first. NotVirtualError says why Zarr cannot read the values
+    as they are stored.
     """
+    attrs = json_attrs(tensor.attrs)
     dense, axes = _row_major(tensor.layout)
     dtype, more = _data_type(dense.element)
     if more.keys() & attrs.keys():

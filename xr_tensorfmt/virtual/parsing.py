@@ -131,6 +131,7 @@ class TensorFormatParser:
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
+        target = bytes_of(self.chunk_bytes)
         own = zip(container.tensors, repeat(self.leading_dim))
         for tensor, leading_dim in chain(own, zip(container.coordinates, repeat(None))):
             if tensor.name in dropped:
@@ -140,7 +141,7 @@ class TensorFormatParser:
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
                     in_memory[tensor.name] = _in_memory(source, tensor)
                 else:
-                    arrays[tensor.name] = self._array(source, tensor, leading_dim)
+                    arrays[tensor.name] = _array(source, tensor, target, leading_dim)
             except NotVirtualError as reason:
                 refused[tensor.name] = str(reason)
         if refused:
@@ -158,14 +159,12 @@ class TensorFormatParser:
         if is_decoded and tensor.attrs:
             check_not_decoded(tensor)
 
-    def _array(
-        self, source: StoredObject, tensor: Tensor, leading_dim: str | None
-    ) -> ManifestArray:
-        file = tensor.source or source
-        if not isinstance(file, StoredObject):
-            raise NotVirtualError("its values are not in the file, but were computed from it")
-        attrs, target = json_attrs(tensor.attrs), bytes_of(self.chunk_bytes)
-        return manifest_array(tensor, file.url, attrs, target, leading_dim)
+
+def _array(source: Source, tensor: Tensor, target: int, leading_dim: str | None) -> ManifestArray:
+    file = tensor.source or source
+    if not isinstance(file, StoredObject):
+        raise NotVirtualError("its values are not in the file, but were computed from it")
+    return manifest_array(tensor, file.url, target, leading_dim)
 
 
 def _in_memory(source: Source, tensor: Tensor) -> Variable:
