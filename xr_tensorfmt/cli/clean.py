@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import click
 
-from xr_tensorfmt.cli.messages import one_line, sentence
+from xr_tensorfmt.cli.messages import errors_in_one_line, one_line
 from xr_tensorfmt.cli.options import Pairs, storage_option
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.sources import is_url
@@ -55,19 +55,21 @@ def clean(
     size, failed = 0, False
     for place in places:
         try:
-            for each in _unfinished(place, storage_options, recursive=recursive):
-                reason, bytes_stored = _reason_to_keep(each, older_than), each.size
-                if not reason:
+            with errors_in_one_line(place):
+                for each in _unfinished(place, storage_options, recursive=recursive):
+                    named = f"{one_line(each.path)}, {format_size(each.size)}"
+                    reason = _reason_to_keep(each, older_than)
+                    if reason:
+                        click.echo(f"kept {named}: {reason}")
+                        continue
                     if not dry_run:
                         each.remove()
+                    click.echo(f"{'would remove' if dry_run else 'removed'} {named}")
                     removed[each.noun] += 1
-                    size += bytes_stored
-                verb = "kept" if reason else "would remove" if dry_run else "removed"
-                why = f": {reason}" if reason else ""
-                click.echo(f"{verb} {one_line(each.path)}, {format_size(bytes_stored)}{why}")
-        except (OSError, ValueError, ImportError) as error:
+                    size += each.size
+        except click.ClickException as error:
             failed = True
-            click.echo(f"Error: {sentence(error, place)}", err=True)
+            error.show()
     counted = " and ".join(f"{n} {noun}{'s' * (n != 1)}" for noun, n in sorted(removed.items()))
     done = "would be removed" if dry_run else "removed"
     click.echo(f"{counted or '0 files'} {done}, {format_size(size)}")

@@ -76,7 +76,7 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=asdict))
 
 
-def sentence(error: BaseException, file: str, origin: str = "") -> str:
+def _sentence(error: BaseException, file: str, origin: str) -> str:
     """What an error says, on one line that names the file, and perhaps the one it is made from."""
     message = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename:
@@ -92,28 +92,24 @@ def sentence(error: BaseException, file: str, origin: str = "") -> str:
 
 @contextmanager
 def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
-    """Turn errors about a file into those of the command: one line, and exit code 1."""
-    try:
-        with plain_warnings():
-            yield
-    except click.ClickException:
-        raise
-    except Exception as error:
-        raise click.ClickException(sentence(error, file, origin)) from error
+    """Turn errors about a file into those of the command: one line, and exit code 1.
 
-
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Show each warning about a file on a line of its own, and no other warnings."""
-
-    def show(message: Any, *_: Any, **__: Any) -> None:
-        click.echo(f"Warning: {one_line(str(message))}", err=True)
-
+    Warnings about files are a line each as well, and no other warnings are shown.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", TensorFormatWarning)
-        warnings.showwarning = show
-        yield
+        warnings.showwarning = _show_warning
+        try:
+            yield
+        except click.ClickException:
+            raise
+        except Exception as error:
+            raise click.ClickException(_sentence(error, file, origin)) from error
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    click.echo(f"Warning: {one_line(str(message))}", err=True)
 
 
 def described(
@@ -128,11 +124,11 @@ def described(
     documents: list[dict[str, Any]] = []
     for file in files:
         try:
-            with plain_warnings(), input_of(file) as content:
+            with errors_in_one_line(file), input_of(file) as content:
                 document = {"path": shown(file)} | describe(file, content)
-        except Exception as error:  # noqa: BLE001  # one file must not keep the others back
-            document = {"path": shown(file), "error": sentence(error, file)}
-            click.echo(f"Error: {document['error']}", err=True)
+        except click.ClickException as error:
+            document = {"path": shown(file), "error": error.message}
+            error.show()
         else:
             if apart and documents and not as_json:
                 click.echo()
