@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -242,6 +243,27 @@ def test_a_directory_that_is_missing_does_not_keep_clean_from_others() -> None:
     assert result.stderr == "Error: missing: No such file or directory\n"
     assert result.stdout.endswith("1 file removed, 1000 B\n")
     assert "Missing argument" in failed("clean", code=2)
+
+
+def test_a_file_that_cannot_be_removed_keeps_clean_from_no_other_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone, unlink = ended_process(), os.unlink
+    for directory in ("top/one", "top/two"):
+        Path(directory).mkdir(parents=True)
+        Path(make("a.mag", process=gone)).rename(Path(directory, leftovers()[0]))
+
+    def refused_in_one(path: str) -> None:
+        if "one" in path:
+            raise PermissionError(errno.EPERM, "Operation not permitted", path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refused_in_one)
+    result = run("clean", "-r", "top")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(": Operation not permitted\n")
+    assert result.stdout.endswith("1 file removed, 1000 B\n")
+    assert (len(leftovers("top/one")), leftovers("top/two")) == (1, [])
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])

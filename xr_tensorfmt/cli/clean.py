@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 import click
@@ -53,7 +53,7 @@ def clean(
     """
     removed: Counter[str] = Counter()
     size, failed = 0, False
-    for place in places:
+    for place in _with_directories(places) if recursive else places:
         try:
             with errors_in_one_line(place):
                 for each in _unfinished(place, storage_options, recursive=recursive):
@@ -76,9 +76,20 @@ def clean(
     raise SystemExit(int(failed))
 
 
+_LOCAL = re.compile("^(file|local)://")
+
+
+def _with_directories(places: Iterable[str]) -> Iterator[str]:
+    """The places, and the directories below those that are local; links are not followed."""
+    for place in places:
+        path = _LOCAL.sub("", place)
+        below = [] if is_url(path) else sorted(root for root, *_ in os.walk(path))
+        yield from below or [path]
+
+
 def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Iterator[Unfinished]:
-    """What is unfinished in a local directory, where links are not followed, or in a store."""
-    place = re.sub("^(file|local)://", "", place)
+    """What is unfinished in a local directory or in a store."""
+    place = _LOCAL.sub("", place)
     if is_url(place):
         from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
         from xr_tensorfmt.writing.unfinished_objects import unfinished_at  # noqa: PLC0415
@@ -86,9 +97,7 @@ def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Itera
         found = locate(place, dict(storage_options), None)
         yield from unfinished_at(found, recursive=recursive)
         return
-    below = sorted(root for root, *_ in os.walk(place)) if recursive else ()
-    for directory in below or [place]:
-        yield from sorted(unfinished_in(directory), key=attrgetter("path"))
+    yield from sorted(unfinished_in(place), key=attrgetter("path"))
 
 
 def _reason_to_keep(each: Unfinished, older_than: float | None) -> str:
