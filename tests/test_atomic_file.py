@@ -461,8 +461,9 @@ def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError) as caught:
         atomic_file.complete([Piece(0, b"head")])
     assert str(caught.value) == (
-        "[Errno 2] No such file or directory, while writing its 4 bytes; what was there "
-        f"before is unchanged: '{tmp_path / 'a'}'"
+        f"[Errno 2] this process sees no {tmp_path / 'gone.part'}, which becomes it; write to a "
+        "directory that all workers share; what was there before is unchanged: "
+        f"'{tmp_path / 'a'}'"
     )
 
 

@@ -28,7 +28,7 @@ from xr_tensorfmt import to_mag
 from xr_tensorfmt.sources.remote import Place, locate
 from xr_tensorfmt.writing.sending import LocalCopy
 from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
-from xr_tensorfmt.writing.unfinished_objects import unfinished_at
+from xr_tensorfmt.writing.upload import unfinished_at
 
 WRITES = """
 import sys, json

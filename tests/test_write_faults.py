@@ -162,12 +162,19 @@ def said(error: BaseException) -> str:
 def test_a_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str) -> None:
     url, data = "s3://bucket/new.mag", dataset(operation)
     s3.fault = Faults(operation, kind, times=1)
-    # The second attempt finds the object, and must not take it for that of another writer.
-    mode = "x" if kind == "lost answer" else "w"
-    to_mag(data, url, storage_options=impatient(s3), mode=mode)
+    to_mag(data, url, storage_options=impatient(s3))
     xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
     if (operation, kind) != ("create", "lost answer"):
         assert bucket.list_multipart_uploads("bucket") == []
+
+
+def test_whose_object_the_second_attempt_finds_is_not_known(s3: S3Store, bucket: Any) -> None:
+    url, data = "s3://bucket/new.mag", dataset("put")
+    s3.fault = Faults("put", "lost answer", times=1)
+    with pytest.raises(FileExistsError, match="has been replaced is not known") as caught:
+        to_mag(data, url, storage_options=impatient(s3), mode="x")
+    assert UNCHANGED not in said(caught.value)
+    xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
 
 
 @pytest.mark.parametrize("kind", ["503 SlowDown", "reset", "stall", "lost answer"])
@@ -228,29 +235,43 @@ class LosesAnswers(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     moves = True
-    larger = False
+    version: ClassVar[dict[str, str]] = {}
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         if self.moves:
             super().mv(path1, path2)
-        if self.larger:
-            self.pipe_file(path2, self.cat_file(path2) + b"more")
         raise TimeoutError(ETIMEDOUT, "no answer")
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        info = super().info(path)
+        return {name: info[name] for name in ("name", "size", "type")} | self.version
+
+
+UNKNOWN = "whether the object has been replaced is not known; look at it before"
+WHOLE = 4496
+"""Bytes of the object that is written."""
 
 
 @pytest.mark.parametrize(
-    ("moves", "larger", "words"),
+    ("moves", "size", "version", "words"),
     [
-        (True, False, "an object of its 4496 bytes is there since, which is probably this one"),
-        (True, True, "another object is there since"),
-        (False, False, UNCHANGED),
+        (True, 3, {}, UNKNOWN),
+        (True, WHOLE, {}, UNKNOWN),
+        (False, 3, {}, UNCHANGED),
+        # Nothing shows that it is not the one that was sent.
+        (False, WHOLE, {}, UNKNOWN),
+        (False, WHOLE, {"mtime": "noon"}, UNKNOWN),
+        (False, WHOLE, {"ETag": "a"}, UNCHANGED),
     ],
 )
-def test_a_move_without_an_answer(moves: bool, larger: bool, words: str) -> None:
+def test_a_move_without_an_answer(
+    moves: bool, size: int, version: dict[str, str], words: str
+) -> None:
     fs = LosesAnswers()
-    fs.pipe_file("/bucket/x.mag", OLD)
-    fs.moves, fs.larger = moves, larger
+    fs.pipe_file("/bucket/x.mag", bytes(size))
+    fs.moves, fs.version = moves, version
     with pytest.raises(TimeoutError, match=f"no answer; {words}") as caught:
         to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
-    assert (UNCHANGED in said(caught.value)) == (not moves)
+    assert (UNCHANGED in said(caught.value)) == (words == UNCHANGED)
     assert fs.find("/bucket") == ["/bucket/x.mag"]
+    assert len(fs.cat_file("/bucket/x.mag")) == (WHOLE if moves else size)

@@ -66,7 +66,7 @@ CONTENT = bytearray()  # of the module, as dask copies what it is given
 
 
 class InMemory:
-    target = identity = "in memory"
+    target = path = "in memory"
 
     def write(self, batches) -> None:
         for extents, raw in batches:

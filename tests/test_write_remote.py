@@ -24,8 +24,8 @@ from tests.opening import opened
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.sources.remote import locate
-from xr_tensorfmt.writing import ordered_stream, sending, upload
-from xr_tensorfmt.writing.ordered_stream import OrderedStream
+from xr_tensorfmt.writing import sending, upload
+from xr_tensorfmt.writing.sending import OrderedStream
 
 MIB = 1 << 20
 CHUNKS: list[dict[str, Any]] = [{}, {"x": 100}, {"y": 100}, {"x": 500, "y": 300}, {"x": 7}]
@@ -111,7 +111,7 @@ def test_it_is_the_same_object_as_a_local_file(
     tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, chunks: dict, threads: int
 ) -> None:
     # So little room that what is not next waits on the disk.
-    monkeypatch.setattr(ordered_stream, "MOST_WAITING", 0)
+    monkeypatch.setattr(sending, "MOST_WAITING", 0)
     data = dataset(720)[["a", "b"]].drop_vars("x").chunk(chunks)
     options: dict = {"version": 1, "drop": ["dims", "attrs"]}
     with dask.config.set(num_workers=threads):

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.sources.remote import Place
-from xr_tensorfmt.writing import ordered_stream
+from xr_tensorfmt.writing import sending
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.ordered_stream import OrderedStream
+from xr_tensorfmt.writing.file_plan import FilePlan
+from xr_tensorfmt.writing.sending import OrderedStream
 from xr_tensorfmt.writing.upload import MIB, SMALLEST_PART, Upload, part_size
 
 URL = "store://bucket/key"
@@ -59,13 +60,13 @@ class Watched(OrderedStream):
         self.most = max(self.most, self._waiting)
 
 
-File = tuple[int, list[Piece], list[tuple[int, int]]]
-"""Size, pieces and ranges of chunks."""
+File = tuple[FilePlan, list[tuple[int, int]]]
+"""A plan, and the ranges of its chunks."""
 
 
 def room(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Let so many bytes wait in memory."""
-    monkeypatch.setattr(ordered_stream, "MOST_WAITING", size)
+    monkeypatch.setattr(sending, "MOST_WAITING", size)
 
 
 def whole(chunks: int, length: int) -> tuple[File, list, bytes]:
@@ -76,7 +77,7 @@ def whole(chunks: int, length: int) -> tuple[File, list, bytes]:
         [(Extents.single(start, stop), data[start - 100 : stop - 100])] for start, stop in ranges
     ]
     return (
-        (100 + data.size, [Piece(0, b"head")], ranges),
+        (FilePlan(100 + data.size, (Piece(0, b"head"),), ()), ranges),
         batches,
         b"head".ljust(100, b"\0") + data.tobytes(),
     )
@@ -199,8 +200,8 @@ def test_chunks_with_pieces_in_them_arrive_complete(
     directory = str(tmp_path_factory.getbasetemp())
     with pytest.MonkeyPatch.context() as patch:
         room(patch, most)
-        pieces.append(Piece(size, b""))
-        bring(OrderedStream(size, pieces, bounds, upload, directory), batches, threads)
+        plan = FilePlan(size, (*pieces, Piece(size, b"")), ())
+        bring(OrderedStream(plan, bounds, upload, directory), batches, threads)
     assert bytes(upload.sent) == bytes(wanted)
 
 

@@ -92,7 +92,7 @@ def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Itera
     place = _LOCAL.sub("", place)
     if is_url(place):
         from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
-        from xr_tensorfmt.writing.unfinished_objects import unfinished_at  # noqa: PLC0415
+        from xr_tensorfmt.writing.upload import unfinished_at  # noqa: PLC0415
 
         found = locate(place, dict(storage_options), None)
         yield from unfinished_at(found, recursive=recursive)

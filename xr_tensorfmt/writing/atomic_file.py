@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EINVAL, ELOOP, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
-from typing import Self
+from typing import ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
@@ -175,16 +175,12 @@ class AtomicFile:
     path: str
     size: int
     replace: bool
+    way_out: ClassVar[str] = "write to a directory that all workers share"
 
     @property
     def _final(self) -> str:
         """The name of the target, in the directory of the unfinished file."""
         return os.path.join(os.path.dirname(self.path), os.path.basename(self.target))
-
-    @property
-    def identity(self) -> str:
-        """The path, which no other unfinished file has."""
-        return self.path
 
     def begin_another(self) -> Self:
         """Create a file of another name; as `begin`."""
@@ -269,7 +265,10 @@ class AtomicFile:
             if error.errno is None or error.filename == self.target:
                 raise
             what = f"its {self.size} bytes" if self.size else "it"
-            reason = f"{error.strerror}, while writing {what}; what was there before is unchanged"
+            reason = f"{error.strerror}, while writing {what}"
+            if isinstance(error, FileNotFoundError):
+                reason = f"this process sees no {self.path}, which becomes it; {self.way_out}"
+            reason = f"{reason}; what was there before is unchanged"
             raise OSError(error.errno, reason, self.target) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -199,8 +199,8 @@ class Writable(Protocol):
         """Path or URL of the file that will be written."""
 
     @property
-    def identity(self) -> Hashable:
-        """Different for each file that is begun, also for the same target."""
+    def path(self) -> str:
+        """Where its bytes are put: another path for each file that is begun for one target."""
 
     def write(self, batches: Iterator[Encoded]) -> None:
         """Write bytes at their offsets."""
@@ -276,12 +276,12 @@ Cut = tuple[Variable, BlockGrid]
 """A variable with its axes in the order of the file, and its blocks."""
 
 
-def cut_all(placed: Iterable[Placed], kind: type[BlockGrid] = BlockGrid) -> list[Cut]:
+def cut_all(placed: Iterable[Placed]) -> list[Cut]:
     """Cut all variables that have elements; as `cut`."""
-    return [cut(each, kind) for each in placed if each.variable.size]
+    return [cut(each) for each in placed if each.variable.size]
 
 
-def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
+def cut(placed: Placed) -> Cut:
     """Cut a variable into blocks: its own chunks where it has some, else chunks of the layout."""
     across = _with_other_fastest_axis(placed)
     placed = across[0] if across else in_file_order(placed)
@@ -293,7 +293,7 @@ def cut(placed: Placed, kind: type[BlockGrid] = BlockGrid) -> Cut:
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
     origin = placed.origin or (0,) * variable.ndim
-    return variable, kind(layout, placed.conversion, chunks, origin)
+    return variable, BlockGrid(layout, placed.conversion, chunks, origin)
 
 
 def _with_other_fastest_axis(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:

@@ -8,10 +8,9 @@ compared with what a reader sees. That takes twice the time, but only a few chun
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from errno import ESTALE
-from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -27,9 +26,7 @@ from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece
-from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, FilePlan, Placed, Writable, cut_all
-from xr_tensorfmt.writing.ordered_stream import OrderedStream
+from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, Placed, Writable, cut_all
 
 File = TypeVar("File", bound=Writable)
 
@@ -46,57 +43,31 @@ class MemoryBlock:
 class Comparison(BlockGrid):
     """Blocks that are compared with the content of a file instead of being written to it."""
 
-    def write(self, number: int, values: Array, file: Any) -> None:
+    def write(self, number: int, values: Any, file: Writable) -> None:
         """Compare a block with the file; ValueError where they differ."""
         self.layout.compare(open_source(file.path), *self.converted(number, values))
 
 
-def save_planned(
-    files: Sequence[tuple[FilePlan, AtomicFile | OrderedStream]], *, compute: bool
-) -> Delayed | None:
-    """Write planned files; they appear one after the other when all are complete."""
-    finish = partial(_publish, [(file_plan.pieces, file_plan.compared) for file_plan, _ in files])
-    cuts = [file_plan.cuts for file_plan, _ in files]
-    if not compute:
-        begins = [file.begin_another for _, file in files if isinstance(file, AtomicFile)]
-        return writing(list(zip(begins, cuts, strict=True)), finish)
-    begun = [file for _, file in files]
-    try:
-        # A task could still run after another one has failed, and leave its file behind.
-        for file in begun:
-            file.begin()
-        writing(list(zip(begun, cuts, strict=True)), finish).compute()  # type: ignore[no-untyped-call]
-    except BaseException as error:
-        discarded = [file.discard() for file in begun]
-        if all(discarded):
-            note = f"{begun[-1].target} was not written; what was there before is unchanged."
-            error.add_note(note)
-        raise
-    return None
-
-
-def _publish(
-    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]],
-    files: Sequence[AtomicFile | OrderedStream],
-) -> None:
-    for (pieces, compared), file in zip(contents, files, strict=True):
-        if compared:
-            comparison = writing([(file, cut_all(compared, Comparison))], len)
-            # In a thread of its pool, dask would by default use more threads than there are CPUs.
-            workers = dask.config.get("num_workers", None) or CPU_COUNT
-            comparison.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
-        file.complete(pieces)
-    for file in files:
-        file.publish()
+def compare(file: Writable, placed: Iterable[Placed]) -> None:
+    """Compute variables once more, and compare them with the file; ValueError where they differ."""
+    cuts = [
+        (variable, Comparison(each.layout, each.conversion, each.chunks, each.origin))
+        for variable, each in cut_all(placed)
+    ]
+    # In a thread of its pool, dask would by default use more threads than there are CPUs.
+    workers = dask.config.get("num_workers", None) or CPU_COUNT
+    writing([(file, cuts)], len).compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
 def writing(
     files: Sequence[tuple[File | Callable[[], File], Sequence[Cut]]],
     finish: Callable[[Sequence[File]], object],
+    *,
+    in_order: bool = False,
 ) -> Delayed:
     """Plan to begin files, write all blocks of variables, and finish the files together.
 
-    A file is one that has begun, or what begins it.
+    A file is one that has begun, or what begins it. Blocks can be written about in their order.
     """
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
@@ -108,7 +79,7 @@ def writing(
         for task in _tasks(cuts, key, chunked, graph):
             writes.append((f"write-{token}", len(writes)))
             graph[writes[-1]] = task
-    if any(isinstance(file, OrderedStream) for file, _ in files):
+    if in_order:
         writes = _in_turn(graph, writes, token)
     last = f"finish-{token}"
     graph[last] = (_finish, finish, begun, writes)
@@ -144,33 +115,31 @@ def _in_turn(graph: dict[Any, Any], writes: Sequence[Any], token: str) -> list[A
     return chain
 
 
-def _follow(*written: frozenset[Hashable]) -> frozenset[Hashable]:
+def _follow(*written: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*written)
 
 
-def write_block(
-    blocks: BlockGrid, number: int, values: Array, file: Writable
-) -> frozenset[Hashable]:
-    """Write a chunk of dask; returns the identity of the file."""
+def write_block(blocks: BlockGrid, number: int, values: Array, file: Writable) -> frozenset[str]:
+    """Write a chunk of dask; returns where the file is written."""
     blocks.write(number, values, file)
-    return frozenset({file.identity})
+    return frozenset({file.path})
 
 
-def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[Hashable]:
+def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[str]:
     """Write blocks one after the other; lazy ones are read as they are written."""
     for each in batch:
         # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
         each.blocks.write(each.number, each.variable[...].values, file)
-    return frozenset({file.identity})
+    return frozenset({file.path})
 
 
 def _finish(
     finish: Callable[[Sequence[File]], object],
     files: Sequence[File],
-    written: Sequence[frozenset[Hashable]],
+    written: Sequence[frozenset[str]],
 ) -> None:
     """Finish files, unless some blocks were written to others."""
-    if not frozenset().union(*written) <= {file.identity for file in files}:
+    if not frozenset().union(*written) <= {file.path for file in files}:
         reason = (
             "the worker that began it was lost, and with it what others had written; compute it "
             "again; what was there before is unchanged"

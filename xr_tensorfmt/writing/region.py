@@ -44,8 +44,13 @@ class SharedFile(LocalFile):
 class ExistingFile:
     """A file that is written into in place; its header stays as it is."""
 
-    target: str
+    path: str
     identity: tuple[int, ...]
+
+    @property
+    def target(self) -> str:
+        """The path, as there is no other file meanwhile."""
+        return self.path
 
     @classmethod
     def at(cls, path: str) -> ExistingFile:
@@ -56,33 +61,33 @@ class ExistingFile:
 
     def begin(self) -> ExistingFile:
         """Keep the values that processes of a cluster have loaded, before anything is written."""
-        detach_file(self.target)
+        detach_file(self.path)
         distributed = sys.modules.get("distributed")
         if distributed is not None:
             with suppress(ValueError):  # there is no cluster
                 client = distributed.get_client()
                 if not client.asynchronous:
-                    client.run(detach_file, self.target)
+                    client.run(detach_file, self.path)
         return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
         """Write bytes at their offsets; as `AtomicFile.write`."""
-        if _identity(self.target) != self.identity:
+        if _identity(self.path) != self.identity:
             raise SourceChangedError(
-                self.target,
+                self.path,
                 "the file",
                 "another one",
                 "the one whose header was read",
                 "it has been replaced since then; call the writer again",
             )
-        detach_file(self.target)
-        write_batches(self.target, batches)
+        detach_file(self.path)
+        write_batches(self.path, batches)
 
 
 def _sync(files: Sequence[ExistingFile]) -> None:
     """Wait until the disk has all of the files."""
     for file in files:
-        with opened(file.target) as descriptor:
+        with opened(file.path) as descriptor:
             os.fsync(descriptor)
 
 

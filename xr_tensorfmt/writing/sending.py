@@ -1,14 +1,19 @@
-"""Writing planned objects into a store: as streams, or by way of local files."""
+"""Writing planned files: on the disk, as streams into a store, or into one by way of the disk."""
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter, itemgetter
+from threading import Condition
+from typing import Any
 
 import dask
 import dask.local
@@ -19,15 +24,175 @@ from dask.delayed import Delayed
 from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
+from xr_tensorfmt.core.layout import Encoded
 from xr_tensorfmt.sources.remote import Place, of_this_process
-from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, opened, write_at
-from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.graph import save_planned
-from xr_tensorfmt.writing.ordered_stream import OrderedStream
+from xr_tensorfmt.sources.threads import in_thread
+from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, opened, runs_of, write_at
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.graph import compare, writing
 from xr_tensorfmt.writing.unfinished import beside
 from xr_tensorfmt.writing.upload import Upload
 
+MOST_WAITING = 128 << 20
+"""Bytes of chunks that may wait in memory for their turn."""
+
 _BLOCK = 8 << 20
+
+
+class OrderedStream:
+    """An object that takes chunks from any thread, and sends them in order from its own.
+
+    Chunks wait in memory up to a limit. Beyond it the threads that bring them wait while something
+    is being sent, and write to a temporary file where the next chunk is still missing.
+    """
+
+    def __init__(
+        self,
+        file_plan: FilePlan,
+        ranges: Sequence[tuple[int, int]],
+        upload: Upload,
+        directory: str,
+    ) -> None:
+        self.target = self.path = upload.url
+        self._size, self._ranges, self._upload = file_plan.size, ranges, upload
+        self._pieces = [piece for piece in file_plan.pieces if piece.data]
+        self._directory = directory
+        # Chunks have the offsets there that they have in the object.
+        self._file = tempfile.SpooledTemporaryFile(dir=directory)  # noqa: SIM115
+        self._arrived: dict[int, Bytes | None] = {}
+        self._waiting = self._next = 0
+        self._sending = self._publishing = False
+        self._failure: BaseException | None = None
+        self._sent: Future[None] | None = None
+        self._changed = Condition()
+
+    def begin(self) -> OrderedStream:
+        """Start the thread that sends."""
+        self._sent = in_thread(self._send)
+        return self
+
+    def write(self, batches: Iterator[Encoded]) -> None:
+        """Take the bytes of a chunk."""
+        content: Bytes | None = None
+        for start, data in runs_of(batches):
+            if content is None:
+                number = bisect_right(self._ranges, start, key=itemgetter(0)) - 1
+                first, stop = self._ranges[number]
+                content = self._without_values(first, stop)
+            content[start - first :][: len(data)] = data
+        if content is not None:
+            self._arrive(number, content)
+
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Wait until all is sent, with the pieces that the stream has had from the beginning."""
+        del pieces
+        assert self._sent is not None, "it has not begun"
+        self._sent.result()
+
+    def publish(self) -> None:
+        """Make the object appear."""
+        self._publishing = True
+        self._upload.finish()
+
+    def discard(self) -> bool:
+        """Give the upload up, when nothing is being sent; False if the object may be there."""
+        self._fail(OSError(f"{self.target}: the upload was given up"))
+        wait([self._sent] if self._sent else [])
+        if not self._publishing:
+            self._upload.discard()
+        return not self._publishing
+
+    def _arrive(self, number: int, content: Bytes) -> None:
+        """Keep a chunk until its turn; wait for room while there will be some."""
+
+        def has_room() -> bool:
+            return number == self._next or self._waiting + content.size <= MOST_WAITING
+
+        def will_have_room() -> bool:
+            return self._sending or self._next in self._arrived
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or has_room() or not will_have_room())
+            self._check()
+            if has_room():
+                self._waiting += content.size
+                self._arrived[number] = content
+            else:
+                self._put_on_disk(self._ranges[number][0], content)
+                self._arrived[number] = None
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: BaseException) -> None:
+        """Let all that wait, or bring a chunk from now on, raise the first error."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def _put_on_disk(self, start: int, content: Bytes) -> None:
+        try:
+            self._file.rollover()
+            self._file.seek(start)
+            self._file.write(content.data)
+            self._file.flush()
+        except OSError as error:
+            reason = (
+                f"{error.strerror}, where bytes wait until those before them are sent; "
+                "set dask's 'temporary-directory' to a directory with more space"
+            )
+            raise OSError(error.errno, reason, self._directory) from error
+
+    def _send(self) -> None:
+        with self._file:
+            try:
+                for block in self._blocks():
+                    self._upload.write(block)
+                    del block  # or else it would be kept until the next one has arrived
+            except BaseException as error:
+                self._fail(error)
+                raise
+
+    def _blocks(self) -> Iterator[Bytes]:
+        """All bytes of the object: chunks, and what is between them."""
+        position = 0
+        for number, (start, stop) in enumerate(self._ranges):
+            if position < start:
+                yield self._without_values(position, start)
+            yield self._taken(number)
+            position = stop
+        if position < self._size:
+            yield self._without_values(position, self._size)
+
+    def _without_values(self, start: int, stop: int) -> Bytes:
+        """The pieces in a range, and zeros."""
+        content: Bytes = np.zeros(stop - start, dtype=np.uint8)
+        first, last = (
+            bisect_left(self._pieces, each, key=attrgetter("offset")) for each in (start, stop)
+        )
+        for piece in self._pieces[first:last]:
+            data = np.frombuffer(piece.data, np.uint8)
+            content[piece.offset - start :][: data.size] = data
+        return content
+
+    def _taken(self, number: int) -> Bytes:
+        """A chunk, when it has arrived."""
+        with self._changed:
+            self._next, self._sending = number, False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._failure or number in self._arrived)
+            self._check()
+            content = self._arrived.pop(number)
+            if content is None:
+                start, stop = self._ranges[number]
+                content = np.memmap(self._file, np.uint8, "c", start, (stop - start,))
+            else:
+                self._waiting -= content.size
+            self._next, self._sending = number + 1, True
+            self._changed.notify_all()
+            return content
 
 
 @dataclass(frozen=True)
@@ -35,6 +200,7 @@ class LocalCopy(AtomicFile):
     """A local file in which processes put an object together before it is uploaded."""
 
     place: Place
+    way_out = "set dask's 'temporary-directory' to a directory that all workers share"
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
@@ -47,9 +213,8 @@ class LocalCopy(AtomicFile):
         self._abort_previous()
         upload = Upload(self.place, self.size, replace=self.replace)
         try:
-            for start in range(0, self.size, _BLOCK):
+            for start in (*range(0, self.size, _BLOCK), self.size):
                 upload.write(self._block(start, upload.token))
-            self._block(self.size, upload.token)
             upload.finish()
         except BaseException:
             upload.discard()
@@ -82,18 +247,46 @@ class LocalCopy(AtomicFile):
                 bucket, key, _ = fs.split_path(self.place.path)
                 fs.abort_mpu(bucket, key, token)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        with super()._explained():
-            try:
-                yield
-            except FileNotFoundError:
-                reason = (
-                    f"this process sees no {self.path}, where the object is put together before "
-                    "it is sent; "
-                    "set dask's 'temporary-directory' to a directory that all workers share"
-                )
-                raise FileNotFoundError(errno.ENOENT, reason, self.target) from None
+
+def save(files: Sequence[tuple[FilePlan, AtomicFile | OrderedStream]]) -> None:
+    """Write planned files; they appear one after the other when all are complete."""
+    begun = [file for _, file in files]
+    cuts = [(file, file_plan.cuts) for file_plan, file in files]
+    in_order = isinstance(begun[-1], OrderedStream)
+    try:
+        # A task could still run after another one has failed, and leave its file behind.
+        for file in begun:
+            file.begin()
+        writing(cuts, _publishing(files), in_order=in_order).compute()  # type: ignore[no-untyped-call]
+    except BaseException as error:
+        discarded = [file.discard() for file in begun]
+        if all(discarded):
+            note = f"{begun[-1].target} was not written; what was there before is unchanged."
+            error.add_note(note)
+        raise
+
+
+def save_later(files: Sequence[tuple[FilePlan, AtomicFile]]) -> Delayed:
+    """Plan to write files; each computation begins files of its own."""
+    cuts = [(file.begin_another, file_plan.cuts) for file_plan, file in files]
+    return writing(cuts, _publishing(files))
+
+
+def _publishing(files: Sequence[tuple[FilePlan, Any]]) -> Callable[[Sequence[Any]], None]:
+    """What finishes planned files, without the rest of their plans."""
+    return partial(_publish, [(file_plan.pieces, file_plan.compared) for file_plan, _ in files])
+
+
+def _publish(
+    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]],
+    files: Sequence[AtomicFile | OrderedStream],
+) -> None:
+    for (pieces, compared), file in zip(contents, files, strict=True):
+        if compared:
+            compare(file, compared)
+        file.complete(pieces)
+    for file in files:
+        file.publish()
 
 
 def send(
@@ -103,24 +296,28 @@ def send(
     directory = os.path.abspath(
         dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     )
-    in_threads = compute and _runs_in_this_process()
+    in_threads = _runs_in_this_process()
     url, fs = objects[-1][1].url, objects[-1][1].fs
     if compute and not in_threads and isinstance(fs, MemoryFileSystem):
         raise ValueError(
             f"{url}: the memory of another process is out of reach; compute with dask's threads"
         )
-    ranges = [_ranges(each) for each, _ in objects] if in_threads else [None]
-    files: list[tuple[FilePlan, AtomicFile | OrderedStream]] = []
-    for number, (each, place) in enumerate(objects):
-        chunks = ranges[number] if None not in ranges else None
-        if chunks is None:
-            # The URL is without its query, which may be secret.
-            path = beside(os.path.join(directory, os.path.basename(place.url)))
-            files.append((each, LocalCopy(place.url, path, each.size, replace, place)))
-        else:
-            upload = Upload(place, each.size, replace=replace)
-            files.append((each, OrderedStream(each.size, each.pieces, chunks, upload, directory)))
-    return save_planned(files, compute=compute)
+    ranges = [_ranges(file_plan) if compute and in_threads else None for file_plan, _ in objects]
+    streams, copies = [], []
+    for (file_plan, place), chunks in zip(objects, ranges, strict=True):
+        # The URL is without its query, which may be secret.
+        path = beside(os.path.join(directory, os.path.basename(place.url)))
+        copies.append((file_plan, LocalCopy(place.url, path, file_plan.size, replace, place)))
+        if chunks is not None:
+            upload = Upload(place, file_plan.size, replace=replace)
+            streams.append((file_plan, OrderedStream(file_plan, chunks, upload, directory)))
+    if not compute:
+        return save_later(copies)
+    if len(streams) == len(objects):
+        save(streams)
+    else:
+        save(copies)
+    return None
 
 
 def _runs_in_this_process() -> bool:

@@ -23,9 +23,8 @@ from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.writing.atomic_file import atomic_file_for
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
-from xr_tensorfmt.writing.graph import save_planned
 from xr_tensorfmt.writing.region import write_region
-from xr_tensorfmt.writing.sending import send
+from xr_tensorfmt.writing.sending import save, save_later, send
 from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.upload import check_place, content_of
 
@@ -131,7 +130,10 @@ def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool)
     atomic_files = [
         (each, atomic_file_for(where.path, each.size, replace=replace)) for each, where in files
     ]
-    return save_planned(atomic_files, compute=compute)
+    if not compute:
+        return save_later(atomic_files)
+    save(atomic_files)
+    return None
 
 
 def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[FilePlan, Place]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import suppress
 from functools import partial
-from hashlib import md5
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -19,7 +18,7 @@ from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import in_thread
 from xr_tensorfmt.writing.atomic_file import exists_already, target_of
-from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
+from xr_tensorfmt.writing.unfinished import Unfinished, suffix_of_unfinished, writer_of
 
 # Packages whose files become an object when they are closed, and not before.
 _ATOMIC = {"s3fs", "gcsfs", "adlfs"}
@@ -39,8 +38,7 @@ _SLOW_LINE = 100_000
 
 _UNCHANGED = "; what was there before is unchanged"
 _UNKNOWN = (
-    "; whether the object has been replaced is not known, as the store cannot be asked; look at it "
-    "before you write it again"
+    "; whether the object has been replaced is not known; look at it before you write it again"
 )
 
 
@@ -57,7 +55,7 @@ class Upload:
         self._fs, self._target = of_this_process(place.fs), place.path
         self._size, self._part, self._replace = size, part_size(size), replace
         self._file: Any = None
-        self.is_atomic = not packages_of(self._fs).isdisjoint(_ATOMIC)
+        self.is_atomic = not _packages_of(self._fs).isdisjoint(_ATOMIC)
         directory, slash, name = place.path.rpartition("/")
         aside = f"{directory}{slash}.{name}{suffix_of_unfinished()}"
         self._path = self._target if self.is_atomic else aside
@@ -72,19 +70,21 @@ class Upload:
         self._ask(self._write, data, size=data.size + self._part)
 
     def finish(self) -> None:
-        """Make the object appear, and look whether it has where the store reports an error."""
+        """Make the object appear; an error says whether the one before is known to be unchanged."""
         before = self._look()
         try:
             self._ask(self._finish, context="")
         except OSError as error:
-            failure, etag = error, self._etag()
+            failure = error
         else:
             return
         self.discard()  # after this, nothing appears any more
-        outcome = self._outcome(failure, before, etag)
-        if outcome:
-            # Not in the except clause, so that the error has no other one as its context.
-            raise OSError(failure.errno, f"{failure.strerror}{outcome}", self.url)
+        size, version = before or (self._size, Version())
+        # Times may be whole seconds, within which an object of the same size can replace another.
+        is_proof = size != self._size or version.etag
+        context = _UNCHANGED if is_proof and self._look() == before else _UNKNOWN
+        # Not in the except clause, so that the error has no other one as its context.
+        raise OSError(failure.errno, f"{failure.strerror}{context}", self.url)
 
     def refuse_existing(self) -> None:
         """Refuse to write over an object, unless it is to be replaced."""
@@ -114,41 +114,6 @@ class Upload:
         except Exception:  # noqa: BLE001  # each library has its own exceptions
             return None
         return info.get("size"), Version.of(info)
-
-    def _etag(self) -> str:
-        """The entity tag that S3 gives the object, unless it encrypts it by keys of others."""
-        try:
-            if not self._file.parts:
-                return md5(self._file.buffer.getvalue(), usedforsecurity=False).hexdigest()
-            tags = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in self._file.parts)
-        except (AttributeError, TypeError, ValueError):  # of another store
-            return ""
-        return f"{md5(tags, usedforsecurity=False).hexdigest()}-{len(self._file.parts)}"
-
-    def _outcome(
-        self, failure: OSError, before: tuple[int | None, Version] | None, etag: str
-    ) -> str:
-        """What an error says of the object; nothing where the object is the one that was sent."""
-        after = self._look()
-        if after is None or before is None:
-            return _UNCHANGED if isinstance(failure, PermissionError) else _UNKNOWN
-        (size, version), (size_before, version_before) = after, before
-        # Times may be whole seconds, within which an object of the same size can replace another.
-        is_identified = size != self._size or (version.etag and version_before.etag)
-        if size == size_before and not version.differs(version_before) and is_identified:
-            return _UNCHANGED
-        if etag and version.etag.strip('"') == etag:
-            return ""
-        if size == self._size:
-            return (
-                f"; an object of its {size} bytes is there since, which is probably this one; "
-                "look at it before you write it again"
-            )
-        return (
-            _UNCHANGED
-            if isinstance(failure, FileExistsError)
-            else "; another object is there since"
-        )
 
     def _write(self, data: Bytes) -> None:
         if self._file is None:
@@ -183,24 +148,20 @@ class Upload:
         self, call: Callable[..., None], *arguments: Any, size: int = 0, context: str = _UNCHANGED
     ) -> None:
         """Call the file system, and say of its errors which object they are about."""
-        limited = partial(_in_time, LONGEST_WAIT + size / _SLOW_LINE, call)
-        url, path, fs = self.url, self._target, self._fs
-        ask_store(limited, *arguments, url=url, path=path, options=fs, context=context)
+        seconds = LONGEST_WAIT + size / _SLOW_LINE
+        called = in_thread(call, *arguments)
+
+        def result() -> None:
+            # Limits of packages are about answers, and not about a store that takes no bytes.
+            if not wait([called], seconds).done:
+                reason = f"the store has taken longer than {seconds:.0f} s for a request"
+                raise TimeoutError(errno.ETIMEDOUT, reason)
+            called.result()
+
+        ask_store(result, url=self.url, path=self._target, options=self._fs, context=context)
 
 
-def _in_time(seconds: float, call: Callable[..., None], *arguments: Any) -> None:
-    """Call, and wait no longer than some time.
-
-    Limits of packages are about answers: a store that takes no bytes would be waited for for ever.
-    """
-    called = in_thread(call, *arguments)
-    if not wait([called], seconds).done:
-        reason = f"the store has taken longer than {seconds:.0f} s for a request"
-        raise TimeoutError(errno.ETIMEDOUT, reason)
-    called.result()
-
-
-def packages_of(fs: AbstractFileSystem) -> set[str]:
+def _packages_of(fs: AbstractFileSystem) -> set[str]:
     """The packages of the classes of a file system."""
     return {base.__module__.partition(".")[0] for base in type(fs).__mro__}
 
@@ -225,8 +186,71 @@ def content_of(place: Place) -> bytes:
     """What a small object has; nothing if it is missing or cannot be read."""
     fs = of_this_process(place.fs)
     fs.invalidate_cache(place.path)
-    try:
-        content: bytes = fs.cat_file(place.path)
-    except Exception:  # noqa: BLE001  # stores raise many, and it is then written anew
-        return b""
-    return content
+    with suppress(Exception):  # stores raise many, and it is then written anew
+        return bytes(fs.cat_file(place.path))
+    return b""
+
+
+def unfinished_at(place: Place, *, recursive: bool) -> Iterator[Unfinished]:
+    """What is unfinished in a directory of a store, or of one object."""
+    fs = of_this_process(place.fs)
+    if is_cache(fs):
+        raise ValueError(f"{place.url}: nothing is written into a cache; give the URL after '::'")
+    packages = _packages_of(fs)
+    if packages & {"gcsfs", "adlfs"}:
+        reason = "its store does not list unfinished uploads, and removes them after a week"
+        raise ValueError(f"{place.url}: {reason}")
+    ask = partial(ask_store, url=place.url, path=place.path, options=fs)
+    find = _unfinished_uploads if "s3fs" in packages else _unfinished_files
+    yield from find(fs, place, ask, recursive=recursive)
+
+
+def _unfinished_uploads(
+    fs: Any, place: Place, ask: Callable[..., Any], *, recursive: bool
+) -> Iterator[Unfinished]:
+    bucket, key, _ = fs.split_path(place.path.rstrip("/"))
+    directory = f"{key}/" if key else ""
+    request = {"Bucket": bucket, "Prefix": key}
+    for upload in ask(_listed, fs, "list_multipart_uploads", "Uploads", request):
+        name, token = upload["Key"], upload["UploadId"]
+        is_inside = name.startswith(directory) and (
+            recursive or "/" not in name.removeprefix(directory)
+        )
+        if name != key and not is_inside:
+            continue
+        size = 0
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            parts = {"Bucket": bucket, "Key": name, "UploadId": token}
+            size = sum(int(each["Size"]) for each in ask(_listed, fs, "list_parts", "Parts", parts))
+        abort = partial(ask, fs.abort_mpu, bucket, name, token)
+        begun = upload["Initiated"].timestamp() if upload.get("Initiated") else None
+        yield Unfinished(f"s3://{bucket}/{name}", size, begun, abort)
+
+
+def _listed(fs: Any, method: str, name: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a request to S3 lists under a name, of all pages."""
+    page = fs.call_s3(method, **request)
+    listed = list(page.get(name) or ())
+    while page.get("IsTruncated"):
+        # As NextKeyMarker, which is the KeyMarker of the next page.
+        markers = {each[4:]: page[each] for each in page if each.startswith("Next")}
+        page = fs.call_s3(method, **request, **markers)
+        listed += page.get(name) or ()
+    return listed
+
+
+def _unfinished_files(
+    fs: Any, place: Place, ask: Callable[..., Any], *, recursive: bool
+) -> Iterator[Unfinished]:
+    fs.invalidate_cache()
+    listed = partial(fs.find, place.path, detail=True, maxdepth=None if recursive else 1)
+    for path, info in sorted(ask(listed).items()):
+        writer = writer_of(path.rpartition("/")[2])
+        if writer is None or info.get("type") == "directory":
+            continue
+        url = f"{place.url.rstrip('/')}{path[len(place.path.rstrip('/')) :]}"
+        modified = None
+        with suppress(Exception):  # not all stores can tell
+            modified = float(fs.modified(path).timestamp())
+        delete = partial(ask, fs.rm_file, path)
+        yield Unfinished(url, int(info.get("size") or 0), modified, delete, *writer)
