@@ -129,7 +129,7 @@ WRONG = {
     "no text to drop": ({"drop": [[]]}, ValueError, "is not a list of some of"),
     "mode": ({"mode": "a"}, ValueError, r"mode='a' is neither 'w' \(replace\) nor 'x'"),
     "version": ({"version": 2}, ValueError, "version=2 is not one of 300, 1"),
-    "unknown keyword": ({"zlib": 1}, TypeError, "unexpected keyword argument 'zlib'"),
+    "unknown keyword": ({"zlib": 1}, TypeError, "'zlib' is not a keyword for MAG files"),
 }  # fmt: skip
 
 

@@ -192,7 +192,7 @@ class AtomicFile:
         What processes that have ended left of the same file is removed before.
         """
         remove_abandoned(self._final)
-        with self._discarded_on_error():
+        with self._explained(discards=True):
             descriptor = os.open(self.path, _NEW, _OF_ONE_USER)
             try:
                 give_size(descriptor, self.size, os.path.dirname(self.path))
@@ -207,7 +207,7 @@ class AtomicFile:
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and wait until the disk has all bytes."""
-        with self._discarded_on_error(), opened(self.path) as descriptor:
+        with self._explained(discards=True), opened(self.path) as descriptor:
             # The disk may take bytes in any order, but not across a sync: the header is last.
             for group in (pieces[1:], pieces[:1]):
                 for piece in group:
@@ -218,7 +218,7 @@ class AtomicFile:
 
     def publish(self) -> None:
         """Rename the complete file."""
-        with self._discarded_on_error():
+        with self._explained(discards=True):
             self._rename()
         with self._explained():
             sync_directory(os.path.dirname(self.target))
@@ -248,20 +248,13 @@ class AtomicFile:
             os.unlink(self.path)
 
     @contextmanager
-    def _discarded_on_error(self) -> Iterator[None]:
-        with self._explained():
-            try:
-                yield
-            except OSError:
-                self.discard()
-                raise
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, *, discards: bool = False) -> Iterator[None]:
         """Add to an error of the system which file was written; its type stays."""
         try:
             yield
         except OSError as error:
+            if discards:
+                self.discard()
             if error.errno is None or error.filename == self.target:
                 raise
             what = f"its {self.size} bytes" if self.size else "it"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from errno import ESTALE
 from itertools import groupby
 from typing import Any, TypeVar
@@ -31,13 +30,8 @@ from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, Placed, Writable, cut
 File = TypeVar("File", bound=Writable)
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryBlock:
-    """A block of a variable that is not in chunks of dask."""
-
-    variable: Variable
-    blocks: BlockGrid
-    number: int
+MemoryBlock = tuple[Variable, BlockGrid, int]
+"""A part of a variable that is not in chunks of dask, and the block that it is."""
 
 
 class Comparison(BlockGrid):
@@ -127,9 +121,9 @@ def write_block(blocks: BlockGrid, number: int, values: Array, file: Writable) -
 
 def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[str]:
     """Write blocks one after the other; lazy ones are read as they are written."""
-    for each in batch:
+    for part, blocks, number in batch:
         # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
-        each.blocks.write(each.number, each.variable[...].values, file)
+        blocks.write(number, part[...].values, file)
     return frozenset({file.path})
 
 
@@ -154,12 +148,12 @@ def _batches(cuts: Iterable[Cut]) -> Iterator[list[MemoryBlock]]:
     size = 0
     for variable, blocks in cuts:
         for number in range(blocks.count):
-            block = MemoryBlock(variable[blocks.part(number)], blocks, number)
-            if batch and size + block.variable.nbytes > TARGET:
+            part = variable[blocks.part(number)]
+            if batch and size + part.nbytes > TARGET:
                 yield batch
                 batch, size = [], 0
-            batch.append(block)
-            size += block.variable.nbytes
+            batch.append((part, blocks, number))
+            size += part.nbytes
     if batch:
         yield batch
 

@@ -23,6 +23,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
+from xr_tensorfmt.sources.remote import Place
 from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
@@ -94,11 +95,9 @@ def _sync(files: Sequence[ExistingFile]) -> None:
 def detach_file(path: str) -> None:
     """Copy pages that values loaded in this process share with a file."""
     try:
-        status = os.stat(path)
+        detach(os.stat(path))
     except FileNotFoundError:
         return
-    try:
-        detach(status)
     except OSError as error:
         reason = (
             "values that were loaded from it would change with it, as they cannot be copied "
@@ -113,9 +112,14 @@ def _identity(path: str) -> tuple[int, ...]:
 
 
 def write_region(
-    checked: CheckedInput, region: Region, format_name: str | None, *, compute: bool
+    checked: CheckedInput, place: Place, region: Region, format_name: str, *, compute: bool
 ) -> Delayed | None:
     """Write into a part of a file, in place."""
+    if not place.is_local:
+        raise ValueError(
+            f"{place.url}: no store can change a part of an object; write all of it, "
+            "without region="
+        )
     source = SharedFile.at(checked.path, mapped=False)
     reader = HeaderReader(source)
     container = formats.read(reader, formats.choose(reader, format_name), OpenOptions())

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from threading import Condition
-from typing import Any
 
 import dask
 import dask.local
@@ -108,12 +107,8 @@ class OrderedStream:
         def has_room() -> bool:
             return number == self._next or self._waiting + content.size <= MOST_WAITING
 
-        def will_have_room() -> bool:
-            return self._sending or self._next in self._arrived
-
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or has_room() or not will_have_room())
-            self._check()
+            self._wait(lambda: has_room() or not (self._sending or self._next in self._arrived))
             if has_room():
                 self._waiting += content.size
                 self._arrived[number] = content
@@ -122,12 +117,14 @@ class OrderedStream:
                 self._arrived[number] = None
             self._changed.notify_all()
 
-    def _check(self) -> None:
+    def _wait(self, predicate: Callable[[], bool]) -> None:
+        """Wait until something is true; raise the error that ends all waits."""
+        self._changed.wait_for(lambda: self._failure or predicate())
         if self._failure is not None:
             raise self._failure
 
     def _fail(self, error: BaseException) -> None:
-        """Let all that wait, or bring a chunk from now on, raise the first error."""
+        """Let all raise an error that wait, or bring a chunk from now on."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
@@ -182,8 +179,7 @@ class OrderedStream:
         with self._changed:
             self._next, self._sending = number, False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._failure or number in self._arrived)
-            self._check()
+            self._wait(lambda: number in self._arrived)
             content = self._arrived.pop(number)
             if content is None:
                 start, stop = self._ranges[number]
@@ -248,33 +244,29 @@ class LocalCopy(AtomicFile):
                 fs.abort_mpu(bucket, key, token)
 
 
-def save(files: Sequence[tuple[FilePlan, AtomicFile | OrderedStream]]) -> None:
+def save(
+    files: Sequence[tuple[FilePlan, AtomicFile | OrderedStream]], *, compute: bool
+) -> Delayed | None:
     """Write planned files; they appear one after the other when all are complete."""
-    begun = [file for _, file in files]
-    cuts = [(file, file_plan.cuts) for file_plan, file in files]
-    in_order = isinstance(begun[-1], OrderedStream)
+    cuts, begun = [file_plan.cuts for file_plan, _ in files], [file for _, file in files]
+    finish = partial(_publish, [(file_plan.pieces, file_plan.compared) for file_plan, _ in files])
+    if not compute:
+        begins = [file.begin_another for file in begun if isinstance(file, AtomicFile)]
+        return writing(list(zip(begins, cuts, strict=True)), finish)
     try:
         # A task could still run after another one has failed, and leave its file behind.
         for file in begun:
             file.begin()
-        writing(cuts, _publishing(files), in_order=in_order).compute()  # type: ignore[no-untyped-call]
+        in_order = isinstance(begun[-1], OrderedStream)
+        tasks = writing(list(zip(begun, cuts, strict=True)), finish, in_order=in_order)
+        tasks.compute()  # type: ignore[no-untyped-call]
     except BaseException as error:
         discarded = [file.discard() for file in begun]
         if all(discarded):
             note = f"{begun[-1].target} was not written; what was there before is unchanged."
             error.add_note(note)
         raise
-
-
-def save_later(files: Sequence[tuple[FilePlan, AtomicFile]]) -> Delayed:
-    """Plan to write files; each computation begins files of its own."""
-    cuts = [(file.begin_another, file_plan.cuts) for file_plan, file in files]
-    return writing(cuts, _publishing(files))
-
-
-def _publishing(files: Sequence[tuple[FilePlan, Any]]) -> Callable[[Sequence[Any]], None]:
-    """What finishes planned files, without the rest of their plans."""
-    return partial(_publish, [(file_plan.pieces, file_plan.compared) for file_plan, _ in files])
+    return None
 
 
 def _publish(
@@ -311,13 +303,7 @@ def send(
         if chunks is not None:
             upload = Upload(place, file_plan.size, replace=replace)
             streams.append((file_plan, OrderedStream(file_plan, chunks, upload, directory)))
-    if not compute:
-        return save_later(copies)
-    if len(streams) == len(objects):
-        save(streams)
-    else:
-        save(copies)
-    return None
+    return save(streams if len(streams) == len(objects) else copies, compute=compute)
 
 
 def _runs_in_this_process() -> bool:

@@ -1,4 +1,4 @@
-"""Writing a Dataset to a file of any format: `to_file`, and `write`, which all functions share."""
+"""Writing a Dataset to a file of any format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from xr_tensorfmt.writing.atomic_file import atomic_file_for
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 from xr_tensorfmt.writing.region import write_region
-from xr_tensorfmt.writing.sending import save, save_later, send
+from xr_tensorfmt.writing.sending import save, send
 from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.upload import check_place, content_of
 
@@ -66,43 +66,6 @@ class WriteOptions(TypedDict, total=False):
     fs: Any
 
 
-def write(
-    data: Dataset | DataArray | DataTree,
-    path: Any,
-    format: Format,
-    options: Mapping[str, Any],
-    *,
-    mode: Mode = "w",
-    compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    fs: Any = None,
-    separator: str = ".",
-) -> Delayed | None:
-    """Write a file of a format; options of the format that are None count as not given."""
-    given = {
-        name: _allowed(format, name, value) for name, value in options.items() if value is not None
-    }
-    _check_keywords(given, mode, region)
-    place = destination(path, storage_options, fs)
-    if isinstance(data, DataTree):
-        data = flattened(place.url, data, separator, drop)
-    elif separator != ".":
-        raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
-    checked = check_input(data, place.url, format.title, encoding, drop)
-    if region is None:
-        plan = format.plan(checked, **given)
-        return _save(plan, place, replace=mode == "w", compute=compute)
-    if not place.is_local:
-        raise ValueError(
-            f"{place.url}: no store can change a part of an object; write all of it, "
-            "without region="
-        )
-    return write_region(checked, region, format.name, compute=compute)
-
-
 def _save(
     plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
 ) -> Delayed | None:
@@ -130,10 +93,7 @@ def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool)
     atomic_files = [
         (each, atomic_file_for(where.path, each.size, replace=replace)) for each, where in files
     ]
-    if not compute:
-        return save_later(atomic_files)
-    save(atomic_files)
-    return None
+    return save(atomic_files, compute=compute)
 
 
 def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[FilePlan, Place]]:
@@ -240,7 +200,7 @@ def to_file(
     fs : AbstractFileSystem, optional
         The file system of fsspec that `path` is in.
     **format_options
-        Keywords of the format; `to_tens` and the like describe them.
+        Keywords of the format; `to_tens` and the like describe them. None counts as not given.
 
     Returns
     -------
@@ -272,20 +232,21 @@ def to_file(
     chosen = by_name(format) if format is not None else by_suffix(name_of(path))
     if not chosen.can_write:
         raise ValueError(f"{chosen.title} files can only be read; choose another format")
-    return write(
-        data,
-        path,
-        chosen,
-        format_options,
-        mode=mode,
-        compute=compute,
-        region=region,
-        encoding=encoding,
-        drop=drop,
-        storage_options=storage_options,
-        fs=fs,
-        separator=separator,
-    )
+    given = {
+        name: _allowed(chosen, name, value)
+        for name, value in format_options.items()
+        if value is not None
+    }
+    _check_keywords(given, mode, region)
+    place = destination(path, storage_options, fs)
+    if isinstance(data, DataTree):
+        data = flattened(place.url, data, separator, drop)
+    elif separator != ".":
+        raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
+    checked = check_input(data, place.url, chosen.title, encoding, drop)
+    if region is not None:
+        return write_region(checked, place, region, chosen.name, compute=compute)
+    return _save(chosen.plan(checked, **given), place, replace=mode == "w", compute=compute)
 
 
 _Function = TypeVar("_Function")

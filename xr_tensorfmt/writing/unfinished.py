@@ -66,9 +66,7 @@ class Unfinished:
     @property
     def is_being_written(self) -> bool:
         """Whether its process is known to run, or another one of that number on this host."""
-        if not self.process or self.host != _host():
-            return False
-        return _is_running(self.process)
+        return bool(self.process and self.host == _host() and _is_running(self.process))
 
     @property
     def reason_to_keep(self) -> str:
@@ -77,20 +75,22 @@ class Unfinished:
             return "a process may be sending it"
         if self.process == _SEVERAL:
             return "processes of a cluster write it, of which some may be running"
-        if self.host != _host() or self.host == _UNKNOWN_HOST:
-            return (
-                f"process {self.process} of another host or container writes it, or of this one "
-                "before it was started again"
-            )
-        return f"process {self.process} is running" if _is_running(self.process) else ""
+        if self.is_being_written:
+            return f"process {self.process} is running"
+        if self.host == _host() != _UNKNOWN_HOST:
+            return ""
+        return (
+            f"process {self.process} of another host or container writes it, or of this one "
+            "before it was started again"
+        )
 
 
 def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinished]:
     """The unfinished files in a directory, or those among them that would become one file."""
     stem = "" if target is None else f".{_shortened(os.path.basename(target))}"
     # Directories may have many files, so that most names are only looked at so far.
-    for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
-        writer = writer_of(name, stem)
+    for name in os.listdir(directory):
+        writer = writer_of(name, stem) if name[-5:] == ".part" else None
         if writer is None:
             continue
         path = os.path.join(directory, name)
@@ -152,7 +152,7 @@ def _is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True
+        pass
     return True
 
 

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.cc4s import YAML, Cc4sFormat
+from xr_tensorfmt.formats.cc4s import YAML
 from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
@@ -41,7 +41,7 @@ from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
@@ -102,7 +102,7 @@ def to_cc4s(
     >>> xr.open_dataset("CoulombVertex.yaml").CoulombVertex.identical(vertex)
     True
     """
-    return write(data, path, Cc4sFormat(), {}, **options)
+    return to_file(data, path, "cc4s", **options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.core.keyed import default_dims
-from xr_tensorfmt.formats.mag import MAGIC, MagFormat, archive, document
+from xr_tensorfmt.formats.mag import MAGIC, archive, document
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_ALIGNMENT,
@@ -28,7 +28,7 @@ from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.embedded_metadata import encoded
 from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
 
@@ -209,4 +209,4 @@ def to_mag(
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
     >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
     """
-    return write(data, path, MagFormat(), {"version": version}, **options)
+    return to_file(data, path, "mag", version=version, **options)

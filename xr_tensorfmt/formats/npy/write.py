@@ -12,13 +12,12 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain, elements_of
-from xr_tensorfmt.formats.npy import NpyFormat
 from xr_tensorfmt.formats.npy.read import default_dims
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 _ELEMENTS = elements_of(["bool", *(np.dtype(code).name for code in _NUMBERS)])
@@ -80,4 +79,4 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     >>> np.load("identity.npy").shape
     (3, 3)
     """
-    return write(data, path, NpyFormat(), {}, **options)
+    return to_file(data, path, "npy", **options)

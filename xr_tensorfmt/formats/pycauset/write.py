@@ -38,7 +38,7 @@ from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_fi
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 Version = Literal["r1", "v2"]
 
@@ -159,13 +159,8 @@ def to_pycauset(
     >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
     >>> to_pycauset(causal, "order.pycauset")
     """
-    return write(
-        data,
-        path,
-        PycausetFormat(),
-        {"version": version, "matrix_type": matrix_type, "seed": seed},
-        **options,
-    )
+    given: dict[str, Any] = {"version": version, "matrix_type": matrix_type, "seed": seed}
+    return to_file(data, path, "pycauset", **given, **options)
 
 
 def plan(

@@ -12,7 +12,7 @@ from xarray import DataArray, Dataset
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.keyed import StoredTensor
-from xr_tensorfmt.formats.safetensors import INDEX, SafetensorsFormat
+from xr_tensorfmt.formats.safetensors import INDEX
 from xr_tensorfmt.formats.safetensors.read import (
     DTYPES,
     ELEMENTS,
@@ -25,7 +25,7 @@ from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded
 from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -113,4 +113,4 @@ def to_safetensors(
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
     >>> to_safetensors(ds, "model.safetensors", encoding={"layers.*": {"dtype": "bfloat16"}})
     """
-    return write(data, path, SafetensorsFormat(), {}, **options)
+    return to_file(data, path, "safetensors", **options)

@@ -24,7 +24,7 @@ from xr_tensorfmt.core.value_checks import nearly_equal
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import unchunked
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
-from xr_tensorfmt.formats.tens import TensFormat, chunks, spec
+from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
 from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.formats.tens.spec import Dimension, Header
@@ -34,7 +34,7 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed, cut_evenly
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 Version = Literal["1.0", "0.9"]
 
@@ -109,13 +109,8 @@ def to_tens(
     >>> to_tens(tensor, "identity.tens", sparse=True)
     >>> to_tens(tensor, "identity.bin")
     """
-    return write(
-        data,
-        path,
-        TensFormat(),
-        {"version": version, "sparse": sparse or None, "symmetries": symmetries},
-        **options,
-    )
+    given: dict[str, Any] = {"version": version, "sparse": sparse or None, "symmetries": symmetries}
+    return to_file(data, path, "tens", **given, **options)
 
 
 def plan(

@@ -16,7 +16,6 @@ from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.formats.vespa.blocks import EncodedLabels, LabelledBlocks
 from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
@@ -31,7 +30,7 @@ from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, with_write_options, write
+from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 _CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 
@@ -84,7 +83,7 @@ def to_vespa(
     ... )
     >>> to_vespa(users, "users.tbf")
     """
-    return write(data, path, VespaFormat(), {}, **options)
+    return to_file(data, path, "vespa", **options)
 
 
 def plan(checked: CheckedInput) -> FilePlan:
