@@ -54,17 +54,20 @@ def check_writable(path: str) -> None:
         raise PermissionError(EACCES, reason, path)
 
 
-BINARY = getattr(os, "O_BINARY", 0)
-"""Flag for opening a file without conversion of line ends, which Windows needs."""
-
 # Pieces below this may share pages with others that are still to come.
 _LARGE = 1 << 20
 
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_OF_ONE_USER = stat.S_IRUSR | stat.S_IWUSR
+_OF_NEW_FILES = 0o666
+_NO_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
+
 
 @contextmanager
-def opened(path: str) -> Iterator[int]:
-    """Open an existing file for reading and writing."""
-    descriptor = os.open(path, os.O_RDWR | BINARY)
+def opened(path: str, flags: int = os.O_RDWR, mode: int = _OF_ONE_USER) -> Iterator[int]:
+    """Open a file, by default one that exists for reading and writing."""
+    # Windows would convert line ends without the flag.
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), mode)
     try:
         yield descriptor
     finally:
@@ -112,26 +115,8 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
 
 def sync_directory(directory: str) -> None:
     """Write a new name to the disk, where the system can sync directories."""
-    with suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def give_size(descriptor: int, size: int, directory: str) -> None:
-    """Give a new file its size; OSError where its directory has less space than that."""
-    usage = shutil.disk_usage(directory)
-    if usage.total and usage.free < size:
-        raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
-    os.ftruncate(descriptor, size)
-
-
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
-_OF_ONE_USER = stat.S_IRUSR | stat.S_IWUSR
-_OF_NEW_FILES = 0o666
-_NO_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
+    with suppress(OSError), opened(directory, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
 
 
 def _mode_of(target: str, path: str) -> int:
@@ -140,12 +125,10 @@ def _mode_of(target: str, path: str) -> int:
         return stat.S_IMODE(os.stat(target).st_mode)
     # Only the system knows it, by the process and by the rules of the directory.
     probe = beside(os.path.join(os.path.dirname(path), os.path.basename(target)))
-    descriptor = os.open(probe, _NEW, _OF_NEW_FILES)
-    try:
-        return stat.S_IMODE(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
-        os.unlink(probe)
+    with opened(probe, _NEW, _OF_NEW_FILES) as descriptor:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    os.unlink(probe)
+    return mode
 
 
 @dataclass(frozen=True)
@@ -192,12 +175,11 @@ class AtomicFile:
         What processes that have ended left of the same file is removed before.
         """
         remove_abandoned(self._final)
-        with self._explained(discards=True):
-            descriptor = os.open(self.path, _NEW, _OF_ONE_USER)
-            try:
-                give_size(descriptor, self.size, os.path.dirname(self.path))
-            finally:
-                os.close(descriptor)
+        with self._explained(discards=True), opened(self.path, _NEW) as descriptor:
+            usage = shutil.disk_usage(os.path.dirname(self.path))
+            if usage.total and usage.free < self.size:
+                raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
+            os.ftruncate(descriptor, self.size)
         return self
 
     def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:

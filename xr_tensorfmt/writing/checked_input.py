@@ -67,7 +67,7 @@ def encoding_by_name(
     variables of the kind of the dtype, but a sole variable in any case.
     """
     if not isinstance(encoding, Mapping):
-        raise TypeError(_form(encoding))
+        raise _form_error(encoding)
     asked = list(encoding.items())
     if not isinstance(encoding.get("dtype", {}), Mapping):
         asked.remove(("dtype", encoding["dtype"]))
@@ -77,7 +77,7 @@ def encoding_by_name(
     matched: dict[Any, Mapping[str, Any]] = {}
     for name, wanted in asked:
         if not isinstance(wanted, Mapping):
-            raise TypeError(_form(encoding))
+            raise _form_error(encoding)
         unknown = set(wanted) - {"dtype"}
         if unknown:
             raise ValueError(
@@ -99,11 +99,9 @@ def encoding_by_name(
 _WILDCARDS = frozenset("*?[")
 
 
-def _form(encoding: Any) -> str:
-    return (
-        "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, "
-        f"not {encoding!r}"
-    )
+def _form_error(encoding: Any) -> TypeError:
+    form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
+    return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
 
 
 def _matching(pattern: str, wanted: Mapping[str, Any], data: Mapping[Any, Variable]) -> list[Any]:
@@ -296,7 +294,7 @@ class CheckedInput:
         requested = self.encoding.get(name, {}).get("dtype")
         inherited = variable.encoding.get("dtype")
         wanted = variable.dtype.name
-        if requested is not None:
+        if requested is not None and is_numeric(variable.dtype):
             wanted = dtype_name(requested)
         elif isinstance(inherited, StoredDtype) and inherited.name in elements:
             same_values = elements[inherited.name].dtype == variable.dtype
@@ -305,22 +303,14 @@ class CheckedInput:
         if element is None:
             raise self._dtype_error(name, variable, wanted, elements)
         if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
-            raise self._imaginary_error(name, variable, wanted, elements)
-        if not is_numeric(variable.dtype):
-            raise self._dtype_error(name, variable, variable.dtype.name, elements)
+            keeping = [each for each in elements if elements[each].dtype.kind == "c"]
+            way_out = f"encode it as {' or '.join(keeping)}" if keeping else ""
+            raise ValueError(
+                f"{self.path}: {name!r} is {variable.dtype}, and as {wanted} it would lose its "
+                f"imaginary part; write ds[{name!r}].real to leave that out, or "
+                f"{way_out or f'ds[{name!r}].imag as well'} to keep it"
+            )
         return Conversion(name, element, exact=requested is None)
-
-    def _imaginary_error(
-        self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
-    ) -> ValueError:
-        keeping = [each for each, element in elements.items() if element.dtype.kind == "c"]
-        way_out = f"or ds[{name!r}].imag as well to keep it"
-        if keeping:
-            way_out = f"or encode it as {' or '.join(keeping)} to keep it"
-        return ValueError(
-            f"{self.path}: {name!r} is {variable.dtype}, and as {wanted} it would lose its "
-            f"imaginary part; write ds[{name!r}].real to leave that out, {way_out}"
-        )
 
     def _dtype_error(
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
@@ -328,7 +318,7 @@ class CheckedInput:
         way_out = f"convert it, as by ds[{name!r}].astype(...)"
         if variable.dtype.kind == "c":
             way_out = "make its real and its imaginary part variables of their own"
-        if is_numeric(variable.dtype) and variable.dtype.kind != "c":
+        elif is_numeric(variable.dtype):
             way_out = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
         return ValueError(
             f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "

@@ -94,9 +94,14 @@ def one_tensor(
 def encoded(checked: CheckedInput, embedded: EmbeddedMetadata) -> bytes:
     """The JSON of embedded metadata; ValueError where it is longer than readers accept."""
     content = dumps(embedded.to_dict(), separators=(",", ":"), ensure_ascii=False).encode()
-    if len(content) > MOST_BYTES:
+    return limited(checked, content, MOST_BYTES)
+
+
+def limited(checked: CheckedInput, content: bytes, most: int) -> bytes:
+    """A header, or a part of it; ValueError where it is longer than readers accept."""
+    if len(content) > most:
         raise ValueError(
             f"{checked.path}: attributes and coordinates take {len(content)} bytes, and "
-            f"{checked.format} keeps at most {MOST_BYTES} in its header; drop or shorten some"
+            f"{checked.format} keeps at most {most} in its header; drop or shorten some"
         )
     return content

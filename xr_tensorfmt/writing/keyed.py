@@ -94,12 +94,3 @@ def dataset_attributes(checked: CheckedInput) -> dict[str, Any]:
             "metadata entry for dims and coordinates; rename it"
         )
     return attributes(checked, checked.attrs, "the Dataset")
-
-
-def check_header(checked: CheckedInput, header: bytes, most: int) -> None:
-    """Refuse a header that is longer than readers accept."""
-    if len(header) > most:
-        raise ValueError(
-            f"{checked.path}: attributes and names take {len(header)} bytes, and {checked.format} "
-            f"allows at most {most}; shorten them"
-        )

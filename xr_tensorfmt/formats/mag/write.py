@@ -26,7 +26,7 @@ from xr_tensorfmt.formats.mag.spec import (
 from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
-from xr_tensorfmt.writing.embedded_metadata import encoded
+from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
@@ -130,7 +130,7 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
         )
     metadata = _snapshot_metadata(checked, entries, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
-    keyed.check_header(checked, content, document.MOST_DOCUMENT_BYTES)
+    limited(checked, content, document.MOST_DOCUMENT_BYTES)
     begin = document.Header.struct.size
     start = round_up(begin + len(content), document.ALIGNMENT)
     header = document.Header(0, begin, len(content), start, data_bytes)

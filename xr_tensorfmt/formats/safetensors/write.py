@@ -23,7 +23,7 @@ from xr_tensorfmt.formats.safetensors.read import (
 from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import encoded
+from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
@@ -47,7 +47,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     tensors = keyed.consecutive(ordered)
     by_key = {each.key: each for each in tensors}
     header = _header([by_key[each.key] for each in entries], metadata)
-    keyed.check_header(checked, header, MOST_HEADER_BYTES)
+    limited(checked, header, MOST_HEADER_BYTES)
     pairs = zip(ordered, tensors, strict=True)
     placed = tuple(each.placed(len(header) + tensor.offset) for each, tensor in pairs)
     size = len(header) + sum(each.nbytes for each in tensors)
