@@ -304,11 +304,13 @@ class CheckedInput:
             raise self._dtype_error(name, variable, wanted, elements)
         if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
             keeping = [each for each in elements if elements[each].dtype.kind == "c"]
-            way_out = f"encode it as {' or '.join(keeping)}" if keeping else ""
+            way_out = f"encode it as {' or '.join(keeping)}"
+            if not keeping:
+                way_out = f"ds[{name!r}].imag as well"
             raise ValueError(
                 f"{self.path}: {name!r} is {variable.dtype}, and as {wanted} it would lose its "
-                f"imaginary part; write ds[{name!r}].real to leave that out, or "
-                f"{way_out or f'ds[{name!r}].imag as well'} to keep it"
+                f"imaginary part; write ds[{name!r}].real to leave that out, or {way_out} to "
+                "keep it"
             )
         return Conversion(name, element, exact=requested is None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import isqrt, prod
 from typing import Any, Protocol
 
@@ -145,19 +145,24 @@ def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
     """Merge chunks whose bounds are not multiples of the unit."""
     if unit == WHOLE:
         return (sum(lengths),)
-    stops = list(accumulate(lengths))
-    return _between([stop for stop in stops[:-1] if stop % unit == 0], stops)
+    merged: list[int] = []
+    for length in lengths:
+        if merged and merged[-1] % unit:
+            merged[-1] += length
+        else:
+            merged.append(length)
+    return tuple(merged)
 
 
 def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ...]:
     """Merge neighbours until all but the last have as many elements as wanted, but not too many."""
-    stops = list(accumulate(lengths))
-    kept, last = [], 0
-    for stop, following in pairwise(stops):
-        if stop - last >= wanted or following - last > most:
-            kept.append(stop)
-            last = stop
-    return _between(kept, stops)
+    merged: list[int] = []
+    for length in lengths:
+        if merged and merged[-1] < wanted and merged[-1] + length <= most:
+            merged[-1] += length
+        else:
+            merged.append(length)
+    return tuple(merged)
 
 
 def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
@@ -185,10 +190,6 @@ def _rounded(length: int, most: int) -> int:
     if most >= length:
         return max(1, length)
     return max(1, most - most % 64 if most >= 64 else most)
-
-
-def _between(kept: list[int], stops: list[int]) -> tuple[int, ...]:
-    return tuple(stop - start for start, stop in pairwise([0, *kept, *stops[-1:]]))
 
 
 class Writable(Protocol):

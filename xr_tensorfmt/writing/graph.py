@@ -104,13 +104,9 @@ def _in_turn(graph: dict[Any, Any], writes: Sequence[Any], token: str) -> list[A
     """Add a chain of tasks that makes dask write blocks about in the order of the files."""
     chain: list[Any] = []
     for number, key in enumerate(writes):
-        graph[f"turn-{token}", number] = (_follow, key, *chain)
+        graph[f"turn-{token}", number] = (frozenset.union, key, *chain)
         chain = [(f"turn-{token}", number)]
     return chain
-
-
-def _follow(*written: frozenset[str]) -> frozenset[str]:
-    return frozenset().union(*written)
 
 
 def write_block(blocks: BlockGrid, number: int, values: Array, file: Writable) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any, Literal, TypedDict, TypeVar, get_args
@@ -18,15 +19,15 @@ from xr_tensorfmt.core.layout import NotHeldError
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
-from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.sources.remote import Place, locate, of_this_process
 from xr_tensorfmt.sources.store_errors import redacted
-from xr_tensorfmt.writing.atomic_file import atomic_file_for
+from xr_tensorfmt.writing.atomic_file import atomic_file_for, target_of
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.sending import save, send
 from xr_tensorfmt.writing.tree import flattened
-from xr_tensorfmt.writing.upload import check_place, content_of
+from xr_tensorfmt.writing.upload import Upload
 
 
 def name_of(path: Any) -> str:
@@ -66,12 +67,20 @@ class WriteOptions(TypedDict, total=False):
     fs: Any
 
 
+def _check_place(place: Place, *, replace: bool) -> None:
+    """Refuse what cannot be written there, or must not be replaced."""
+    if place.is_local:
+        target_of(place.path, replace=replace)
+    else:
+        Upload(place, 0, replace=replace).check()
+
+
 def _save(
     plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
 ) -> Delayed | None:
     """Write a planned file or object, and those beside it."""
     # Errors of the place come before any value is computed.
-    check_place(place, replace=replace)
+    _check_place(place, replace=replace)
     is_open = isinstance(plan, FirstPass) or plan.otherwise is not None
     if is_open and not compute:
         later = delayed(_save, pure=False)
@@ -100,9 +109,18 @@ def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[F
     """The files beside a planned one, without those that are there and say the same."""
     for each in plan.beside:
         where = place.beside(each.name)
-        if each.is_kept is None or not each.is_kept(content_of(where)):
-            check_place(where, replace=replace)
+        if each.is_kept is None or not each.is_kept(_content_of(where)):
+            _check_place(where, replace=replace)
             yield each.file_plan, where
+
+
+def _content_of(place: Place) -> bytes:
+    """What a small file or object has; nothing if it is missing or cannot be read."""
+    fs = of_this_process(place.fs)
+    fs.invalidate_cache(place.path)
+    with suppress(Exception):  # stores raise many, and it is then written anew
+        return bytes(fs.cat_file(place.path))
+    return b""
 
 
 def _allowed(format: Format, name: str, value: Any) -> Any:

@@ -18,14 +18,14 @@ _NO_VALUES = InMemory(np.zeros(()))
 
 @dataclass(frozen=True, eq=False)
 class _Member:
-    """A variable of a tree, with its place there, and the names that it has in a file."""
+    """A variable of a tree with its place and dims there, and as it will be in a file."""
 
     path: str
     name: str
     is_coordinate: bool
-    variable: Variable
+    dims: tuple[Any, ...]
     key: str
-    dims: tuple[str, ...]
+    variable: Variable
 
     @property
     def place(self) -> str:
@@ -35,14 +35,8 @@ class _Member:
     @property
     def tensor(self) -> Tensor:
         """As a file has it, without values."""
-        return Tensor(self.key, self.dims, _NO_VALUES, attrs={"key": self.key})
-
-    @property
-    def renamed(self) -> Variable:
-        """The variable with the dims that it has in the file."""
-        variable = self.variable.to_base_variable()
-        variable.dims = self.dims
-        return variable
+        dims = tuple(map(str, self.variable.dims))
+        return Tensor(self.key, dims, _NO_VALUES, attrs={"key": self.key})
 
 
 def flattened(path: str, tree: DataTree, separator: str, drop: Collection[str]) -> Dataset:
@@ -63,8 +57,8 @@ def flattened(path: str, tree: DataTree, separator: str, drop: Collection[str]) 
             )
     members = list(_members(tree, separator))
     _check(path, tree, members, separator)
-    data = {each.key: each.renamed for each in members if not each.is_coordinate}
-    coordinates = {each.key: each.renamed for each in members if each.is_coordinate}
+    data = {each.key: each.variable for each in members if not each.is_coordinate}
+    coordinates = {each.key: each.variable for each in members if each.is_coordinate}
     return Dataset(data, Coordinates(coordinates, indexes={}), tree.attrs)
 
 
@@ -85,9 +79,10 @@ def _members(tree: DataTree, separator: str) -> Iterator[_Member]:
         dims[path] = {dim: _dim(str(dim), start, dataset) for dim in dataset.dims} | above
         for name, variable in dataset.variables.items():
             is_coordinate = name in dataset.coords
-            named = tuple(dims[path][dim] for dim in variable.dims)
+            renamed = variable.to_base_variable()
+            renamed.dims = tuple(dims[path][dim] for dim in variable.dims)
             key = f"{start}{name if is_coordinate else _leaf(str(name))}"
-            yield _Member(path, str(name), is_coordinate, variable, key, named)
+            yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
 
 
 def _leaf(name: str) -> str:
@@ -115,9 +110,9 @@ def _check(path: str, tree: DataTree, members: list[_Member], separator: str) ->
     }
     for each in members:
         group, name, dims = opened[each.key]
-        if (group, name, dims) != (each.path, each.name, each.variable.dims):
+        if (group, name, dims) != (each.path, each.name, each.dims):
             raise ValueError(
-                f"{path}: {each.place!r} with dims {each.variable.dims} would open as "
+                f"{path}: {each.place!r} with dims {each.dims} would open as "
                 f"{group.rstrip('/') + '/' + name!r} with dims {dims}, as its key is {each.key!r}; "
                 "rename it, or choose another separator="
             )

@@ -21,7 +21,7 @@ from hashlib import sha256
 
 _LONGEST_NAME = 255
 _LONGEST_SUFFIX = 40
-_SUFFIX = re.compile(r"\.([0-9a-f]{12})-(\d{1,10})-[0-9a-f]{8}\.part")
+_NAME = re.compile(r"(\..*)\.([0-9a-f]{12})-(\d{1,10})-[0-9a-f]{8}\.part", re.DOTALL)
 _SEVERAL = 0
 _UNKNOWN_HOST = 12 * "0"
 
@@ -87,29 +87,24 @@ class Unfinished:
 
 def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinished]:
     """The unfinished files in a directory, or those among them that would become one file."""
-    stem = "" if target is None else f".{_shortened(os.path.basename(target))}"
+    stem = None if target is None else f".{_shortened(os.path.basename(target))}"
     # Directories may have many files, so that most names are only looked at so far.
-    for name in os.listdir(directory):
-        writer = writer_of(name, stem) if name[-5:] == ".part" else None
-        if writer is None:
+    for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
+        found = parts_of(name)
+        if found is None or stem not in (None, found[0]):
             continue
         path = os.path.join(directory, name)
         with suppress(OSError):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):
                 remove = partial(os.unlink, path)
-                yield Unfinished(path, status.st_size, status.st_mtime, remove, *writer)
+                yield Unfinished(path, status.st_size, status.st_mtime, remove, *found[1:])
 
 
-def writer_of(name: str, stem: str = "") -> tuple[str, int] | None:
-    """Host and process in the name of an unfinished file; None for all other names.
-
-    With a stem, only names that begin with it count, and end after it.
-    """
-    found = _SUFFIX.fullmatch(name, name.rfind(".", 0, -len(".part")))
-    if found is None or not name.startswith(".") or stem not in ("", name[: found.start()]):
-        return None
-    return found[1], int(found[2])
+def parts_of(name: str) -> tuple[str, str, int] | None:
+    """What the name of an unfinished file begins with, host and process; None for others."""
+    found = _NAME.fullmatch(name)
+    return found and (found[1], found[2], int(found[3]))
 
 
 def remove_abandoned(target: str) -> None:

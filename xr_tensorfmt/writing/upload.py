@@ -17,8 +17,8 @@ from xr_tensorfmt.sources.remote import Place, of_this_process
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import in_thread
-from xr_tensorfmt.writing.atomic_file import exists_already, target_of
-from xr_tensorfmt.writing.unfinished import Unfinished, suffix_of_unfinished, writer_of
+from xr_tensorfmt.writing.atomic_file import exists_already
+from xr_tensorfmt.writing.unfinished import Unfinished, parts_of, suffix_of_unfinished
 
 # Packages whose files become an object when they are closed, and not before.
 _ATOMIC = {"s3fs", "gcsfs", "adlfs"}
@@ -55,10 +55,10 @@ class Upload:
         self._fs, self._target = of_this_process(place.fs), place.path
         self._size, self._part, self._replace = size, part_size(size), replace
         self._file: Any = None
-        self.is_atomic = not _packages_of(self._fs).isdisjoint(_ATOMIC)
+        self._is_atomic = not _packages_of(self._fs).isdisjoint(_ATOMIC)
         directory, slash, name = place.path.rpartition("/")
         aside = f"{directory}{slash}.{name}{suffix_of_unfinished()}"
-        self._path = self._target if self.is_atomic else aside
+        self._path = self._target if self._is_atomic else aside
 
     @property
     def token(self) -> str:
@@ -86,8 +86,14 @@ class Upload:
         # Not in the except clause, so that the error has no other one as its context.
         raise OSError(failure.errno, f"{failure.strerror}{context}", self.url)
 
-    def refuse_existing(self) -> None:
-        """Refuse to write over an object, unless it is to be replaced."""
+    def check(self) -> None:
+        """Refuse a place that no object can have, and to replace an object without being asked."""
+        path = self._target.strip("/")
+        if self.url.endswith("/") or not path or (self._is_atomic and "/" not in path):
+            raise IsADirectoryError(f"{self.url} is a directory; give the name of an object in it")
+        if is_cache(self._fs):
+            reason = "the cache would keep what was there before; write to the URL after '::'"
+            raise ValueError(f"{self.url}: {reason}")
         self._ask(self._refuse_existing)
 
     def discard(self) -> None:
@@ -95,12 +101,12 @@ class Upload:
         if self._file is None:
             return
         with suppress(Exception):
-            if self.is_atomic:
+            if self._is_atomic:
                 self._file.closed = True  # or else the object appears when the file is forgotten
                 self._file.discard()
             else:
                 self._file.close()
-        if not self.is_atomic:
+        if not self._is_atomic:
             with suppress(Exception):
                 self._fs.rm(self._path)
 
@@ -117,7 +123,7 @@ class Upload:
 
     def _write(self, data: Bytes) -> None:
         if self._file is None:
-            mode = "xb" if self.is_atomic and not self._replace else "wb"
+            mode = "xb" if self._is_atomic and not self._replace else "wb"
             try:
                 self._file = self._fs.open(self._path, mode, block_size=self._part)
             except NotImplementedError:
@@ -132,7 +138,7 @@ class Upload:
         except OSError:
             self._refuse_existing()
             raise
-        if not self.is_atomic:
+        if not self._is_atomic:
             self._refuse_existing()
             self._fs.mv(self._path, self._target)
         self._fs.invalidate_cache(self._target)
@@ -164,31 +170,6 @@ class Upload:
 def _packages_of(fs: AbstractFileSystem) -> set[str]:
     """The packages of the classes of a file system."""
     return {base.__module__.partition(".")[0] for base in type(fs).__mro__}
-
-
-def check_place(place: Place, *, replace: bool) -> None:
-    """Refuse what cannot be written there, or must not be replaced."""
-    if place.is_local:
-        target_of(place.path, replace=replace)
-        return
-    upload = Upload(place, 0, replace=replace)
-    path = place.path.strip("/")
-    if place.url.endswith("/") or not path or (upload.is_atomic and "/" not in path):
-        raise IsADirectoryError(f"{place.url} is a directory; give the name of an object in it")
-    if is_cache(place.fs):
-        raise ValueError(
-            f"{place.url}: the cache would keep what was there before; write to the URL after '::'"
-        )
-    upload.refuse_existing()
-
-
-def content_of(place: Place) -> bytes:
-    """What a small object has; nothing if it is missing or cannot be read."""
-    fs = of_this_process(place.fs)
-    fs.invalidate_cache(place.path)
-    with suppress(Exception):  # stores raise many, and it is then written anew
-        return bytes(fs.cat_file(place.path))
-    return b""
 
 
 def unfinished_at(place: Place, *, recursive: bool) -> Iterator[Unfinished]:
@@ -245,12 +226,12 @@ def _unfinished_files(
     fs.invalidate_cache()
     listed = partial(fs.find, place.path, detail=True, maxdepth=None if recursive else 1)
     for path, info in sorted(ask(listed).items()):
-        writer = writer_of(path.rpartition("/")[2])
-        if writer is None or info.get("type") == "directory":
+        found = parts_of(path.rpartition("/")[2])
+        if found is None or info.get("type") == "directory":
             continue
         url = f"{place.url.rstrip('/')}{path[len(place.path.rstrip('/')) :]}"
         modified = None
         with suppress(Exception):  # not all stores can tell
             modified = float(fs.modified(path).timestamp())
         delete = partial(ask, fs.rm_file, path)
-        yield Unfinished(url, int(info.get("size") or 0), modified, delete, *writer)
+        yield Unfinished(url, int(info.get("size") or 0), modified, delete, *found[1:])
