@@ -113,12 +113,6 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
         offset += count
 
 
-def sync_directory(directory: str) -> None:
-    """Write a new name to the disk, where the system can sync directories."""
-    with suppress(OSError), opened(directory, os.O_RDONLY) as descriptor:
-        os.fsync(descriptor)
-
-
 def _mode_of(target: str, path: str) -> int:
     """The mode of the file that another one replaces, or else that of new files."""
     with suppress(FileNotFoundError):
@@ -202,8 +196,9 @@ class AtomicFile:
         """Rename the complete file."""
         with self._explained(discards=True):
             self._rename()
-        with self._explained():
-            sync_directory(os.path.dirname(self.target))
+        # So that the disk has the name, where the system can sync directories.
+        with suppress(OSError), opened(os.path.dirname(self.target), os.O_RDONLY) as descriptor:
+            os.fsync(descriptor)
 
     def discard(self) -> bool:
         """Remove the unfinished file; False where there is none, as it has been renamed."""

@@ -239,7 +239,9 @@ class CheckedInput:
             Those that the user has set; and those that describe the file that it was opened
             from, as long as the variable still has the dims, the shape and the dtype of this.
         """
-        if name not in self.encoding and _is_as_opened(variable):
+        dims = tuple(variable.encoding.get("preferred_chunks", ()))
+        shape = variable.encoding.get("original_shape")
+        if name not in self.encoding and (dims, shape) == (variable.dims, variable.shape):
             return dict(variable.attrs)
         return without_attrs_of_file(variable.attrs)
 
@@ -334,13 +336,6 @@ def without_attrs_of_file(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
         return {}  # without a look for the formats of other packages
     of_file = {name for each in all_formats() for name in each.attrs_of_file(attrs)}
     return {name: value for name, value in attrs.items() if name not in of_file}
-
-
-def _is_as_opened(variable: Variable) -> bool:
-    """Whether a variable has the dims and the shape with which it was opened."""
-    encoding = variable.encoding
-    dims = tuple(encoding.get("preferred_chunks", ()))
-    return dims == variable.dims and encoding.get("original_shape") == variable.shape
 
 
 def check_input(

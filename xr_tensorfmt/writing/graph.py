@@ -1,9 +1,4 @@
-"""The writing of files as a graph of dask: one task for each block, and nothing is gathered.
-
-Where a chunk alone does not show whether the layout stores all of its values, as the halves of a
-symmetric matrix, the whole file is written first. Then every chunk is computed once more and
-compared with what a reader sees. That takes twice the time, but only a few chunks of memory.
-"""
+"""The writing of files as a graph of dask: one task for each block, and nothing is gathered."""
 
 from __future__ import annotations
 
@@ -43,7 +38,10 @@ class Comparison(BlockGrid):
 
 
 def compare(file: Writable, placed: Iterable[Placed]) -> None:
-    """Compute variables once more, and compare them with the file; ValueError where they differ."""
+    """Compute variables once more, and compare them with the file; ValueError where they differ.
+
+    A chunk alone may not show that all of its values are stored, as half of a symmetric matrix is.
+    """
     cuts = [
         (variable, Comparison(each.layout, each.conversion, each.chunks, each.origin))
         for variable, each in cut_all(placed)
@@ -77,7 +75,11 @@ def writing(
         writes = _in_turn(graph, writes, token)
     last = f"finish-{token}"
     graph[last] = (_finish, finish, begun, writes)
-    return _delayed(last, graph, chunked)
+    # Optimised as a whole, so that what several variables need is computed once.
+    arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
+    keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
+    graph |= dict(optimize(arrays, keys)) if chunked else {}  # type: ignore[no-untyped-call]
+    return Delayed(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
 
 
 def _tasks(
@@ -152,12 +154,3 @@ def _batches(cuts: Iterable[Cut]) -> Iterator[list[MemoryBlock]]:
             size += part.nbytes
     if batch:
         yield batch
-
-
-def _delayed(last: str, graph: dict[Any, Any], chunked: Sequence[Any]) -> Delayed:
-    """One graph, optimised as a whole, so that what several variables need is computed once."""
-    arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
-    keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
-    optimized = optimize(arrays, keys) if chunked else {}  # type: ignore[no-untyped-call]
-    layers = {last: {**graph, **dict(optimized)}}
-    return Delayed(last, HighLevelGraph(layers, {last: set()}))  # type: ignore[no-untyped-call]
