@@ -18,7 +18,7 @@ from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa import labels as labels_module
 from xr_tensorfmt.formats.vespa import spec
-from xr_tensorfmt.formats.vespa.labels import ascend, repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import Column, repeated_blocks
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -292,7 +292,7 @@ def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> N
     column = np.empty(len(labels), dtype=object)
     column[:] = labels
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
-    found = list(repeated_blocks([column]))
+    found = [(each.block, each.earlier) for each in repeated_blocks(lambda: [(0, [column])])]
     assert found == [(block, labels.index(labels[block])) for block in repeated]
 
 
@@ -301,7 +301,7 @@ def test_labels_that_ascend_are_all_different(labels: list[str]) -> None:
     column, lengths = np.empty(len(labels), dtype=object), np.array([*map(len, labels)], int)
     column[:] = labels
     by_length = sorted(set(labels), key=lambda label: (len(label), label))
-    assert ascend(column, lengths) == (labels in (sorted(set(labels)), by_length))
+    assert Column(column, lengths).ascends() == (labels in (sorted(set(labels)), by_length))
 
 
 def test_numbered_labels_are_known_to_be_different_without_their_hashes(

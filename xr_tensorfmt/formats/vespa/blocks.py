@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,6 +21,7 @@ from xr_tensorfmt.formats.vespa.scan import (
     LABELS_AT_ONCE,
     LARGE_BLOCK,
     BlockForm,
+    Scanned,
     block_offsets,
 )
 from xr_tensorfmt.formats.vespa.spec import LONG_BIT, packed_size, unpack
@@ -39,8 +39,6 @@ _MOST_AT_ONCE = 1 << 20
 _CACHED = 128 << 10
 # Bytes of a label that takes no longer to copy than a shorter one.
 _SHORT = 64
-# Bytes of labels that are kept from the scan of a remote file, so that it is fetched once.
-_MOST_KEPT = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -89,47 +87,6 @@ class Listed:
         return self.offsets[1:][entry]
 
 
-class KeptLabels:
-    """The labels that the scan of a remote file has passed, until they are read; not pickled."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Bytes, Integers]] = []
-        self._nbytes = 0
-
-    def add(self, form: BlockForm, window: Bytes, starts: Integers, stops: Integers) -> None:
-        """Keep the labels of blocks in a window, unless all together are very many."""
-        sizes = stops - form.cell_bytes - starts
-        self._nbytes += int(sizes.sum())
-        if self._nbytes > _MOST_KEPT:
-            self.release()
-            return
-        labels = np.empty(int(sizes.sum()), np.uint8)
-        copy_pieces(labels, np.cumsum(sizes) - sizes, window, starts, sizes)
-        self._parts.append((labels, sizes))
-
-    def release(self) -> None:
-        """Forget all labels."""
-        self._parts = []
-
-    def of(self, entry: Entry) -> tuple[Bytes, Integers] | None:
-        """Bytes with the labels of some blocks, and where these begin in them; None if unknown."""
-        parts = self._parts
-        if not parts:
-            return None
-        if len(parts) > 1:
-            labels, sizes = map(np.concatenate, zip(*parts, strict=True))
-            self._parts = parts = [(labels, sizes)]
-        return parts[0][0], (np.cumsum(parts[0][1]) - parts[0][1])[entry]
-
-    def __dask_tokenize__(self) -> str:
-        """Independent of what is kept, so that names in dask are."""
-        return type(self).__name__
-
-    def __reduce__(self) -> tuple[type[KeptLabels], tuple[()]]:
-        """Pickle without the labels."""
-        return KeptLabels, ()
-
-
 @dataclass(frozen=True, eq=False)
 class BlockTable:
     """The places of all blocks of a file."""
@@ -140,7 +97,6 @@ class BlockTable:
     stop: int
     expected: Regular | Listed
     _scanned: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
-    kept: KeptLabels = field(default_factory=KeptLabels, repr=False)
 
     @property
     def places(self) -> Regular | Listed:
@@ -193,19 +149,17 @@ class BlockTable:
 
 
 def find_blocks(
-    source: Source, form: BlockForm, offset: int, count: int, *, keep: bool = False
+    source: Source, form: BlockForm, offset: int, count: int, scanned: Scanned | None = None
 ) -> BlockTable:
-    """Find the blocks of a file; `keep` the labels if they are read next, and requests are slow."""
+    """Find the blocks of a file; `scanned` is called as for `block_offsets` if a scan is needed."""
     if count and (source.high_latency or source.size - offset > SCANNED_AT_OPENING):
         regular = _regular(source, form, offset)
         sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
         is_possible = regular and offset + count * regular.stride == source.size
         if regular and is_possible and regular.matches_file(source, sample):
             return BlockTable(form, offset, count, source.size, regular)
-    kept = KeptLabels()
-    scanned = partial(kept.add, form) if keep and source.high_latency else None
     offsets = block_offsets(source, form, offset, count, scanned)
-    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets), kept=kept)
+    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets))
 
 
 def _regular(source: Source, form: BlockForm, offset: int) -> Regular | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 
 import numpy as np
@@ -15,22 +16,10 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import attempt
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.labels import (
-    LABEL_BYTES,
-    Labels,
-    Strings,
-    repeated_blocks,
-    repeated_label,
-    repeated_values,
-    row_hashes,
-    rows_of,
-)
+from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, Strings, repeated_blocks
 
 MOST_COMPARED = 1 << 24
 """Blocks whose labels are compared with each other in one pass; of more, each takes a share."""
-
-# Labels that occur twice and are looked up, of which far fewer are reported.
-_MOST_REPEATED = 1 << 16
 
 # Characters by which Python keeps bytes that are not UTF-8.
 _ESCAPED = re.compile("[\udc80-\udcff]")
@@ -59,7 +48,7 @@ def _batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, li
 
 def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
     """What a reader that takes UTF-8 alone says of labels."""
-    strict = replace(labels, errors="strict")
+    strict = replace(labels, errors="strict", known=None)
     for first, (column,) in _batches(source, [labels]):
         strings = column.tolist()
         if "".join(strings).isascii():
@@ -72,41 +61,14 @@ def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
                     yield finding_of(error)
 
 
-Repeated = tuple[int, int, list[str]]
-"""A block, an earlier one with the same labels, and these."""
-
-
 def _repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
     """The blocks that have the labels of an earlier one."""
+    table, batches = labels[0].blocks.table, partial(_batches, source, labels)
+    shares = -(-table.count // MOST_COMPARED)
+    # Of many blocks first those that are read together, as most of a damaged file are alike.
+    near = (repeated_blocks(partial(iter, [each])) for each in batches()) if shares > 1 else ()
     known: set[int] = set()
-    table = labels[0].blocks.table
-    for block, earlier, row in chain(_near(source, labels), _far(source, labels)):
-        if block not in known:
-            known.add(block)
-            yield repeated_label(source, table, block, earlier, row)
-
-
-def _near(source: Source, labels: Sequence[Labels]) -> Iterator[Repeated]:
-    """Of many blocks those that are read together, as most of a damaged file are alike."""
-    many = labels[0].blocks.table.count > MOST_COMPARED
-    for first, columns in _batches(source, labels) if many else ():
-        for block, earlier in repeated_blocks(columns):
-            yield first + block, first + earlier, [column[block] for column in columns]
-
-
-def _far(source: Source, labels: Sequence[Labels]) -> Iterator[Repeated]:
-    """All blocks, a share of them in each pass: that of some hashes of the labels."""
-    shares = max(1, -(-labels[0].blocks.table.count // MOST_COMPARED))
-    for share in range(shares):
-        hashes = (row_hashes(columns) for _, columns in _batches(source, labels))
-        of_share = [each[each % shares == share] for each in hashes]
-        repeated = repeated_values(np.concatenate(of_share or [np.empty(0, np.int64)]))
-        if not repeated.size:
-            continue
-        known: dict[tuple[str, ...], int] = {}
-        for first, columns in _batches(source, labels):
-            for row in rows_of(row_hashes(columns), repeated[:_MOST_REPEATED]).tolist():
-                names = [column[row] for column in columns]
-                earlier = known.setdefault(tuple(names), first + row)
-                if earlier != first + row:
-                    yield first + row, earlier, names
+    for repeated in chain(chain.from_iterable(near), repeated_blocks(batches, shares)):
+        if repeated.block not in known:
+            known.add(repeated.block)
+            yield repeated.finding(source, table)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length
@@ -29,6 +29,9 @@ from xr_tensorfmt.formats.vespa.spec import unpack_at
 Strings = NDArray[Any]
 """A one-dimensional array of Python's strings."""
 
+Errors = Literal["strict", "surrogateescape"]
+"""What becomes of bytes that are not UTF-8."""
+
 LABEL_BYTES = 256
 """What the labels of a block probably take; so many of them are read together."""
 
@@ -37,17 +40,90 @@ _STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 
 # A factor by which the hash of a row differs from that of the same strings in another order.
 _HASH_FACTOR = 1_000_003
+# Labels that occur twice and are looked up, of which far fewer are reported.
+_MOST_REPEATED = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The labels of some blocks for one mapped dimension, and how many bytes each of them has."""
+
+    strings: Strings
+    lengths: Integers
+
+    @classmethod
+    def empty(cls, count: int) -> Column:
+        """A column that is to be filled."""
+        return cls(np.empty(count, dtype=_STRING_DTYPE), np.empty(count, dtype=np.int64))
+
+    def fill(self, first: int, part: Column) -> None:
+        """Set the labels from a number on."""
+        stop = first + part.strings.size
+        self.strings[first:stop], self.lengths[first:stop] = part.strings, part.lengths
+
+    def ascends(self) -> bool:
+        """Whether labels ascend, or of each length those next to each other: then all differ."""
+        is_less = self.strings[:-1] < self.strings[1:]
+        growth = np.diff(self.lengths)
+        return bool(is_less.all() or ((growth >= 0) & (is_less | (growth > 0))).all())
+
+
+def decode_labels(
+    source: Source,
+    window: Bytes,
+    starts: Integers,
+    entry: Entry,
+    offsets: Integers,
+    number: int,
+    errors: Errors,
+) -> Column:
+    """Label `number` of each of some blocks, from a window of the file in which these begin.
+
+    Errors name a block by its number in `entry`, and the byte by the offset of the block.
+    """
+    lengths, begins = unpack_at(window, starts)
+    for _ in range(number):
+        lengths, begins = unpack_at(window, begins + lengths)
+    # Each with the byte before it, which becomes a zero: one call decodes all, one splits them.
+    sizes = lengths + 1
+    stops = np.cumsum(sizes)
+    joined = np.empty(int(stops[-1]), np.uint8)
+    copy_pieces(joined, stops - sizes, window, begins - 1, sizes)
+    joined[stops - sizes] = 0
+    content = joined.tobytes()
+    try:
+        decoded = content.decode("utf-8", errors).split("\0")[1:]
+    except UnicodeDecodeError as error:
+        wrong = int(np.searchsorted(stops, error.start, side="right"))
+        label = window[begins[wrong] :][: lengths[wrong]].tobytes()
+        raise TensorFormatError(
+            source.name,
+            f"label {number} of block {entry_indices(entry)[wrong]}",
+            repr(label[:40]),
+            "UTF-8",
+            "open with errors='surrogateescape' to keep such bytes",
+            offset=int(offsets[wrong] + begins[wrong] - starts[wrong]),
+        ) from None
+    if len(decoded) > lengths.size:  # Some contain a zero.
+        edges = pairwise([0, *stops.tolist()])
+        decoded = [content[a + 1 : b].decode("utf-8", errors) for a, b in edges]
+    # numpy takes much longer to find out what a list holds.
+    return Column(np.fromiter(decoded, object, lengths.size), lengths)
 
 
 @dataclass(frozen=True)
 class Labels(Layout):
-    """The labels of all blocks for one mapped dimension."""
+    """The labels of all blocks for one mapped dimension.
+
+    `known` are all of them, where they have been read already.
+    """
 
     stored_as = "as labels between blocks"
 
     blocks: Blocks
     number: int
-    errors: Literal["strict", "surrogateescape"] = "strict"
+    errors: Errors = "strict"
+    known: Column | None = field(default=None, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,38 +151,28 @@ class Labels(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
-        strings, lengths = self._read(source, selection.entries[0])
-        is_column = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
-        if is_column and not ascend(strings, lengths):
-            for block, earlier in islice(repeated_blocks([strings]), 1):
-                finding = repeated_label(
-                    source, self.blocks.table, block, earlier, [strings[block]]
-                )
-                message, level = finding.sentence, stacklevel_of_caller()
-                warnings.warn(message, TensorFormatWarning, stacklevel=level)
+        column = self._read(source, selection.entries[0])
+        strings = column.strings
+        is_whole = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
+        if is_whole and not column.ascends():
+            repeated = next(repeated_blocks(lambda: [(0, [strings])]), None)
+            if repeated is not None:
+                message = repeated.finding(source, self.blocks.table).sentence
+                warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
         return strings
 
     def strings(self, source: Source, entry: Entry) -> Strings:
         """The labels of some blocks."""
-        return self._read(source, entry)[0]
+        return self._read(source, entry).strings
 
-    def _read(self, source: Source, entry: Entry) -> tuple[Strings, Integers]:
-        """The labels of some blocks, and how many bytes each of them has."""
-        count = entry_length(entry)
-        strings, lengths = np.empty(count, dtype=self.dtype), np.empty(count, dtype=np.int64)
-        position = 0
+    def _read(self, source: Source, entry: Entry) -> Column:
+        if self.known is not None:
+            return Column(self.known.strings[entry], self.known.lengths[entry])
+        column, position = Column.empty(entry_length(entry)), 0
         for part in self.blocks.table.batches(entry, LABEL_BYTES):
-            stop = position + entry_length(part)
-            strings[position:stop], lengths[position:stop] = self._read_batch(source, part)
-            position = stop
-        if count == self.shape[0] and self.blocks.table.form.labels == 1:
-            self.blocks.table.kept.release()
-        return strings, lengths
-
-    @property
-    def is_checked_by_format(self) -> bool:
-        """The check of the format reads all labels."""
-        return True
+            column.fill(position, self._read_batch(source, part))
+            position += entry_length(part)
+        return column
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read each label once."""
@@ -114,48 +180,41 @@ class Labels(Layout):
         picked: Array = self.strings(source, unique)[inverse]
         return picked
 
-    def _read_batch(self, source: Source, entry: Entry) -> tuple[Strings, Integers]:
+    def _read_batch(self, source: Source, entry: Entry) -> Column:
         table, places = self.blocks.table, self.blocks.table.places
         extents = self._extents(places, entry)
-        window, starts = table.kept.of(entry) or table.fetch(source, extents, entry, LABEL_BYTES)
+        window, starts = table.fetch(source, extents, entry, LABEL_BYTES)
         if isinstance(places, Regular) and not places.matches(window, starts):
             table.scan(source)
             return self._read_batch(source, entry)
-        lengths, begins = unpack_at(window, starts)
-        for _ in range(self.number):
-            lengths, begins = unpack_at(window, begins + lengths)
-        # Each with the byte before it, which becomes a zero: one call decodes all, one splits them.
-        sizes = lengths + 1
-        stops = np.cumsum(sizes)
-        joined = np.empty(int(stops[-1]), np.uint8)
-        copy_pieces(joined, stops - sizes, window, begins - 1, sizes)
-        joined[stops - sizes] = 0
-        content = joined.tobytes()
-        try:
-            decoded = content.decode("utf-8", self.errors).split("\0")[1:]
-        except UnicodeDecodeError as error:
-            wrong = int(np.searchsorted(stops, error.start, side="right"))
-            label = window[begins[wrong] :][: lengths[wrong]].tobytes()
-            raise TensorFormatError(
-                source.name,
-                f"label {self.number} of block {entry_indices(entry)[wrong]}",
-                repr(label[:40]),
-                "UTF-8",
-                "open with errors='surrogateescape' to keep such bytes",
-                offset=int(extents.starts[wrong] + begins[wrong] - starts[wrong]),
-            ) from None
-        if len(decoded) > lengths.size:  # Some contain a zero.
-            edges = pairwise([0, *stops.tolist()])
-            decoded = [content[a + 1 : b].decode("utf-8", self.errors) for a, b in edges]
-        # numpy takes much longer to find out what a list holds.
-        return np.fromiter(decoded, object, lengths.size), lengths
+        return decode_labels(
+            source, window, starts, entry, extents.starts, self.number, self.errors
+        )
+
+    @property
+    def is_checked_by_format(self) -> bool:
+        """The check of the format reads all labels."""
+        return True
 
 
-def ascend(strings: Strings, lengths: Integers) -> bool:
-    """Whether strings ascend, or of each length those that are next to each other: all differ."""
-    is_less = strings[:-1] < strings[1:]
-    growth = np.diff(lengths)
-    return bool(is_less.all() or ((growth >= 0) & (is_less | (growth > 0))).all())
+@dataclass(frozen=True)
+class Repeated:
+    """A block that has the labels of an earlier one."""
+
+    block: int
+    earlier: int
+    labels: tuple[str, ...]
+
+    def finding(self, source: Source, table: BlockTable) -> Finding:
+        """What to say of it."""
+        return Finding(
+            source.name,
+            table.start_of(self.block),
+            labels_field(self.block),
+            f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "
+            "both are kept, but Vespa may refuse the file or keep only one of them: leave one out",
+            "warning",
+        )
 
 
 def labels_field(block: int) -> str:
@@ -163,51 +222,34 @@ def labels_field(block: int) -> str:
     return f"the labels of block {block}"
 
 
-def repeated_label(
-    source: Source, table: BlockTable, block: int, earlier: int, labels: Sequence[str]
-) -> Finding:
-    """The finding about a block that has the labels of an earlier one."""
-    return Finding(
-        source.name,
-        table.start_of(block),
-        labels_field(block),
-        f"{shorten(', '.join(map(repr, labels)))}, which block {earlier} has too; both are kept, "
-        "but Vespa may refuse the file or keep only one of them: leave one out",
-        "warning",
-    )
+Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
+"""Gives the number of a block, and the labels of it and the following ones by mapped dimension."""
 
 
-def repeated_blocks(columns: Sequence[Strings]) -> Iterator[tuple[int, int]]:
-    """Each block all of whose labels an earlier block has too, and that earlier block."""
-    if len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all():
-        return
-    hashes = row_hashes(columns)
-    known: dict[tuple[str, ...], int] = {}
-    for block in rows_of(hashes, repeated_values(hashes)).tolist():
-        earlier = known.setdefault(tuple(column[block] for column in columns), block)
-        if earlier != block:
-            yield block, earlier
+def repeated_blocks(batches: Batches, shares: int = 1) -> Iterator[Repeated]:
+    """Find the blocks all of whose labels an earlier block has too.
+
+    All labels are read for each share of their hashes, so that these need less memory.
+    """
+    for share in range(shares):
+        hashes = (_hashes(columns) for _, columns in batches())
+        of_share = [each if shares == 1 else each[each % shares == share] for each in hashes]
+        ordered = np.sort(np.concatenate(of_share or [np.empty(0, np.int64)]))
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])[:_MOST_REPEATED]
+        known: dict[tuple[str, ...], int] = {}
+        for first, columns in batches() if repeated.size else ():
+            for row in np.flatnonzero(np.isin(_hashes(columns), repeated)).tolist():
+                labels = tuple(column[row] for column in columns)
+                earlier = known.setdefault(labels, first + row)
+                if earlier != first + row:
+                    yield Repeated(first + row, earlier, labels)
 
 
-def row_hashes(columns: Sequence[Strings]) -> Integers:
-    """A hash of each row of strings; rows with the same one are nearly always the same."""
+def _hashes(columns: Sequence[Strings]) -> Integers:
+    """A hash of each row of labels; rows with the same one are nearly always the same."""
     mixed: Any = 0
     for strings in columns:
         # Python keeps the hashes, which an index of these strings needs anyway.
         hashes = np.fromiter(map(hash, strings.tolist()), np.int64, strings.size)
         mixed = mixed * _HASH_FACTOR ^ hashes
     return np.asarray(mixed)
-
-
-def repeated_values(values: Integers) -> Integers:
-    """The values that occur more than once, ascending."""
-    ordered = np.sort(values)
-    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-
-
-def rows_of(values: Integers, wanted: Integers) -> Integers:
-    """Where the values are that are among ascending others."""
-    if not wanted.size:
-        return np.empty(0, np.int64)
-    nearest = np.minimum(np.searchsorted(wanted, values), wanted.size - 1)
-    return np.flatnonzero(wanted[nearest] == values)

@@ -8,6 +8,7 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
@@ -16,7 +17,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks, find_blocks
-from xr_tensorfmt.formats.vespa.labels import Labels
+from xr_tensorfmt.formats.vespa.labels import Column, Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import outer_product
 from xr_tensorfmt.formats.vespa.scan import BlockForm
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
@@ -48,14 +49,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def _labelled(header: Header, source: Source, options: OpenOptions) -> Container:
     """The blocks as they are in the file, or as the outer product of their labels."""
-    form, count = BlockForm(len(header.mapped), header.block_bytes), header.blocks
+    count = header.blocks
     # Where each block has one label, this is the index of the blocks.
-    is_indexed = form.labels == 1 and options.sparse == "auto"
-    keep = (is_indexed or options.sparse == "dense") and count <= MOST_INDEXED
-    table = find_blocks(source, form, header.stop, count, keep=keep)
-    blocks = Blocks(table, header.lengths, header.element)
+    is_indexed = len(header.mapped) == 1 and options.sparse == "auto"
+    blocks, labels = _blocks_and_labels(
+        header, source, options, all_are_read=is_indexed or options.sparse == "dense"
+    )
     findings = _trailing_bytes(source, header, blocks.table.stop, options)
-    labels = tuple(Labels(blocks, number, options.errors) for number in range(form.labels))
     if options.sparse == "dense":
         if count > MOST_INDEXED:
             raise TensorFormatError(
@@ -68,7 +68,6 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
             )
         names = _dimension_names(header, options)
         layout, distinct = outer_product(source, blocks, labels, header, options)
-        table.kept.release()
         axes = zip(names, distinct, strict=False)
         coordinates = [Tensor(name, (name,), each) for name, each in axes]
         return _container(header, options, findings, names, layout, coordinates)
@@ -78,8 +77,29 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     names = _dimension_names(header, options, *(() if is_indexed else (BLOCK,)))
     along = names[0] if is_indexed else BLOCK
     coordinates = [Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False)]
-    dims = (along, *names[form.labels :])
+    dims = (along, *names[len(labels) :])
     return _container(header, options, findings, dims, blocks, coordinates)
+
+
+def _blocks_and_labels(
+    header: Header, source: Source, options: OpenOptions, *, all_are_read: bool
+) -> tuple[Blocks, tuple[Labels, ...]]:
+    """Find the blocks; where a scan fetches all of a remote file, it takes the labels as well."""
+    known: list[Column | None] = [None] * len(header.mapped)
+
+    def scanned(first: int, offset: int, window: Bytes, starts: Integers) -> None:
+        entry, offsets = slice(first, first + starts.size, 1), offset + starts
+        for number, column in enumerate(known):
+            whole = known[number] = column or Column.empty(header.blocks)
+            whole.fill(
+                first, decode_labels(source, window, starts, entry, offsets, number, options.errors)
+            )
+
+    is_kept = all_are_read and source.high_latency and header.blocks <= MOST_INDEXED
+    form = BlockForm(len(known), header.block_bytes)
+    table = find_blocks(source, form, header.stop, header.blocks, scanned if is_kept else None)
+    blocks = Blocks(table, header.lengths, header.element)
+    return blocks, tuple(Labels(blocks, n, options.errors, each) for n, each in enumerate(known))
 
 
 def _without_index(source: Source, header: Header) -> Finding:

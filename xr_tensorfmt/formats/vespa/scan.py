@@ -54,8 +54,9 @@ class BlockForm:
     cell_bytes: int
 
 
-Scanned = Callable[[Bytes, Integers, Integers], None]
-"""Takes a window of the file, and where blocks begin in it and end."""
+Scanned = Callable[[int, int, Bytes, Integers], None]
+"""Takes the number of a block, its offset in the file, bytes from there on, and where consecutive
+blocks begin in these; all of their labels are there."""
 
 
 def block_offsets(
@@ -63,7 +64,7 @@ def block_offsets(
 ) -> Integers:
     """Where each of `count` blocks begins, and where the last one ends.
 
-    `scanned` is called with each window, where blocks begin in it, and where these end.
+    `scanned` is called with each window.
     """
     if count > MOST_LISTED:
         raise TensorFormatError(
@@ -95,7 +96,7 @@ def block_offsets(
             continue
         stops = stops[:complete]
         if scanned is not None:
-            scanned(window, found[:complete], stops)
+            scanned(known, start, window, found[:complete])
         stops += start
         offsets[known + 1 : known + 1 + stops.size] = stops
         known += stops.size

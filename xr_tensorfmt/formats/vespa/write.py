@@ -127,13 +127,20 @@ def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conve
     _check_attrs(checked, name, variable, dimensions)
     along = () if dimensions.along is None else (dimensions.along,)
     columns = list(dimensions.labels.values())
-    for block, earlier in repeated_blocks(columns) if columns else ():
-        row = shorten(", ".join(repr(column[block]) for column in columns))
-        raise ValueError(
-            f"{checked.path}: block {block} has the same labels as block {earlier}, {row}, "
-            "which Vespa may refuse; give each block labels of its own"
-        )
+    _check_unique(checked, columns)
     return header, dimensions, variable.transpose(*along, *dimensions.indexed), conversion
+
+
+def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
+    """Refuse blocks with the same labels."""
+    if not columns or (len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all()):
+        return
+    for repeated in repeated_blocks(lambda: [(0, columns)]):
+        raise ValueError(
+            f"{checked.path}: block {repeated.block} has the same labels as block "
+            f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
+            "may refuse; give each block labels of its own"
+        )
 
 
 @dataclass(frozen=True, eq=False)
