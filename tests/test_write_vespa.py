@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from tests import vespafiles as vf
 from xr_tensorfmt import from_hex
-from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import blocks
-from xr_tensorfmt.formats.vespa.blocks import EncodedLabels, LabelledBlocks
+from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
+from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.formats.vespa.write import to_vespa
 from xr_tensorfmt.writing.to_file import to_file
 
@@ -360,9 +360,9 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
 
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
-    labels = EncodedLabels(np.frombuffer(b"a|bcd||ef", np.uint8), np.array([1, 3, 0, 2]))
-    element = Plain(np.dtype(">f4"))
-    layout = LabelledBlocks.of(10, (2, 3), element, [labels])
+    labels = np.frombuffer(b"\1a\3bcd\0\2ef", np.uint8)
+    header = Header.of("float", ("k",), ("x", "y"), (2, 3), 4)
+    layout = LabelledBlocks.of(header, labels, np.array([2, 4, 1, 3]))
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
     everything, written = Selection.everything(layout.shape), []
     for first, stop in ((0, 4), (0, 2), (1, 4), (2, 3)):
@@ -625,14 +625,6 @@ def test_repeated_labels_are_refused(directory) -> None:
 def test_labels_that_have_no_bytes_of_their_own_are_refused(directory, label) -> None:
     ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
     refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
-
-
-def test_labels_longer_than_vespa_counts_are_refused(directory, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.LARGEST", 6)
-    ds = users().assign_coords(user=objects(["a", "bcdefg", "ü" * 4, "c", "d"]))
-    refused(ds, directory, "'user' has a label of 8 bytes, and Vespa counts up to 6; shorten it")
-    short = users().assign_coords(user=objects(["a", "bcdefg", "ü" * 3, "c", "d"]))
-    assert written(short, directory)
 
 
 def test_an_encoding_of_labels_is_refused(directory) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -24,7 +24,7 @@ from xr_tensorfmt.formats.vespa.scan import (
     Scanned,
     block_offsets,
 )
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, packed_size, unpack
+from xr_tensorfmt.formats.vespa.spec import Header, packed_size, unpack
 
 SCANNED_AT_OPENING = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
@@ -334,37 +334,6 @@ def copy_pieces(
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedLabels:
-    """The labels of all blocks for one mapped dimension: UTF-8, with a byte between any two."""
-
-    content: Bytes
-    lengths: Integers
-
-
-def _packed(columns: Sequence[EncodedLabels]) -> tuple[Bytes, Integers]:
-    """The labels of all blocks, each behind its length, and the bytes of those of each block."""
-    if len(columns) == 1 and columns[0].lengths.max(initial=0) < LONG_BIT:
-        sizes = columns[0].lengths + 1
-        labels = np.concatenate([np.zeros(1, np.uint8), columns[0].content])[: sizes.sum()]
-        labels[np.cumsum(sizes) - sizes] = columns[0].lengths
-        return labels, sizes
-    lengths = np.stack([column.lengths for column in columns], axis=1)
-    sizes = lengths + np.where(lengths < LONG_BIT, 1, 4)
-    in_column = np.cumsum(lengths + 1, axis=0) - lengths - 1
-    starts = in_column + np.cumsum([0, *(column.content.size for column in columns[:-1])])
-    content = np.concatenate([column.content for column in columns])
-    labels = np.empty(int(sizes.sum()), dtype=np.uint8)
-    every = lengths.ravel()
-    places = np.cumsum(sizes) - every
-    copy_pieces(labels, places, content, starts.ravel(), every)
-    labels[places - 1] = every & 0xFF
-    is_long = every >= LONG_BIT
-    for byte in range(1, 4):
-        labels[places[is_long] - 1 - byte] = every[is_long] >> 8 * byte | LONG_BIT * (byte == 3)
-    return labels, sizes.sum(axis=1)
-
-
-@dataclass(frozen=True, eq=False)
 class LabelledBlocks(Blocks):
     """Blocks of a file that is written; `labels` are the packed labels of all blocks."""
 
@@ -373,18 +342,16 @@ class LabelledBlocks(Blocks):
     @classmethod
     def of(
         cls,
-        offset: int,
-        lengths: tuple[int, ...],
-        element: Element,
-        columns: Sequence[EncodedLabels],
+        header: Header,
+        labels: Bytes,
+        sizes: Integers,
     ) -> LabelledBlocks:
-        """Arrange blocks one after the other, from the labels for each mapped dimension."""
-        form = BlockForm(len(columns), prod(lengths) * element.stored.itemsize)
-        labels, sizes = _packed(columns)
+        """Arrange blocks after a header, from their labels and how many bytes each has of these."""
+        form, offset = BlockForm(len(header.mapped), header.block_bytes), header.stop
         offsets = np.full(sizes.size + 1, offset, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + form.cell_bytes)
         table = BlockTable(form, offset, sizes.size, int(offsets[-1]), Listed(offsets))
-        return cls(table, lengths, element, labels)
+        return cls(table, header.lengths, header.element, labels)
 
     @property
     def write_units(self) -> tuple[int, ...]:

@@ -14,17 +14,20 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.blocks import EncodedLabels, LabelledBlocks
+from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
 from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
     LARGEST,
+    LONG_BIT,
     MOST_NAME_BYTES,
     TYPE,
     Header,
+    pack,
 )
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
@@ -94,8 +97,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
-    labels = [_encoded(checked, dim, column) for dim, column in dimensions.labels.items()]
-    blocks = LabelledBlocks.of(header.stop, header.lengths, header.element, labels)
+    blocks = LabelledBlocks.of(header, *_packed_labels(checked, dimensions.labels))
     placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.table.stop, (piece,), (placed,))
 
@@ -278,33 +280,41 @@ def _check_attrs(
             checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
 
 
-def _encoded(checked: CheckedInput, dim: str, labels: Strings) -> EncodedLabels:
-    """Labels as UTF-8."""
-    strings: list[str] = labels.tolist()
-    try:
-        content = "\0".join(strings).encode()
-    except UnicodeEncodeError:
-        content = b"\0".join(_encode(checked, dim, string) for string in strings)
-    joined = np.frombuffer(content, dtype=np.uint8)
-    lengths = np.diff(np.flatnonzero(joined == 0), prepend=-1, append=joined.size) - 1
-    if lengths.size != len(strings):  # Some contain a zero, or there are none.
-        each = (len(_encode(checked, dim, string)) for string in strings)
-        lengths = np.fromiter(each, np.int64, len(strings))
-    longest = int(lengths.max(initial=0))
-    if longest > LARGEST:
-        raise ValueError(
-            f"{checked.path}: {dim!r} has a label of {longest} bytes, and Vespa counts up to "
-            f"{LARGEST}; shorten it"
-        )
-    return EncodedLabels(joined, lengths)
+def _packed_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
+    """The labels of all blocks, each behind its length, and the bytes of those of each block."""
+    packed = [_packed_column(checked, dim, labels.tolist()) for dim, labels in columns.items()]
+    if len(packed) == 1:
+        return packed[0]
+    content = np.concatenate([each for each, _ in packed])
+    sizes = np.stack([each for _, each in packed], axis=1)
+    first = np.cumsum([0, *(each.size for each, _ in packed[:-1])])
+    starts = first + np.cumsum(sizes, axis=0) - sizes
+    labels, stops = np.empty_like(content), np.cumsum(sizes)
+    copy_pieces(labels, stops - sizes.ravel(), content, starts.ravel(), sizes.ravel())
+    return labels, sizes.sum(axis=1)
 
 
-def _encode(checked: CheckedInput, dim: str, label: str) -> bytes:
-    """A label as UTF-8; bytes that were kept by ``surrogateescape`` as they were."""
+def _packed_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
+    """The labels for one dimension, each behind its length, and the bytes of each of these."""
+    with suppress(UnicodeEncodeError):
+        # All at once, with a zero before each that becomes its length if that is one byte.
+        content = np.frombuffer(bytearray(b"\0" + "\0".join(strings).encode()), dtype=np.uint8)
+        places = np.flatnonzero(content == 0)
+        sizes = np.diff(places, append=content.size)
+        if places.size == len(strings) and sizes.max(initial=0) <= LONG_BIT:
+            content[places] = sizes - 1
+            return content, sizes
+    packed = [_packed_label(checked, dim, string) for string in strings]
+    lengths = np.fromiter(map(len, packed), np.int64, len(packed))
+    return np.frombuffer(b"".join(packed), dtype=np.uint8), lengths
+
+
+def _packed_label(checked: CheckedInput, dim: str, label: str) -> bytes:
+    """A label behind its length; bytes that were kept by ``surrogateescape`` as they were."""
     with suppress(UnicodeEncodeError):
         content = label.encode("utf-8", "surrogateescape")
         if content.decode("utf-8", "surrogateescape") == label:
-            return content
+            return pack(len(content)) + content
     raise ValueError(
         f"{checked.path}: the label {shorten(repr(label))} of {dim!r} cannot be encoded as "
         "UTF-8; change it"
