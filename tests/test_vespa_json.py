@@ -157,7 +157,7 @@ def test_any_values_and_labels_come_back(
 
 
 WRONG: dict[str, tuple[Any, str | None, str]] = {
-    "no type": ([1.0], None, "states no type of the tensor; pass that of the field"),
+    "no type": ([1.0], None, "states no type of the tensor; write .* or pass"),
     "another type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(y[1])", "was asked for"),
     "no size": ([1.0], "tensor(x[])", "is not the type of a tensor such as"),
     "no such cells": ([1.0], "tensor<float16>(x[1])", "is not the type of a tensor"),
@@ -183,7 +183,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "twice": ([{"address": {"x": 0}, "value": 1}] * 2, "tensor(x[2])", "occurs twice"),
     "block twice": ({"blocks": [{"address": {"x": "a"}, "values": [1]}] * 2}, "tensor(x{},y[1])",
                     "occur twice; leave one out"),
-    "two mapped": ({"a": 1}, "tensor(x{},y{})", "a map of labels does not fit"),
+    "two mapped": ({"a": 1}, "tensor(x{},y{})", "'cells' is not a form of tensor"),
     "a map for dense": ({"cells": {"a": 1}}, "tensor(x[1])", "as 'cells' is not a form of tensor"),
     "blocks for dense": ({"blocks": {"a": [1]}}, "tensor(x[1])", "as 'blocks' is not a form of"),
     "values for blocks": ({"type": "tensor(x{},y[1])", "values": [1]}, None, "as 'values' is not"),

@@ -78,6 +78,6 @@ class VespaJsonFormat(Format):
 
     def plan(self, checked: CheckedInput, **options: Any) -> FirstPass:
         """Plan a file, whose size is known when its values are."""
-        from xr_tensorfmt.formats.vespa.write_json import plan  # noqa: PLC0415
+        from xr_tensorfmt.formats.vespa.json import plan  # noqa: PLC0415
 
         return plan(checked, **options)

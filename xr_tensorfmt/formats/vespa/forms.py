@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -14,9 +14,8 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
-from xr_tensorfmt.core.json_text import check_nested, check_values
+from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.read import read
@@ -87,17 +86,13 @@ def loaded(content: Any) -> Any:
         raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
 
 
-class UntypedError(ValueError):
-    """Neither the JSON of a tensor nor the caller states its type."""
-
-
 def packed_tensor(data: Any, type_: str | None) -> bytes:
     """The typed binary form of a tensor in any of its forms in JSON."""
     stated = data.get("type") if _is_wrapper(data) else None
     if type_ is None and not isinstance(stated, str):
-        raise UntypedError(
-            "the JSON states no type of the tensor; pass that of the field or constant, such as "
-            "vespa_from_json(..., 'tensor<float>(x[3])')"
+        raise ValueError(
+            'the JSON states no type of the tensor; write {"type": "tensor<float>(x[3])", '
+            '"values": ...} with that of its field, or pass it to xr_tensorfmt.vespa_from_json'
         )
     header = parsed_type(str(stated) if type_ is None else type_)
     if type_ is not None and isinstance(stated, str) and parsed_type(stated) != header:
@@ -107,28 +102,17 @@ def packed_tensor(data: Any, type_: str | None) -> bytes:
 
 def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a file with the JSON of one tensor, which states its type."""
-    source = reader.source
+    source, field = reader.source, "the JSON of a tensor"
     if source.size > MOST_JSON_BYTES:
-        found, limit = f"{source.size} bytes", f"at most {MOST_JSON_BYTES}"
-        raise reader.error("the JSON of a tensor", found, limit, "write it as .tbf", 0)
-    content = source.read(Extents.single(0, source.size)).tobytes()
+        limit = f"at most {MOST_JSON_BYTES}"
+        raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
-        text = content.decode()
-        check_values(text)
-        data = loaded(text)
-        check_nested(data)
-        packed = Memory(packed_tensor(data, None))
+        text = source.read_bytes(0, source.size).decode()
+        packed = Memory(packed_tensor(parsed(text), None))
     except ValueError as error:
-        found, expected = str(error), "a tensor of Vespa with its type"
+        expected = "a tensor of Vespa with its type"
         hint = "mend it, or open what it describes if it is no tensor"
-        if isinstance(error, UntypedError):
-            found = "JSON that states no type"
-            hint = (
-                'if it is a tensor, write {"type": "tensor<float>(x[3])", "values": ...} with the '
-                "type of its field, or pass the content and the type to "
-                "xr_tensorfmt.vespa_from_json"
-            )
-        raise reader.error("the JSON of a tensor", found, expected, hint, 0) from error
+        raise reader.error(field, str(error), expected, hint, 0) from error
     container = read(HeaderReader(packed), options)
     (tensor,) = container.tensors
     facts = {key: tensor.encoding["tensorfmt"][key] for key in _FACTS} | {"format": "vespa-json"}
@@ -173,24 +157,36 @@ class _Blocks:
 
     def filled(self, data: Any) -> _Blocks:
         """Read a tensor in any form."""
-        mapped, indexed = self.header.mapped, self.header.indexed
         key, content = self._content(data)
-        adders: dict[tuple[str, type], Callable[[Any], None]] = {("cells", list): self._add_cells}
-        if mapped:
-            adders["blocks", list] = self._add_blocks
-            adders["blocks" if indexed else "cells", dict] = self._add_map
+        if key == "cells" and isinstance(content, list):
+            self._add_cells(content)
         else:
-            adders["values", list] = adders["values", str] = self._add_values
-        add = adders.get((key, type(content)))
-        if add is not None:
-            add(content)
-        elif content is not None or not mapped:
-            forms = ", ".join(f"a {form.__name__} as {key!r}" for key, form in adders)
-            raise ValueError(
-                f"{shorten(repr(content))} as {key!r} is not a form of {self.type}, which are "
-                f"{forms}"
-            )
+            for labels, values in self._listed(key, content):
+                if labels in self.cells:
+                    raise ValueError(
+                        f"the labels {shorten(repr(labels))} occur twice; leave one out"
+                    )
+                self.cells[labels] = self._values(values)
         return self
+
+    def _listed(self, key: str, content: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+        """The labels and values of each block, in the forms that have these together."""
+        mapped, map_key = self.header.mapped, "blocks" if self.header.indexed else "cells"
+        if key == "values" and not mapped and isinstance(content, list | str):
+            return [((), content)]
+        if key == "blocks" and mapped and isinstance(content, list):
+            blocks = (_members(block, "address", "values") for block in content)
+            return ((self._labels(address), values) for address, values in blocks)
+        if key == map_key and len(mapped) == 1 and isinstance(content, dict):
+            return (((label,), values) for label, values in content.items())
+        if content is None and mapped:
+            return ()
+        forms = "a list of 'cells', or of 'blocks'" if mapped else "a list as 'cells' or 'values'"
+        if len(mapped) == 1:
+            forms += f", or a map of labels as {map_key!r}"
+        raise ValueError(
+            f"{shorten(repr(content))} as {key!r} is not a form of {self.type}, which are {forms}"
+        )
 
     def _content(self, data: Any) -> tuple[str, Any]:
         """Which content a tensor has, with or without the object around it."""
@@ -213,25 +209,6 @@ class _Blocks:
         if not all(isinstance(label, str | int) for label in labels):
             raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
         return tuple(map(str, labels))
-
-    def _add(self, labels: tuple[str, ...], values: Array) -> None:
-        if self.cells.setdefault(labels, values) is not values:
-            raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
-
-    def _add_values(self, content: Any) -> None:
-        self.cells[()] = self._values(content)
-
-    def _add_map(self, content: Mapping[str, Any]) -> None:
-        if len(self.header.mapped) != 1:
-            raise ValueError(f"a map of labels does not fit {self.type}; give a list of cells")
-        for label, value in content.items():
-            values = self._values(value) if self.header.indexed else np.array([_number(value)])
-            self._add((label,), values)
-
-    def _add_blocks(self, content: Iterable[Any]) -> None:
-        for block in content:
-            address, values = _members(block, "address", "values")
-            self._add(self._labels(address), self._values(values))
 
     def _add_cells(self, content: Iterable[Any]) -> None:
         seen = set()
