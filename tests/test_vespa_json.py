@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.commands import done
 from xr_tensorfmt import TensorFormatError, to_file, to_vespa, vespa_from_json, vespa_to_json
-from xr_tensorfmt.formats.vespa import forms
+from xr_tensorfmt.formats.vespa import json as forms
 
 MIXED = "tensor<float>(tag{},x[3])"
 SPECIAL = "tensor<float>(z[11])"

@@ -26,8 +26,9 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.formats.pycauset.write import to_pycauset
     from xr_tensorfmt.formats.safetensors.write import to_safetensors
     from xr_tensorfmt.formats.tens.write import to_tens
-    from xr_tensorfmt.formats.vespa.json import from_hex, vespa_from_json, vespa_to_json
+    from xr_tensorfmt.formats.vespa.json import from_hex, vespa_from_json
     from xr_tensorfmt.formats.vespa.write import to_vespa
+    from xr_tensorfmt.formats.vespa.write_json import vespa_to_json
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writing.to_file import to_file
 
@@ -75,7 +76,7 @@ _LAZY = {
     "to_vespa": "formats.vespa.write",
     "validate": "validation",
     "vespa_from_json": "formats.vespa.json",
-    "vespa_to_json": "formats.vespa.json",
+    "vespa_to_json": "formats.vespa.write_json",
 }
 
 

@@ -72,12 +72,12 @@ class VespaJsonFormat(Format):
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read all of a file; its values are then in memory."""
-        from xr_tensorfmt.formats.vespa.forms import read_json  # noqa: PLC0415
+        from xr_tensorfmt.formats.vespa.json import read_json  # noqa: PLC0415
 
         return read_json(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FirstPass:
         """Plan a file, whose size is known when its values are."""
-        from xr_tensorfmt.formats.vespa.json import plan  # noqa: PLC0415
+        from xr_tensorfmt.formats.vespa.write_json import plan  # noqa: PLC0415
 
         return plan(checked, **options)

@@ -1,30 +1,59 @@
-"""Tensors that are given as hexadecimal digits, as JSON, and as Python's objects that JSON has."""
+"""Tensors that are given as hexadecimal digits, or in one of the forms that Vespa has in JSON.
+
+What is given is turned into the typed binary form, which is then opened.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from functools import partial
-from itertools import product
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from xarray import DataArray, Dataset, Variable, open_dataset
 
-from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.formats.vespa.forms import json_type, loaded, packed_tensor
-from xr_tensorfmt.formats.vespa.spec import Header
-from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
-from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, check_input
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
+from xr_tensorfmt.core.json_text import parsed
+from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.formats.vespa.read import read
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack_string
+from xr_tensorfmt.sources.memory import Memory
 
-Form = Literal["short", "long", "hex"]
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+_TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
+_DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
+_SCALARS = {"double": "tensor()"}
+
+_CONTENT = ("cells", "values", "blocks")
+_WRAPPER = {*_CONTENT, "type", "dimensions"}
+
+_NAMED = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
+
+# What is true of the JSON too.
+_FACTS = ("cell_type", "mapped", "indexed", "lengths", "blocks")
+
+# Floats of so many hexadecimal digits.
+_HEX = {4: CELL_TYPES["bfloat16"], 8: CELL_TYPES["float"], 16: CELL_TYPES["double"]}
+_DIGITS = {name: 2 * element.stored.itemsize for name, element in CELL_TYPES.items()}
+
+Address = Mapping[str, Any]
+
+MOST_JSON_BYTES = 128 << 20
+"""Limit on the bytes of a file of JSON, all of which is read when it is opened."""
+
+MOST_FILLED_CELLS = 1 << 24
+"""Limit on the cells of blocks of which JSON lists only some."""
 
 # The value of a dense field with format.tensors=hex-value; a JSON number is no field of a tensor.
-_DIGITS = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+_IS_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
 
 
 def from_hex(digits: str, **keywords: Any) -> Dataset:
@@ -105,131 +134,284 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     >>> vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
     """
-    is_digits = isinstance(data, str) and _DIGITS.fullmatch(data)
+    is_digits = isinstance(data, str) and _IS_HEX.fullmatch(data)
     content = {"values": data} if is_digits else loaded(data)
     return _opened(packed_tensor(content, type), keywords)
 
 
 def _opened(content: bytes, keywords: Mapping[str, Any]) -> Dataset:
+    from xarray import open_dataset  # noqa: PLC0415
+
     # xarray can name chunks of a memoryview, but not of bytes.
     keywords = {"format": "vespa", **keywords}
     return open_dataset(memoryview(content), engine="tensorfmt", **keywords)
 
 
-def vespa_to_json(
-    data: Dataset | DataArray,
-    form: Form = "short",
-    *,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-) -> dict[str, Any]:
-    """Make the JSON of a tensor, as Vespa returns it and as fields of documents are fed.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        One variable, as `to_vespa` takes it.
-    form : {"short", "long", "hex"}
-        Nested lists of values (the default), a list of cells with their addresses, or the short
-        form with hexadecimal digits for dense values, which are exact and quick to parse.
-    encoding : mapping, optional
-        ``{name: {"dtype": ...}}``, as `to_vespa` takes it.
-    drop : list of {"coords", "attrs"}
-        What may be left out, which is an error otherwise.
-
-    Returns
-    -------
-    dict
-        With the ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or
-        pyvespa. NaN is None, and infinities are strings, as JSON has no numbers for them.
-
-    Raises
-    ------
-    ValueError
-        Vespa cannot hold something; the message says what, and what would work.
-
-    See Also
-    --------
-    vespa_from_json : The inverse.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
-    >>> vespa_to_json(vector)
-    {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
-    >>> vespa_to_json(vector, "hex")
-    {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
-    """
-    if form not in get_args(Form):
-        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
-    return _data(*arranged(check_input(data, "the JSON", "Vespa", encoding, drop)), form)
+def parsed_type(string: str) -> Header:
+    """The header of a tensor without blocks; ValueError where sizes of its type are not known."""
+    bare = re.sub(r"\s", "", string)
+    found = _TYPE.fullmatch(_SCALARS.get(bare, bare))
+    parts = found[2].split(",") if found and found[2] else []
+    sizes = {dim[1]: dim[2] for part in parts if (dim := _DIMENSION.fullmatch(part))}
+    cells = (found and found[1]) or "double"
+    if not found or len(sizes) < len(parts) or cells not in CELL_TYPES:
+        raise ValueError(
+            f"{shorten(repr(string))} is not the type of a tensor such as "
+            "'tensor<float>(user{},x[3])', with a size for each indexed dimension"
+        )
+    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
+    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
+    lengths = tuple(int(sizes[name]) for name in indexed)
+    if len(sizes) > MOST_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
+        raise ValueError(
+            f"{shorten(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
+            "dimensions, or more cells than can be addressed"
+        )
+    return Header.of(cells, mapped, indexed, lengths, 0)
 
 
-def plan(checked: CheckedInput, form: Form = "short") -> FirstPass:
-    """Plan a file of JSON, for which all values are computed."""
-    fitting = arranged(checked)
-
-    def look() -> FilePlan:
-        content = json.dumps(_data(*fitting, form), allow_nan=False).encode()
-        return FilePlan(len(content), (Piece(0, content),), ())
-
-    return FirstPass(look)
+def json_type(header: Header) -> str:
+    """The type as JSON has it, in which a scalar is a tensor too."""
+    return _SCALARS.get(header.type, header.type)
 
 
-def _data(
-    header: Header, dimensions: Dimensions, variable: Variable, conversion: Conversion, form: Form
-) -> dict[str, Any]:
-    """The JSON of a tensor, as Python's objects."""
-    element, columns = header.element, dimensions.labels.values()
-    encoded = element.encode(conversion.apply(np.asarray(variable.values)))
-    labels: list[tuple[str, ...]] = [()]
-    if columns:
-        labels = list(zip(*(column.tolist() for column in columns), strict=True))
-    blocks = encoded.reshape(len(labels), *header.lengths)
-    data: dict[str, Any] = {"type": json_type(header)}
-    if form == "long" or (len(header.mapped) > 1 and not header.indexed):
-        return data | {"cells": list(_cells(header, labels, _plain(blocks, element)))}
-    is_hex = form == "hex" and bool(header.indexed)
-    pack = _hex if is_hex else partial(_plain, element=element)
-    if not header.mapped:
-        values = pack(blocks[0])
-        return data | {"values": values if header.indexed else [values]}
-    values = [pack(block) for block in blocks]
-    if len(header.mapped) == 1:
-        by_label = {label: each for (label,), each in zip(labels, values, strict=True)}
-        return data | {"blocks" if header.indexed else "cells": by_label}
-    addresses = [dict(zip(header.mapped, each, strict=True)) for each in labels]
-    listed = [{"address": a, "values": v} for a, v in zip(addresses, values, strict=True)]
-    return data | {"blocks": listed}
+def loaded(content: Any) -> Any:
+    """JSON text as Python's objects; others as they are."""
+    if not isinstance(content, str | bytes | bytearray):
+        return content
+    string = content if isinstance(content, str) else content.decode()
+    try:
+        return json.loads(string.strip().removesuffix(","))  # Vespa ignores a comma at the end
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
 
 
-def _cells(header: Header, labels: list[tuple[str, ...]], values: Any) -> Iterator[dict[str, Any]]:
-    """Each cell with its address, whose dimensions are sorted by name."""
-    places = list(product(*map(range, header.lengths)))
-    names = (*header.mapped, *header.indexed)
-    for label, block in zip(labels, values, strict=True):
-        for place in places:
-            value = block
-            for index in place:
-                value = value[index]
-            address = dict(zip(names, (*label, *map(str, place)), strict=True))
-            yield {"address": dict(sorted(address.items())), "value": value}
+def packed_tensor(data: Any, type_: str | None) -> bytes:
+    """The typed binary form of a tensor in any of its forms in JSON."""
+    stated = data.get("type") if _is_wrapper(data) else None
+    if type_ is None and not isinstance(stated, str):
+        raise ValueError(
+            'the JSON states no type of the tensor; write {"type": "tensor<float>(x[3])", '
+            '"values": ...} with that of its field, or pass it to xr_tensorfmt.vespa_from_json'
+        )
+    header = parsed_type(str(stated) if type_ is None else type_)
+    if type_ is not None and isinstance(stated, str) and parsed_type(stated) != header:
+        raise ValueError(f"the JSON states the type {stated!r}, and {type_!r} was asked for")
+    return _Blocks(header).filled(data).packed()
 
 
-def _hex(encoded: Array) -> str:
-    """Two hexadecimal digits for each byte, big-endian as Vespa has them."""
-    return encoded.tobytes().hex().upper()
+def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
+    """Read a file with the JSON of one tensor, which states its type."""
+    source, field = reader.source, "the JSON of a tensor"
+    if source.size > MOST_JSON_BYTES:
+        limit = f"at most {MOST_JSON_BYTES}"
+        raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
+    try:
+        text = source.read_bytes(0, source.size).decode()
+        packed = Memory(packed_tensor(parsed(text), None))
+    except ValueError as error:
+        expected = "a tensor of Vespa with its type"
+        hint = "mend it, or open what it describes if it is no tensor"
+        raise reader.error(field, str(error), expected, hint, 0) from error
+    container = read(HeaderReader(packed), options)
+    (tensor,) = container.tensors
+    facts = {key: tensor.encoding["tensorfmt"][key] for key in _FACTS} | {"format": "vespa-json"}
+    encoding = {**tensor.encoding, "tensorfmt": facts}
+    return replace(
+        container,
+        tensors=(replace(tensor, source=packed, encoding=encoding),),
+        coordinates=tuple(replace(each, source=packed) for each in container.coordinates),
+        derived=("values in JSON",),
+    )
 
 
-def _plain(encoded: Array, element: Element) -> Any:
-    """Numbers in nested lists; what JSON has no number for is null or a str."""
-    values = element.decode(encoded)
-    if values.dtype.kind != "f" or np.isfinite(values).all():
-        return values.tolist()
-    plain = values.astype(object)
-    plain[np.isnan(values)] = None
-    plain[np.isposinf(values)] = "Infinity"
-    plain[np.isneginf(values)] = "-Infinity"
-    return plain.tolist()
+def _is_wrapper(data: Any) -> bool:
+    """Whether an object has a tensor under a key, and is not a map of labels itself."""
+    if not isinstance(data, dict) or not data.keys() <= _WRAPPER:
+        return False
+    content = [key for key in _CONTENT if key in data]
+    if not isinstance(data.get("type", ""), str) or len(content) > 1:
+        return False
+    return _may_be(content[0], data[content[0]]) if content else "type" in data
+
+
+def _may_be(key: str, content: Any) -> bool:
+    """Whether the content of a key is of a type that it has if the key is not a label."""
+    if key == "values":
+        return isinstance(content, list | str)
+    is_list = isinstance(content, list)
+    return isinstance(content, dict) or (is_list and all(isinstance(c, dict) for c in content[:1]))
+
+
+@dataclass
+class _Blocks:
+    """The blocks of a tensor by their labels, while its JSON is read."""
+
+    header: Header
+    cells: dict[tuple[str, ...], Array] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """The type, for messages."""
+        return json_type(self.header)
+
+    def filled(self, data: Any) -> _Blocks:
+        """Read a tensor in any form."""
+        key, content = self._content(data)
+        if key == "cells" and isinstance(content, list):
+            self._add_cells(content)
+        else:
+            for labels, values in self._listed(key, content):
+                if labels in self.cells:
+                    raise ValueError(
+                        f"the labels {shorten(repr(labels))} occur twice; leave one out"
+                    )
+                self.cells[labels] = self._values(values)
+        return self
+
+    def _listed(self, key: str, content: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+        """The labels and values of each block, in the forms that have these together."""
+        mapped, map_key = self.header.mapped, "blocks" if self.header.indexed else "cells"
+        if key == "values" and not mapped and isinstance(content, list | str):
+            return [((), content)]
+        if key == "blocks" and mapped and isinstance(content, list):
+            blocks = (_members(block, "address", "values") for block in content)
+            return ((self._labels(address), values) for address, values in blocks)
+        if key == map_key and len(mapped) == 1 and isinstance(content, dict):
+            return (((label,), values) for label, values in content.items())
+        if content is None and mapped:
+            return ()
+        forms = "a list of 'cells', or of 'blocks'" if mapped else "a list as 'cells' or 'values'"
+        if len(mapped) == 1:
+            forms += f", or a map of labels as {map_key!r}"
+        raise ValueError(
+            f"{shorten(repr(content))} as {key!r} is not a form of {self.type}, which are {forms}"
+        )
+
+    def _content(self, data: Any) -> tuple[str, Any]:
+        """Which content a tensor has, with or without the object around it."""
+        # Values are no form of tensors with labels, so that there it is one of these.
+        is_map = self.header.mapped and isinstance(data, dict) and set(data) == {"values"}
+        if _is_wrapper(data) and not is_map:
+            return next(((key, data[key]) for key in _CONTENT if key in data), ("cells", None))
+        if isinstance(data, dict):
+            return "blocks" if self.header.indexed else "cells", data
+        has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
+        if self.header.mapped or has_cells:
+            return "cells", data
+        return "values", data if self.header.indexed or isinstance(data, list) else [data]
+
+    def _labels(self, address: Address) -> tuple[str, ...]:
+        mapped = self.header.mapped
+        if not {*mapped} <= address.keys() <= {*mapped, *self.header.indexed}:
+            raise ValueError(f"the address {shorten(repr(address))} does not fit {self.type}")
+        labels = tuple(address[name] for name in mapped)
+        if not all(isinstance(label, str | int) for label in labels):
+            raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
+        return tuple(map(str, labels))
+
+    def _add_cells(self, content: Iterable[Any]) -> None:
+        seen = set()
+        for cell in content:
+            address, value = _members(cell, "address", "value")
+            labels = self._labels(address)
+            place = (labels, self._place(address))
+            if place in seen:
+                raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
+            seen.add(place)
+            # Cells that are not listed are zero.
+            if labels not in self.cells:
+                if self.header.cells * (len(self.cells) + 1) > MOST_FILLED_CELLS:
+                    raise ValueError(
+                        f"{self.type} has more than {MOST_FILLED_CELLS} cells, most of which are "
+                        "not listed; give blocks or values"
+                    )
+                self.cells[labels] = np.zeros(self.header.cells)
+            self.cells[labels][place[1]] = _number(value)
+
+    def _place(self, address: Address) -> int:
+        """The number of a cell in its block."""
+        place = 0
+        for name, length in zip(self.header.indexed, self.header.lengths, strict=True):
+            index = str(address.get(name))
+            if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
+                raise ValueError(
+                    f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
+                    f"for {name!r} of {self.type}"
+                )
+            place = place * length + int(index)
+        return place
+
+    def _values(self, values: Any) -> Array:
+        """The cells of a block: numbers, nested or not, or hexadecimal digits."""
+        count = self.header.cells
+        if isinstance(values, str) and self.header.indexed:
+            return self._from_hex(values, count)
+        flat = list(_flattened(values))
+        if len(flat) != count:
+            raise ValueError(
+                f"{shorten(repr(values))} has {len(flat)} values, and a block of {self.type} "
+                f"has {count}"
+            )
+        if {float}.issuperset(map(type, flat)):  # which is faster
+            return np.array(flat)
+        return np.array([_number(value) for value in flat])
+
+    def _from_hex(self, digits: str, count: int) -> Array:
+        of_one, own = len(digits) // count, _DIGITS[self.header.cell_type]
+        allowed = {own} if self.header.cell_type == "int8" else {own, *_HEX}
+        try:
+            content = bytes.fromhex(digits)
+        except ValueError:
+            content = b""
+        if len(digits) != of_one * count or of_one not in allowed or 2 * len(content) < len(digits):
+            raise ValueError(
+                f"{shorten(repr(digits))} are not {own} hexadecimal digits for each of the {count} "
+                f"cells of a block of {self.type}"
+            )
+        element = CELL_TYPES["int8"] if of_one == 2 else _HEX[of_one]
+        raw = np.frombuffer(content, dtype=element.stored)
+        return element.decode(raw).astype(np.float64)
+
+    def packed(self) -> bytes:
+        """The typed binary form, with the blocks in the order of the JSON."""
+        element = CELL_TYPES[self.header.cell_type]
+        packed = [replace(self.header, blocks=len(self.cells)).pack()]
+        for labels, values in self.cells.items():
+            with np.errstate(all="ignore"):
+                converted = values.astype(element.dtype)
+            if self.header.cell_type == "int8" and (values != converted).any():
+                wrong = values[values != converted][0]
+                raise ValueError(f"{wrong} is not an integer from -128 to 127, as {self.type} has")
+            packed += map(pack_string, labels)
+            packed.append(element.encode(converted).tobytes())
+        return b"".join(packed)
+
+
+def _members(item: Any, *keys: str) -> Iterator[Any]:
+    """The members of an object that has to have them, of which one is an address."""
+    is_complete = isinstance(item, dict) and item.keys() >= set(keys)
+    if not is_complete or not isinstance(item["address"], dict):
+        raise ValueError(f"{shorten(repr(item))} has no {' and '.join(map(repr, keys))}")
+    return (item[key] for key in keys)
+
+
+def _flattened(values: Any) -> list[Any]:
+    """The numbers in nested lists, all of which are equally deep."""
+    flat = [values]
+    while any(is_list := [isinstance(each, list) for each in flat]):
+        if not all(is_list):
+            raise ValueError(f"{shorten(repr(values))} is not evenly nested")
+        flat = list(chain.from_iterable(flat))
+    return flat
+
+
+def _number(value: Any) -> float:
+    """A number, which may be null, or a str where JSON has none for it."""
+    if value is None:
+        return float("nan")
+    is_named = isinstance(value, str) and _NAMED.fullmatch(value)
+    if is_named or (isinstance(value, int | float) and not isinstance(value, bool)):
+        with suppress(OverflowError):
+            return float(value)
+    raise ValueError(f"{shorten(repr(value))} is not the value of a cell")

@@ -1,0 +1,142 @@
+"""Tensors as the JSON of Vespa."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from functools import partial
+from itertools import product
+from typing import Any, Literal, get_args
+
+import numpy as np
+from xarray import DataArray, Dataset, Variable
+
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.formats.vespa.json import json_type
+from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
+from xr_tensorfmt.writing.atomic_file import Piece
+from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, check_input
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+
+Form = Literal["short", "long", "hex"]
+
+
+def vespa_to_json(
+    data: Dataset | DataArray,
+    form: Form = "short",
+    *,
+    encoding: Encoding | None = None,
+    drop: Collection[Part] = (),
+) -> dict[str, Any]:
+    """Make the JSON of a tensor, as Vespa returns it and as fields of documents are fed.
+
+    Parameters
+    ----------
+    data : Dataset or DataArray
+        One variable, as `to_vespa` takes it.
+    form : {"short", "long", "hex"}
+        Nested lists of values (the default), a list of cells with their addresses, or the short
+        form with hexadecimal digits for dense values, which are exact and quick to parse.
+    encoding : mapping, optional
+        ``{name: {"dtype": ...}}``, as `to_vespa` takes it.
+    drop : list of {"coords", "attrs"}
+        What may be left out, which is an error otherwise.
+
+    Returns
+    -------
+    dict
+        With the ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or
+        pyvespa. NaN is None, and infinities are strings, as JSON has no numbers for them.
+
+    Raises
+    ------
+    ValueError
+        Vespa cannot hold something; the message says what, and what would work.
+
+    See Also
+    --------
+    vespa_from_json : The inverse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
+    >>> vespa_to_json(vector)
+    {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
+    >>> vespa_to_json(vector, "hex")
+    {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
+    """
+    if form not in get_args(Form):
+        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
+    return _data(*arranged(check_input(data, "the JSON", "Vespa", encoding, drop)), form)
+
+
+def plan(checked: CheckedInput, form: Form = "short") -> FirstPass:
+    """Plan a file of JSON, for which all values are computed."""
+    fitting = arranged(checked)
+
+    def look() -> FilePlan:
+        content = json.dumps(_data(*fitting, form), allow_nan=False).encode()
+        return FilePlan(len(content), (Piece(0, content),), ())
+
+    return FirstPass(look)
+
+
+def _data(
+    header: Header, dimensions: Dimensions, variable: Variable, conversion: Conversion, form: Form
+) -> dict[str, Any]:
+    """The JSON of a tensor, as Python's objects."""
+    element, columns = header.element, dimensions.labels.values()
+    encoded = element.encode(conversion.apply(np.asarray(variable.values)))
+    labels: list[tuple[str, ...]] = [()]
+    if columns:
+        labels = list(zip(*(column.tolist() for column in columns), strict=True))
+    blocks = encoded.reshape(len(labels), *header.lengths)
+    data: dict[str, Any] = {"type": json_type(header)}
+    if form == "long" or (len(header.mapped) > 1 and not header.indexed):
+        return data | {"cells": list(_cells(header, labels, _plain(blocks, element)))}
+    is_hex = form == "hex" and bool(header.indexed)
+    pack = _hex if is_hex else partial(_plain, element=element)
+    if not header.mapped:
+        values = pack(blocks[0])
+        return data | {"values": values if header.indexed else [values]}
+    values = [pack(block) for block in blocks]
+    if len(header.mapped) == 1:
+        by_label = {label: each for (label,), each in zip(labels, values, strict=True)}
+        return data | {"blocks" if header.indexed else "cells": by_label}
+    addresses = [dict(zip(header.mapped, each, strict=True)) for each in labels]
+    listed = [{"address": a, "values": v} for a, v in zip(addresses, values, strict=True)]
+    return data | {"blocks": listed}
+
+
+def _cells(header: Header, labels: list[tuple[str, ...]], values: Any) -> Iterator[dict[str, Any]]:
+    """Each cell with its address, whose dimensions are sorted by name."""
+    places = list(product(*map(range, header.lengths)))
+    names = (*header.mapped, *header.indexed)
+    for label, block in zip(labels, values, strict=True):
+        for place in places:
+            value = block
+            for index in place:
+                value = value[index]
+            address = dict(zip(names, (*label, *map(str, place)), strict=True))
+            yield {"address": dict(sorted(address.items())), "value": value}
+
+
+def _hex(encoded: Array) -> str:
+    """Two hexadecimal digits for each byte, big-endian as Vespa has them."""
+    return encoded.tobytes().hex().upper()
+
+
+def _plain(encoded: Array, element: Element) -> Any:
+    """Numbers in nested lists; what JSON has no number for is null or a str."""
+    values = element.decode(encoded)
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return values.tolist()
+    plain = values.astype(object)
+    plain[np.isnan(values)] = None
+    plain[np.isposinf(values)] = "Infinity"
+    plain[np.isneginf(values)] = "-Infinity"
+    return plain.tolist()
