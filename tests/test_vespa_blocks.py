@@ -15,31 +15,19 @@ from tests import vespafiles as vf
 from tests.recording import RecordingSource
 from tests.work import memory_below
 from xr_tensorfmt import TensorFormatError
-from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.formats.vespa import scan
-from xr_tensorfmt.formats.vespa.blocks import (
-    Blocks,
-    BlockTable,
-    Listed,
-    Regular,
-    copy_pieces,
-    find_blocks,
-)
+from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
 from xr_tensorfmt.formats.vespa.labels import Labels
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
-from xr_tensorfmt.formats.vespa.scan import (
-    BlockForm,
-    block_offsets,
-    block_starts,
-    scan_sequentially,
-)
+from xr_tensorfmt.formats.vespa.scan import block_offsets, block_starts, scan_sequentially
+from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000
-FLOAT = Plain(np.dtype(">f4"))
 RANDOM = np.random.default_rng(5)
 LABELS: dict[str, Callable[[int], bytes]] = {
     "one length": lambda i: b"doc%07d" % i,
@@ -54,6 +42,11 @@ CELLS: dict[str, Callable[[int], bytes]] = {
     "zeros": bytes,
     "small bytes": lambda size: RANDOM.integers(0, 12, size, np.uint8).tobytes(),
 }
+
+
+def header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> Header:
+    """That of blocks with so many labels and bytes of cells."""
+    return Header(7, "int8", ("k", "l", "m")[:labels], ("x",), (size,), blocks, stop)
 
 
 def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
@@ -71,7 +64,7 @@ def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[byte
 def test_a_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
     monkeypatch.setattr(scan, "WINDOW", 300_000)
     content, edges = made(LABELS[label], CELLS[cells], labels, size)
-    found = block_offsets(Memory(b"head" + content), BlockForm(labels, size), 4, COUNT)
+    found = block_offsets(Memory(b"head" + content), header(labels, size, stop=4))
     np.testing.assert_array_equal(found, edges + 4)
 
 
@@ -86,7 +79,7 @@ def test_nearly_all_guesses_are_right_for_floats(monkeypatch, label) -> None:
         return starts, stop
 
     monkeypatch.setattr(scan, "scan_sequentially", counted)
-    block_offsets(Memory(content), BlockForm(1, 64), 0, COUNT)
+    block_offsets(Memory(content), header(1, 64))
     assert len(singly) < COUNT // 20
 
 
@@ -100,7 +93,7 @@ def test_wrong_guesses_cost_nothing_but_time(monkeypatch) -> None:
         return starts
 
     monkeypatch.setattr(scan, "_guess_segments", wrong)
-    found = block_offsets(Memory(content), BlockForm(1, 40), 0, COUNT)
+    found = block_offsets(Memory(content), header(1, 40))
     np.testing.assert_array_equal(found, edges)
 
 
@@ -117,16 +110,15 @@ def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -
     np.testing.assert_array_equal(ds.tensor[points, points].values, values[[2, 0, 2], [2, 0, 2]])
 
 
-def table(content: bytes, size: int, count: int) -> tuple[RecordingSource, BlockTable]:
+def found_in(content: bytes, size: int) -> tuple[RecordingSource, Blocks]:
     source = RecordingSource(content)
-    found = find_blocks(source, BlockForm(1, size), 0, count)
-    return source, found
+    return source, Blocks.find(source, header(1, size))
 
 
 def test_labels_that_must_be_of_one_length_need_no_scan(monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
     content, edges = made(LABELS["one length"], CELLS["floats"], 1, 400)
-    source, found = table(content, 400, COUNT)
+    source, found = found_in(content, 400)
     assert isinstance(found.places, Regular)
     assert source.fetched < 100_000
     np.testing.assert_array_equal(found.places.starts(slice(0, COUNT, 1)), edges[:-1])
@@ -137,7 +129,7 @@ def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
     """Blocks of the size that labels of one length would have, although two differ."""
     labels = [b"%05d" % number for number in range(COUNT)]
     labels[7000], labels[7999] = b"1234", b"123456"
-    values = np.random.default_rng(0).integers(100, 200, (COUNT, size), np.uint8)
+    values = np.random.default_rng(0).integers(50, 100, (COUNT, size), np.int8)
     values[0] = 5
     pieces = (vf.string(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
     return b"".join(pieces), labels, values
@@ -149,9 +141,8 @@ def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatc
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE", 2)
     content, labels, values = wrong_mean(20)
     for use in ("read", "points", "labels", "label points"):
-        source, found = table(content, 20, COUNT)
-        assert isinstance(found.places, Regular)
-        blocks = Blocks(found, (20,), Plain(np.dtype("u1")))
+        source, blocks = found_in(content, 20)
+        assert isinstance(blocks.places, Regular)
         numbers = np.r_[rows]
         if use == "read":
             selection = Selection(blocks.shape, (rows, slice(0, 20, 1)))
@@ -165,8 +156,8 @@ def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatc
         else:
             strings = Labels(blocks, 0).read_points(source, (numbers,))
             assert strings.tolist() == [labels[number].decode() for number in numbers]
-        assert isinstance(found.places, Listed)
-        assert isinstance(pickle.loads(pickle.dumps(found)).places, Listed)
+        assert isinstance(blocks.places, Listed)
+        assert isinstance(pickle.loads(pickle.dumps(blocks)).places, Listed)
 
 
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
@@ -187,8 +178,8 @@ def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block,
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
     damaged = bytearray(content)
     damaged[edges[block]] = length
-    source, found = table(bytes(damaged), 64, COUNT)
-    labels = Labels(Blocks(found, (64,), Plain(np.dtype("u1"))), 0)
+    source, blocks = found_in(bytes(damaged), 64)
+    labels = Labels(blocks, 0)
     assert labels.read(source, Selection((COUNT,), (slice(0, 10, 1),)))[3] == "doc0000003"
     with pytest.raises(TensorFormatError, match=r"block \d+ at byte|the end of the last block"):
         labels.read(source, Selection((COUNT,), (slice(block - 10, block + 2, 1),)))
@@ -302,9 +293,7 @@ def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
     values = vf.values_for("float", (2000, 64))
     content = vf.tensor("float", ["k", "l"], {"n": 64}, labels, values)
     source = RecordingSource(content)
-    form = BlockForm(2, 256)
-    offset = content.index(b"\2u0")
-    blocks = Blocks(find_blocks(source, form, offset, 2000), (64,), FLOAT)
+    blocks = Blocks.find(source, Header.unpack(HeaderReader(source)))
     layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (slice(500, 510, 1), slice(0, 64, 1)))
@@ -326,7 +315,7 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     assert rows.shape == (0, 3, 4)
     empty = vf.tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
     source = Memory(empty)
-    blocks = Blocks(find_blocks(source, BlockForm(2, 16), len(empty), 0), (4,), FLOAT)
+    blocks = Blocks.find(source, Header.unpack(HeaderReader(source)))
     nothing = np.empty(0, np.int64)
     layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
     points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
@@ -385,7 +374,7 @@ def test_labels_whose_length_changes_need_little_memory() -> None:
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
     with memory_below(30 * len(content)):
-        starts, stop = block_starts(content, BlockForm(1, 4), 140_000)
+        starts, stop = block_starts(content, header(1, 4), 140_000)
     expected = np.cumsum([0, *map(len, short + long)])
     np.testing.assert_array_equal(starts, expected[:-1])
     assert stop == expected[-1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.scan import (
     LABELS_AT_ONCE,
     LARGE_BLOCK,
-    BlockForm,
     Scanned,
     block_offsets,
 )
@@ -53,6 +51,21 @@ class Regular:
     stride: int
     length_bytes: tuple[tuple[int, int], ...]
     label_bytes: int
+
+    @classmethod
+    def like_the_first(cls, source: Source, header: Header) -> Regular | None:
+        """What the places are if all blocks are like the first one, and its labels are not long."""
+        offset = header.stop
+        window = source.read(Extents.single(offset, min(offset + LABELS_AT_ONCE, source.size)))
+        length_bytes: list[tuple[int, int]] = []
+        position = 0
+        for _ in range(len(header.mapped)):
+            if position >= window.size:
+                return None
+            packed = window[position : position + packed_size(int(window[position]))].tobytes()
+            length_bytes += enumerate(packed, position)
+            position += len(packed) + unpack(packed)
+        return cls(offset, position + header.block_bytes, tuple(length_bytes), position)
 
     def starts(self, entry: Entry) -> Integers:
         """Where some blocks begin."""
@@ -88,15 +101,46 @@ class Listed:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockTable:
-    """The places of all blocks of a file."""
+class Blocks(Layout):
+    """The cells of all blocks: the first axis counts blocks, the others are those of a block.
 
-    form: BlockForm
-    offset: int
-    count: int
+    `stop` is where the last block ends, and `expected` where blocks are by all that was known when
+    the file was opened.
+    """
+
+    stored_as = "in blocks with labels between them"
+
+    header: Header
     stop: int
     expected: Regular | Listed
     _scanned: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
+
+    @classmethod
+    def find(cls, source: Source, header: Header, scanned: Scanned | None = None) -> Blocks:
+        """Find the blocks of a file; `scanned` is that of `block_offsets`, if a scan is needed."""
+        start, count = header.stop, header.blocks
+        if count and (source.high_latency or source.size - start > SCANNED_AT_OPENING):
+            regular = Regular.like_the_first(source, header)
+            sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
+            is_possible = regular and start + count * regular.stride == source.size
+            if regular and is_possible and regular.matches_file(source, sample):
+                return cls(header, source.size, regular)
+        offsets = block_offsets(source, header, scanned)
+        return cls(header, int(offsets[-1]), Listed(offsets))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of blocks, and the lengths of the indexed dimensions."""
+        return (self.header.blocks, *self.header.lengths)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.stored_element().dtype
+
+    def stored_element(self) -> Element:
+        """The cell."""
+        return self.header.element
 
     @property
     def places(self) -> Regular | Listed:
@@ -106,18 +150,23 @@ class BlockTable:
     @property
     def mean_bytes(self) -> int:
         """Bytes of a block on average."""
-        return -(-(self.stop - self.offset) // self.count) if self.count else 1
+        count = self.header.blocks
+        return -(-(self.stop - self.header.stop) // count) if count else 1
 
     def start_of(self, block: int) -> int:
         """Where one block begins."""
         return int(self.places.starts(np.array([block]))[0])
+
+    def cells_at(self, entry: Entry) -> Integers:
+        """Where the cells of some blocks begin."""
+        return self.places.stops(entry) - self.header.block_bytes
 
     def scan(self, source: Source) -> Listed:
         """Find all blocks, as a read has found labels of other lengths than expected."""
         return self._scanned.get(lambda: self._scan(source))
 
     def _scan(self, source: Source) -> Listed:
-        offsets = block_offsets(source, self.form, self.offset, self.count)
+        offsets = block_offsets(source, self.header)
         if offsets[-1] != self.stop:
             raise TensorFormatError(
                 source.name,
@@ -128,6 +177,12 @@ class BlockTable:
                 offset=int(offsets[-1]),
             )
         return Listed(offsets)
+
+    def checked_places(self, source: Source) -> Layout:
+        """Find all blocks one by one where they were presumed to be regular."""
+        if isinstance(self.places, Regular):
+            self.scan(source)
+        return self
 
     def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
         """Blocks whose pieces of about a length are fetched together."""
@@ -147,64 +202,11 @@ class BlockTable:
         """Whether pieces of consecutive blocks are read together with what is between them."""
         return self.mean_bytes <= max(LARGE_BLOCK, 2 * length)
 
-
-def find_blocks(
-    source: Source, form: BlockForm, offset: int, count: int, scanned: Scanned | None = None
-) -> BlockTable:
-    """Find the blocks of a file; `scanned` is called as for `block_offsets` if a scan is needed."""
-    if count and (source.high_latency or source.size - offset > SCANNED_AT_OPENING):
-        regular = _regular(source, form, offset)
-        sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
-        is_possible = regular and offset + count * regular.stride == source.size
-        if regular and is_possible and regular.matches_file(source, sample):
-            return BlockTable(form, offset, count, source.size, regular)
-    offsets = block_offsets(source, form, offset, count, scanned)
-    return BlockTable(form, offset, count, int(offsets[-1]), Listed(offsets))
-
-
-def _regular(source: Source, form: BlockForm, offset: int) -> Regular | None:
-    """What the places are if all blocks are like the first one, and its labels are not long."""
-    window = source.read(Extents.single(offset, min(offset + LABELS_AT_ONCE, source.size)))
-    length_bytes: list[tuple[int, int]] = []
-    position = 0
-    for _ in range(form.labels):
-        if position >= window.size:
-            return None
-        packed = window[position : position + packed_size(int(window[position]))].tobytes()
-        length_bytes += enumerate(packed, position)
-        position += len(packed) + unpack(packed)
-    return Regular(offset, position + form.cell_bytes, tuple(length_bytes), position)
-
-
-@dataclass(frozen=True)
-class Blocks(Layout):
-    """The cells of all blocks: the first axis counts blocks, the others are those of a block."""
-
-    stored_as = "in blocks with labels between them"
-
-    table: BlockTable
-    lengths: tuple[int, ...]
-    element: Element
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of blocks, and the lengths."""
-        return (self.table.count, *self.lengths)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
-        return self.element.dtype
-
-    @property
-    def _cell_bytes(self) -> int:
-        return self.table.form.cell_bytes
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Equal counts of blocks; parts of one where it is larger than a chunk may be."""
-        block = max(self.table.mean_bytes, prod(self.lengths) * self.dtype.itemsize)
-        if block <= target or not self.lengths:
-            return (*contiguous_chunk((self.table.count,), block, target), *self.lengths)
+        header, block = self.header, max(self.mean_bytes, self.header.cells * self.dtype.itemsize)
+        if block <= target or not header.lengths:
+            return (*contiguous_chunk((header.blocks,), block, target), *header.lengths)
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
@@ -212,14 +214,13 @@ class Blocks(Layout):
         first, last = self._span(_inner(selection))
         return Extents.uniform(self.cells_at(selection.entries[0]) + first, last - first)
 
-    def cells_at(self, entry: Entry) -> Integers:
-        """Where the cells of some blocks begin."""
-        return self.table.places.stops(entry) - self._cell_bytes
-
     def _span(self, inner: Selection) -> tuple[int, int]:
         """Bytes of a block's cells from the first selected one to the last."""
         first, last = inner.runs().bounds
-        return first * self.element.stored.itemsize, last * self.element.stored.itemsize
+        return (
+            first * self.header.element.stored.itemsize,
+            last * self.header.element.stored.itemsize,
+        )
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read and decode; labels of unexpected lengths cause a scan, and another read."""
@@ -230,21 +231,21 @@ class Blocks(Layout):
 
     def _read_into(self, rows: Array, source: Source, selection: Selection) -> None:
         """Read pieces of many blocks together, and decode some of them at a time."""
-        places, inner = self.table.places, _inner(selection)
+        places, inner = self.places, _inner(selection)
         first, last = self._span(inner)
         # Where the lengths of labels have to be checked, pieces begin with them.
         before = places.label_bytes if isinstance(places, Regular) else -first
         length, skipped, elements = before + last, before + first, _elements(inner)
-        step, position = max(1, _CACHED // length), 0
-        for entry in self.table.batches(selection.entries[0], length):
-            starts = places.stops(entry) - (self._cell_bytes + before)
+        step, position, element = max(1, _CACHED // length), 0, self.header.element
+        for entry in self.batches(selection.entries[0], length):
+            starts = places.stops(entry) - (self.header.block_bytes + before)
             extents = Extents.uniform(starts, length)
-            window, starts = self.table.fetch(source, extents, entry, length)
+            window, starts = self.fetch(source, extents, entry, length)
             is_packed = step == 1 or window.size == starts.size * length
             for lower in range(0, starts.size, step):
                 of_step = starts[lower : lower + step]
                 if isinstance(places, Regular) and not places.matches(window, of_step):
-                    self.table.scan(source)
+                    self.scan(source)
                     self._read_into(rows, source, selection)
                     return
                 pieces = window[int(of_step[0]) :][: step * length]
@@ -252,44 +253,35 @@ class Blocks(Layout):
                     pieces = gather_uniform(window, of_step, length)
                 pieces = pieces.reshape(-1, length)
                 target = rows[position : position + len(pieces)]
-                cells = pieces[:, skipped:].view(self.element.stored)
-                self.element.decode_into(target, cells if elements is None else cells[:, elements])
+                cells = pieces[:, skipped:].view(element.stored)
+                element.decode_into(target, cells if elements is None else cells[:, elements])
                 position += len(pieces)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch the cells of the points, in the order of the file."""
-        item = self.element.stored.itemsize
-        cell = np.ravel_multi_index(points[1:], self.lengths) if self.lengths else 0 * points[0]
-        unique, inverse = np.unique(points[0] * prod(self.lengths) + cell, return_inverse=True)
-        number, within = np.divmod(unique, prod(self.lengths))
-        places = self.table.places
+        header, stored = self.header, self.header.element.stored
+        cell = np.ravel_multi_index(points[1:], header.lengths) if header.lengths else 0
+        unique, inverse = np.unique(points[0] * header.cells + cell, return_inverse=True)
+        number, within = np.divmod(unique, header.cells)
+        places = self.places
         if isinstance(places, Regular) and not places.matches_file(source, np.unique(number)):
-            self.table.scan(source)
-        raw = source.read(Extents.uniform(self.cells_at(number) + within * item, item))
-        picked: Array = self.element.decode(raw.view(self.element.stored))[inverse]
+            self.scan(source)
+        starts = self.cells_at(number) + within * stored.itemsize
+        raw = source.read(Extents.uniform(starts, stored.itemsize))
+        picked: Array = header.element.decode(raw.view(stored))[inverse]
         return picked
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """The cells alone, as the labels stay as they are."""
         if not selection.size:
             return
-        inner, item = _inner(selection), self.element.stored.itemsize
+        inner, item = _inner(selection), self.header.element.stored.itemsize
         offsets = self.cells_at(selection.entries[0])
         runs, count = inner.runs(), max(1, BATCH // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
-            cells = raw_bytes(self.element.encode(values[first : first + count]))
+            cells = raw_bytes(self.header.element.encode(values[first : first + count]))
             yield Extents.uniform(starts.ravel(), runs.length * item), cells
-
-    def stored_element(self) -> Element:
-        """The cell."""
-        return self.element
-
-    def checked_places(self, source: Source) -> Layout:
-        """Find all blocks one by one where they were presumed to be regular."""
-        if isinstance(self.table.places, Regular):
-            self.table.scan(source)
-        return self
 
 
 def _inner(selection: Selection) -> Selection:
@@ -337,7 +329,7 @@ def copy_pieces(
 class LabelledBlocks(Blocks):
     """Blocks of a file that is written; `labels` are the packed labels of all blocks."""
 
-    labels: Bytes
+    labels: Bytes = field(kw_only=True)
 
     @classmethod
     def of(
@@ -347,37 +339,35 @@ class LabelledBlocks(Blocks):
         sizes: Integers,
     ) -> LabelledBlocks:
         """Arrange blocks after a header, from their labels and how many bytes each has of these."""
-        form, offset = BlockForm(len(header.mapped), header.block_bytes), header.stop
-        offsets = np.full(sizes.size + 1, offset, dtype=np.int64)
-        offsets[1:] += np.cumsum(sizes + form.cell_bytes)
-        table = BlockTable(form, offset, sizes.size, int(offsets[-1]), Listed(offsets))
-        return cls(table, header.lengths, header.element, labels)
+        offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
+        offsets[1:] += np.cumsum(sizes + header.block_bytes)
+        return cls(header, int(offsets[-1]), Listed(offsets), labels=labels)
 
     @property
     def write_units(self) -> tuple[int, ...]:
         """Whole blocks, each with its labels."""
-        return (1, *(WHOLE,) * len(self.lengths))
+        return (1, *(WHOLE,) * len(self.header.lengths))
 
     def extents(self, selection: Selection) -> Extents:
         """Consecutive whole blocks are one range."""
-        places, entry = self.table.places, selection.entries[0]
+        places, entry = self.places, selection.entries[0]
         return Extents.single(int(places.starts(entry)[0]), int(places.stops(entry)[-1]))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Labels and cells of consecutive whole blocks, many at a time."""
         position = 0
-        for entry in _batches(selection.entries[0], max(1, BATCH // self.table.mean_bytes)):
+        for entry in _batches(selection.entries[0], max(1, BATCH // self.mean_bytes)):
             count = entry_length(entry)
             yield self._encode_batch(entry, values[position : position + count])
             position += count
 
     def _encode_batch(self, entry: Entry, values: Array) -> Encoded:
-        starts = self.table.places.starts(entry)
+        starts = self.places.starts(entry)
         cells = self.cells_at(entry)
-        begin, end = int(starts[0]), int(cells[-1]) + self._cell_bytes
+        begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
         joined = np.empty(end - begin, dtype=np.uint8)
-        places = starts - self.table.offset - entry_indices(entry) * self._cell_bytes
+        places = starts - self.header.stop - entry_indices(entry) * self.header.block_bytes
         copy_pieces(joined, starts - begin, self.labels, places, cells - starts)
-        encoded = raw_bytes(self.element.encode(values))
-        scatter_uniform(joined, cells - begin, encoded, self._cell_bytes)
+        encoded = raw_bytes(self.header.element.encode(values))
+        scatter_uniform(joined, cells - begin, encoded, self.header.block_bytes)
         return Extents.single(begin, end), joined

@@ -40,8 +40,8 @@ def _check_labels(source: Source, labels: Sequence[Labels], most: int) -> Iterat
 
 def _batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
     """The labels of consecutive blocks, with the number of the first block."""
-    table = labels[0].blocks.table
-    for entry in table.batches(slice(0, table.count, 1), LABEL_BYTES):
+    blocks = labels[0].blocks
+    for entry in blocks.batches(slice(0, blocks.header.blocks, 1), LABEL_BYTES):
         assert isinstance(entry, slice), "a part of a slice is one"
         yield entry.start, [each.strings(source, entry) for each in labels]
 
@@ -63,12 +63,12 @@ def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
 
 def _repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
     """The blocks that have the labels of an earlier one."""
-    table, batches = labels[0].blocks.table, partial(_batches, source, labels)
-    shares = -(-table.count // MOST_COMPARED)
+    blocks, batches = labels[0].blocks, partial(_batches, source, labels)
+    shares = -(-blocks.header.blocks // MOST_COMPARED)
     # Of many blocks first those that are read together, as most of a damaged file are alike.
     near = (repeated_blocks(partial(iter, [each])) for each in batches()) if shares > 1 else ()
     known: set[int] = set()
     for repeated in chain(chain.from_iterable(near), repeated_blocks(batches, shares)):
         if repeated.block not in known:
             known.add(repeated.block)
-            yield repeated.finding(source, table)
+            yield repeated.finding(source, blocks)

@@ -23,7 +23,7 @@ from xr_tensorfmt.errors import (
     shorten,
     stacklevel_of_caller,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, BlockTable, Listed, Regular, copy_pieces
+from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
 from xr_tensorfmt.formats.vespa.spec import unpack_at
 
 Strings = NDArray[Any]
@@ -128,7 +128,7 @@ class Labels(Layout):
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of blocks."""
-        return (self.blocks.table.count,)
+        return (self.blocks.header.blocks,)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -141,23 +141,23 @@ class Labels(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """All labels of each block, since each says where the next one is."""
-        return self._extents(self.blocks.table.places, selection.entries[0])
+        return self._extents(self.blocks.places, selection.entries[0])
 
     def _extents(self, places: Regular | Listed, entry: Entry) -> Extents:
         starts = places.starts(entry)
         if isinstance(places, Regular):
             return Extents.uniform(starts, places.label_bytes)
-        return Extents(starts, places.stops(entry) - self.blocks.table.form.cell_bytes - starts)
+        return Extents(starts, places.stops(entry) - self.blocks.header.block_bytes - starts)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels, and warn of a repeated one where all are read, as they are for an index."""
         column = self._read(source, selection.entries[0])
         strings = column.strings
-        is_whole = self.blocks.table.form.labels == 1 and strings.size == self.shape[0]
+        is_whole = len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]
         if is_whole and not column.ascends():
             repeated = next(repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
-                message = repeated.finding(source, self.blocks.table).sentence
+                message = repeated.finding(source, self.blocks).sentence
                 warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
         return strings
 
@@ -169,7 +169,7 @@ class Labels(Layout):
         if self.known is not None:
             return Column(self.known.strings[entry], self.known.lengths[entry])
         column, position = Column.empty(entry_length(entry)), 0
-        for part in self.blocks.table.batches(entry, LABEL_BYTES):
+        for part in self.blocks.batches(entry, LABEL_BYTES):
             column.fill(position, self._read_batch(source, part))
             position += entry_length(part)
         return column
@@ -181,11 +181,11 @@ class Labels(Layout):
         return picked
 
     def _read_batch(self, source: Source, entry: Entry) -> Column:
-        table, places = self.blocks.table, self.blocks.table.places
+        places = self.blocks.places
         extents = self._extents(places, entry)
-        window, starts = table.fetch(source, extents, entry, LABEL_BYTES)
+        window, starts = self.blocks.fetch(source, extents, entry, LABEL_BYTES)
         if isinstance(places, Regular) and not places.matches(window, starts):
-            table.scan(source)
+            self.blocks.scan(source)
             return self._read_batch(source, entry)
         return decode_labels(
             source, window, starts, entry, extents.starts, self.number, self.errors
@@ -205,11 +205,11 @@ class Repeated:
     earlier: int
     labels: tuple[str, ...]
 
-    def finding(self, source: Source, table: BlockTable) -> Finding:
+    def finding(self, source: Source, blocks: Blocks) -> Finding:
         """What to say of it."""
         return Finding(
             source.name,
-            table.start_of(self.block),
+            blocks.start_of(self.block),
             labels_field(self.block),
             f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "
             "both are kept, but Vespa may refuse the file or keep only one of them: leave one out",

@@ -45,7 +45,7 @@ class OuterProduct(Layout):
     @property
     def shape(self) -> tuple[int, ...]:
         """The grid, and the axes of a block."""
-        return (*self.grid, *self.blocks.lengths)
+        return (*self.grid, *self.blocks.header.lengths)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -186,5 +186,5 @@ def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Int
             f"those of block {first} as well",
             "labels that occur once",
             "no dense tensor holds both blocks; open the file with sparse='stored'",
-            offset=blocks.table.start_of(second),
+            offset=blocks.start_of(second),
         )

@@ -16,10 +16,9 @@ from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.blocks import Blocks, find_blocks
+from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Column, Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import outer_product
-from xr_tensorfmt.formats.vespa.scan import BlockForm
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
 
 MOST_INDEXED = 1 << 23
@@ -55,7 +54,7 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     blocks, labels = _blocks_and_labels(
         header, source, options, all_are_read=is_indexed or options.sparse == "dense"
     )
-    findings = _trailing_bytes(source, header, blocks.table.stop, options)
+    findings = _trailing_bytes(source, header, blocks.stop, options)
     if options.sparse == "dense":
         if count > MOST_INDEXED:
             raise TensorFormatError(
@@ -96,9 +95,7 @@ def _blocks_and_labels(
             )
 
     is_kept = all_are_read and source.high_latency and header.blocks <= MOST_INDEXED
-    form = BlockForm(len(known), header.block_bytes)
-    table = find_blocks(source, form, header.stop, header.blocks, scanned if is_kept else None)
-    blocks = Blocks(table, header.lengths, header.element)
+    blocks = Blocks.find(source, header, scanned if is_kept else None)
     return blocks, tuple(Labels(blocks, n, options.errors, each) for n, each in enumerate(known))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, pack, unpack, unpack_at
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, Header, pack, unpack, unpack_at
 
 WINDOW = 32 << 20
 """Bytes of the file that are scanned together."""
@@ -46,26 +46,14 @@ _PLAUSIBLE_BLOCKS = 12
 _MOST_EXCESS = 4
 
 
-@dataclass(frozen=True)
-class BlockForm:
-    """What all blocks of a file have in common: the number of labels, and the bytes of cells."""
-
-    labels: int
-    cell_bytes: int
-
-
 Scanned = Callable[[int, int, Bytes, Integers], None]
 """Takes the number of a block, its offset in the file, bytes from there on, and where consecutive
 blocks begin in these; all of their labels are there."""
 
 
-def block_offsets(
-    source: Source, form: BlockForm, offset: int, count: int, scanned: Scanned | None = None
-) -> Integers:
-    """Where each of `count` blocks begins, and where the last one ends.
-
-    `scanned` is called with each window.
-    """
+def block_offsets(source: Source, header: Header, scanned: Scanned | None = None) -> Integers:
+    """Where each block begins, and where the last one ends; `scanned` is called for each window."""
+    count = header.blocks
     if count > MOST_LISTED:
         raise TensorFormatError(
             source.name,
@@ -73,22 +61,22 @@ def block_offsets(
             count,
             f"at most {MOST_LISTED}, as the place of each is kept in memory",
             "split the file, or give all labels of a dimension one length",
-            offset=offset,
+            offset=header.stop,
         )
     offsets = np.empty(count + 1, dtype=np.int64)
-    offsets[0], known = offset, 0
+    offsets[0], known = header.stop, 0
     # One request after the other costs more than the cells between, unless those are very large.
     large = WINDOW // 4 if source.high_latency else LARGE_BLOCK
-    ahead = LABELS_AT_ONCE if form.cell_bytes > large else WINDOW
+    ahead = LABELS_AT_ONCE if header.block_bytes > large else WINDOW
     while known < count:
         start, wanted = int(offsets[known]), count - known
         window = np.empty(0, np.uint8)
         if start < source.size:
             window = source.read(Extents.single(start, min(start + ahead, source.size)))
-        found, stop = block_starts(window, form, wanted)
+        found, stop = block_starts(window, header, wanted)
         stops = np.append(found, stop)[1 : wanted + 1]
         # The last block counts if the window has all of its labels.
-        complete = np.count_nonzero(stops <= window.size + form.cell_bytes)
+        complete = np.count_nonzero(stops <= window.size + header.block_bytes)
         if not complete:
             if start + ahead >= source.size:
                 raise _cut_off(source, start, known, "its labels")
@@ -116,39 +104,39 @@ def _cut_off(source: Source, start: int, block: int, part: str) -> TensorFormatE
     )
 
 
-def block_starts(window: Bytes, form: BlockForm, most: int) -> tuple[Integers, int]:
+def block_starts(window: Bytes, header: Header, most: int) -> tuple[Integers, int]:
     """Where at most `most` blocks begin in a window that begins with one, and where they end."""
     parts: list[Integers] = []
     stop, wanted = 0, most
     # Where the lengths of labels change, another sample is needed.
     for _ in range(_MOST_SAMPLES):
-        sample, stop = scan_sequentially(window, stop, window.size, form, min(wanted, _SAMPLE))
+        sample, stop = scan_sequentially(window, stop, window.size, header, min(wanted, _SAMPLE))
         parts.append(sample)
         wanted -= sample.size
         if sample.size < _SAMPLE or not wanted:
             break
-        expected = _Expected.of(window, sample, stop, form)
+        expected = _Expected.of(window, sample, stop, header)
         # Nothing is scanned far beyond the last block that is wanted.
         size = min(window.size, int(stop + 2 * expected.stride * wanted))
-        segments = _guess_segments(window[:size], stop, form, expected)
+        segments = _guess_segments(window[:size], stop, header, expected)
         if segments.size < _FEWEST_SEGMENTS:
             break
-        more, stop = _scan_segments(window[:size], segments, form, expected)
+        more, stop = _scan_segments(window[:size], segments, header, expected)
         parts += more
         wanted -= sum(map(len, more))
         if wanted <= 0 or stop >= window.size:
             break
     if wanted > 0:
-        rest, stop = scan_sequentially(window, stop, window.size, form, wanted)
+        rest, stop = scan_sequentially(window, stop, window.size, header, wanted)
         parts.append(rest)
     return np.concatenate(parts), stop
 
 
 def scan_sequentially(
-    window: Bytes, start: int, end: int, form: BlockForm, most: int
+    window: Bytes, start: int, end: int, header: Header, most: int
 ) -> tuple[Integers, int]:
     """Blocks that begin before `end`, and where the last of them ends; a step for each label."""
-    view, labels, cell_bytes = window.data, range(form.labels), form.cell_bytes
+    view, labels, cell_bytes = window.data, range(len(header.mapped)), header.block_bytes
     starts: list[int] = []
     with suppress(IndexError):  # of a label whose length is not in the window
         while start < end and len(starts) < most:
@@ -173,11 +161,11 @@ class _Expected:
     stride: float
 
     @classmethod
-    def of(cls, window: Bytes, starts: Integers, stop: int, form: BlockForm) -> _Expected:
+    def of(cls, window: Bytes, starts: Integers, stop: int, header: Header) -> _Expected:
         """What a sample of consecutive blocks shows."""
         stride = (stop - int(starts[0])) / starts.size
         bounds = []
-        for _ in range(form.labels):
+        for _ in range(len(header.mapped)):
             lengths, begins = unpack_at(window, starts)
             # A little more on both sides: numbers get more digits as they grow.
             bounds.append((max(0, int(lengths.min()) - 2), int(lengths.max()) + 4))
@@ -192,9 +180,9 @@ class _Expected:
         return first_bytes - np.uint8(low) <= np.uint8(high - low)
 
 
-def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expected) -> Integers:
+def _guess_segments(window: Bytes, start: int, header: Header, expected: _Expected) -> Integers:
     """Where the first block of each segment begins: `start`, then guesses."""
-    longest = form.cell_bytes + sum(high + len(pack(high)) for _, high in expected.lengths)
+    longest = header.block_bytes + sum(high + len(pack(high)) for _, high in expected.lengths)
     room = window.size - start - (_PLAUSIBLE_BLOCKS + 2) * longest
     # What is searched is a small part of the window, however long labels are.
     most = min(_MOST_SEGMENTS, room // (8 * longest))
@@ -209,7 +197,7 @@ def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expec
     segment, offset = np.nonzero(expected.plausible(searched))
     position = start + (segment + 1) * spacing + offset
     for _ in range(_PLAUSIBLE_BLOCKS):
-        position, plausible = _next_blocks(window, position, form, expected)
+        position, plausible = _next_blocks(window, position, header, expected)
         plausible &= position < window.size
         segment, position = segment[plausible], position[plausible]
     # All guesses from which the scan comes to a true block are at the same place by now.
@@ -220,25 +208,25 @@ def _guess_segments(window: Bytes, start: int, form: BlockForm, expected: _Expec
 
 
 def _next_blocks(
-    window: Bytes, starts: Integers, form: BlockForm, expected: _Expected | None = None
+    window: Bytes, starts: Integers, header: Header, expected: _Expected | None = None
 ) -> tuple[Integers, NDArray[np.bool_]]:
     """Where blocks end, and whether their labels are in the window and of the expected lengths."""
     good = np.ones(starts.shape, dtype=np.bool_)
-    for label in range(form.labels):
+    for label in range(len(header.mapped)):
         lengths, begins = unpack_at(window, starts)
         good &= begins <= window.size
         if expected is not None:
             low, high = expected.lengths[label]
             good &= (lengths >= low) & (lengths <= high)
         starts = begins + lengths
-    return starts + form.cell_bytes, good
+    return starts + header.block_bytes, good
 
 
 def _scan_segments(
-    window: Bytes, segments: Integers, form: BlockForm, expected: _Expected
+    window: Bytes, segments: Integers, header: Header, expected: _Expected
 ) -> tuple[list[Integers], int]:
     """Blocks segment by segment, and the byte after the last; sequentially after wrong guesses."""
-    table, counts, stops = _scan_in_parallel(window, segments, form, expected)
+    table, counts, stops = _scan_in_parallel(window, segments, header, expected)
     parts, steps = [], np.arange(len(table))
     wrong = np.flatnonzero(stops[:-1] != segments[1:])
     first = 0
@@ -252,13 +240,13 @@ def _scan_segments(
         while first < segments.size and stop != segments[first]:
             first += 1
             end = int(segments[first]) if first < segments.size else window.size
-            more, stop = scan_sequentially(window, stop, end, form, window.size)
+            more, stop = scan_sequentially(window, stop, end, header, window.size)
             parts.append(more)
     return parts, stop
 
 
 def _scan_in_parallel(
-    window: Bytes, segments: Integers, form: BlockForm, expected: _Expected
+    window: Bytes, segments: Integers, header: Header, expected: _Expected
 ) -> tuple[Integers, Integers, Integers]:
     """A row for each step with a block of each segment, how many of these count, and the ends."""
     ends = np.append(segments[1:], window.size)
@@ -269,7 +257,7 @@ def _scan_in_parallel(
     most_rows = _MOST_EXCESS * int(mean_blocks + 1)
     active = position < ends
     while active.any() and len(rows) < most_rows:
-        following, within = _next_blocks(window, position, form)
+        following, within = _next_blocks(window, position, header)
         active &= within
         rows.append(position)
         counts += active

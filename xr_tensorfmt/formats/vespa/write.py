@@ -99,7 +99,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
     blocks = LabelledBlocks.of(header, *_packed_labels(checked, dimensions.labels))
     placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
-    return FilePlan(blocks.table.stop, (piece,), (placed,))
+    return FilePlan(blocks.stop, (piece,), (placed,))
 
 
 def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
@@ -327,5 +327,5 @@ def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
     if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):
         return variable
     along, *inner = variable.dims
-    most = max(1, min(max(chunks[0]), TARGET // layout.table.mean_bytes))
+    most = max(1, min(max(chunks[0]), TARGET // layout.mean_bytes))
     return variable.chunk({along: most, **dict.fromkeys(inner, -1)})
