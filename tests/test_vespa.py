@@ -326,21 +326,7 @@ def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path:
     assert xr.open_dataset(unnamed, engine="tensorfmt", format="vespa").sizes["user"] == 5
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x08",
-        b"\x04\x00",
-        b"PK\3\4",
-        b"\x06\x09\1\1x",
-        b"\x02",
-        b"\x02\x7f\x01",
-        b"\x01\x00" + bytes(100),
-        b"\x02\x01",
-        b"\x02\x01\x03\0\0\0",
-    ],
-)
+@pytest.mark.parametrize("content", [b"", b"\x08", b"\x04\x00", b"PK\3\4"])
 def test_a_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.tbf"
     path.write_bytes(content)
@@ -398,12 +384,8 @@ def test_mnist_equals_the_checkpoint_it_was_made_from(conformance: Path) -> None
     np.testing.assert_array_equal(ds.tensor.values.astype("f4"), weights)
 
 
-@given(vf.tensors())
-def test_every_tensor_with_usual_names_is_recognised_by_its_suffix(made) -> None:
-    assert spec.recognises(made[0][:64], len(made[0]))
-
-
 @pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
-def test_scalars_are_recognised_by_their_suffix(head: str) -> None:
+def test_scalars_are_recognised_by_their_suffix(head: str, tmp_path: Path) -> None:
     content = bytes.fromhex(head) + bytes(8)
-    assert spec.recognises(content, len(content)) == (content[0] < 0x80)
+    (tmp_path / "a.tbf").write_bytes(content)
+    assert recognised(open_source(tmp_path / "a.tbf")) == (content[0] < 0x80)

@@ -27,11 +27,11 @@ class VespaFormat(Format):
     open_options = frozenset({"fill_value"})
 
     def recognises(self, reader: HeaderReader) -> bool:
-        """Look at the suffix, the tag, the number of dimensions and the first name."""
-        from xr_tensorfmt.formats.vespa.spec import recognises  # noqa: PLC0415
+        """Look at the suffix and the tag."""
+        from xr_tensorfmt.formats.vespa.spec import TAGS  # noqa: PLC0415
 
         has_suffix = reader.source.name.casefold().endswith(self.suffixes)
-        return has_suffix and recognises(reader.head, reader.source.size)
+        return has_suffix and bool(reader.head) and reader.head[0] in TAGS
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

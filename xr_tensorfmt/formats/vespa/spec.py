@@ -5,7 +5,6 @@ An integer is one byte below 128, else four bytes, big-endian, with the first bi
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -256,19 +255,3 @@ class _Fields(Cursor):
         if not length:
             raise self.reader.error(field, 0, "at least 1", _DAMAGED, start)
         return length
-
-
-# A tag and a cell type; then the number of dimensions, none of mapped ones perhaps before it, and
-# how the first name begins.
-_BEGINNING = re.compile(
-    rb"(?:[\1-\3]|[\5-\7][\0-\3])(?:\0?(?P<name>[\1-\x1f].[-@\w])|\0)", re.DOTALL
-)
-
-# A tag, a cell type, two numbers of dimensions or blocks, and a cell of eight bytes.
-_LARGEST_SCALAR = 12
-
-
-def recognises(head: bytes, size: int) -> bool:
-    """Look at the tag, the cell type, the number of dimensions and the first name."""
-    found = _BEGINNING.match(head)
-    return found is not None and (found["name"] is not None or size <= _LARGEST_SCALAR)
