@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import partial
 from itertools import accumulate, takewhile
 from math import prod
 from struct import Struct, pack, unpack
@@ -38,9 +37,7 @@ from xr_tensorfmt.formats.mag.spec import (
     Numbering,
     TensorRecord,
     check_checksum,
-    first_misplaced,
-    first_that_fits,
-    round_up,
+    interpreted,
     take_key,
 )
 
@@ -193,23 +190,16 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
         hint = "no magnetron reads such a file either"
         raise cursor.error("aux", header.aux, "0", hint, back=4)
     metadata = read_metadata(cursor, header.metadata_count)
-    records, candidates = _read_records(cursor, header)
+    records, numberings = _read_records(cursor, header)
     findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
-    stop, size = cursor.offset, reader.source.size
-    first = round_up(stop, ARCHIVE_ALIGNMENT)
+    stop, facts = cursor.offset, {"checksum": header.checksum}
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
-    base = first if records and records[0].offset == 0 else 0
-    facts = {"checksum": header.checksum}
-
-    def interpreted(numbering: Numbering) -> tuple[Contents, bool]:
-        tensors = tuple(each.stored(reader, numbering, base) for each in records)
-        contents = Contents(
-            "archive", header.version, tensors, stop, size, metadata, facts, findings
-        )
-        return contents, first_misplaced(tensors, first, ARCHIVE_ALIGNMENT)[0] is None
-
-    contents, _ = first_that_fits([partial(interpreted, each) for each in candidates])
-    return contents
+    relative = bool(records) and records[0].offset == 0
+    candidates = [(numbering, ARCHIVE_ALIGNMENT) for numbering in numberings]
+    tensors, _ = interpreted(reader, records, stop, candidates, relative=relative)
+    return Contents(
+        "archive", header.version, tensors, stop, reader.source.size, metadata, facts, findings
+    )
 
 
 def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], Sequence[Numbering]]:

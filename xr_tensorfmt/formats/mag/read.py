@@ -12,7 +12,7 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot
 from xr_tensorfmt.formats.mag.spec import Contents, check_placement
 
-VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.INTERPRETATIONS, document.VERSION}))
+VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
 """Versions of the containers that begin with `MAGIC`."""
 
 
@@ -47,6 +47,6 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
         return document.read_document_snapshot(reader)
     # Archives have had the version of a snapshot as well.
     has_pool = reader.head.startswith(snapshot.POOL, snapshot.HEADER.size)
-    if version not in archive.VERSIONS or (version in snapshot.INTERPRETATIONS and has_pool):
+    if version not in archive.VERSIONS or (version in snapshot.VERSIONS and has_pool):
         return snapshot.read_snapshot(reader, options)
     return archive.read_archive(reader, options)

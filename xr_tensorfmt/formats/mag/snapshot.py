@@ -8,13 +8,12 @@ these releases. They are read, and never written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from math import prod
 from operator import itemgetter
 from struct import Struct, unpack
 
-from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.spec import (
@@ -22,12 +21,11 @@ from xr_tensorfmt.formats.mag.spec import (
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
     Contents,
-    Numbering,
+    Interpretation,
     TensorRecord,
     check_checksum,
     check_placement,
-    first_misplaced,
-    first_that_fits,
+    interpreted,
     round_up,
     take_key,
 )
@@ -43,7 +41,7 @@ HEADER = Struct("<4sIQIIII")
 _CHECKSUM_OFFSET = 16
 _COUNT = Struct("<I")
 
-INTERPRETATIONS: dict[int, Sequence[tuple[Numbering, int]]] = {
+VERSIONS: dict[int, Sequence[Interpretation]] = {
     100: ((SNAPSHOT_100_DTYPES, 1), (SNAPSHOT_100_DTYPES, 16)),
     200: ((SNAPSHOT_200_DTYPES, 16), (SNAPSHOT_100_DTYPES, 16)),
 }
@@ -91,26 +89,19 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     findings = check_checksum(cursor, options, checksum, _CHECKSUM_OFFSET)
     cursor.expect(b"BUF!")
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
+    end, size, candidates = cursor.offset, reader.source.size, VERSIONS[version]
+    tensors, found = interpreted(reader, records, end, candidates, relative=True, stop=size)
+    start = round_up(end, (found or candidates[0])[1])
+    if found not in (None, candidates[0]):
+        findings += (Finding(reader.source.name, start, "the data", _UNRELEASED, "warning"),)
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
-    candidates, source = INTERPRETATIONS[version], reader.source
-
-    def interpreted(numbering: Numbering, alignment: int) -> tuple[Contents, bool]:
-        start = round_up(cursor.offset, alignment)
-        tensors = tuple(each.stored(reader, numbering, start) for each in records)
-        doubts = findings
-        if (numbering, alignment) != candidates[0]:
-            doubts += (Finding(source.name, start, "the data", _UNRELEASED, "warning"),)
-        contents = Contents("snapshot", version, tensors, start, source.size, {}, facts, doubts)
-        is_filled = first_misplaced(tensors, start, alignment) == (None, source.size)
-        length = min(start, source.size) - cursor.offset
-        return contents, is_filled and not any(reader.bytes_at(cursor.offset, length, "padding"))
-
-    contents, fits = first_that_fits([partial(interpreted, *each) for each in candidates])
-    if not fits:
+    gaps = (Gap(end, start, "the padding before the data"),)
+    contents = Contents("snapshot", version, tensors, start, size, {}, facts, findings, gaps)
+    if found is None:
         check_placement(reader, contents)
         raise cursor.error(
             "the data",
-            f"{source.size - cursor.offset} bytes",
+            f"{size - end} bytes",
             "those of all tensors one after the other, and then the end of the file",
             "the file is incomplete, or something was added to it; fetch it again",
         )

@@ -7,8 +7,7 @@ every release.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
@@ -30,6 +29,9 @@ INCOMPLETE = "the file is incomplete or its header damaged; fetch it again"
 
 Numbering = tuple[str, ...]
 """Names of dtypes; the position of a name is the number of the dtype."""
+
+Interpretation = tuple[Numbering, int]
+"""What a header may mean: a numbering, and the multiple of bytes at which data begin."""
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
@@ -165,16 +167,32 @@ def first_misplaced(
     return None, position
 
 
-def first_that_fits(
-    candidates: Sequence[Callable[[], tuple[Contents, bool]]],
-) -> tuple[Contents, bool]:
-    """The first interpretation of a header whose data lie as its writer places them, or the first.
+def interpreted(
+    reader: HeaderReader,
+    records: Sequence[TensorRecord],
+    header_stop: int,
+    interpretations: Sequence[Interpretation],
+    *,
+    relative: bool,
+    stop: int | None = None,
+) -> tuple[tuple[StoredTensor, ...], Interpretation | None]:
+    """The tensors by the first interpretation by which data lie as a writer places them.
 
-    The first is that of a release; only its errors are raised.
+    Or else, with None, by the first of all, which is that of a release; only its errors are raised.
+    `relative` offsets count from the first of all data, others from the start of the file.
     """
-    first = found = candidates[0]()
-    for candidate in candidates[1:]:
-        if not found[1]:
-            with suppress(TensorFormatError):
-                found = candidate()
-    return found if found[1] else first
+    of_release: tuple[StoredTensor, ...] | None = None
+    for numbering, alignment in interpretations:
+        start = round_up(header_stop, alignment)
+        base = start if relative else 0
+        try:
+            tensors = tuple(each.stored(reader, numbering, base) for each in records)
+        except TensorFormatError:
+            if of_release is None:
+                raise
+            continue
+        misplaced, last = first_misplaced(tensors, start, alignment)
+        if misplaced is None and stop in (None, last):
+            return tensors, (numbering, alignment)
+        of_release = tensors if of_release is None else of_release
+    return of_release or (), None
