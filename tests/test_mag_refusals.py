@@ -218,7 +218,10 @@ REFUSED = {
     ),
     "nbytes as a float": (entry(nbytes=48.0), "nbytes of 'w' at byte 44: 48.0"),
     "negative offset": (entry(offset=-1), "the offset of 'w' at byte 44: -1"),
-    "offset beyond": (entry(offset=4096), "the offset of 'w' at byte 44: 4096, expected a place"),
+    "offset beyond": (
+        entry(offset=4096),
+        "the data of 'w' at byte 8192: at byte 4096 of the data section",
+    ),
     "offset of 300": (entry(offset=4064), "the data of 'w' at byte 8160: at byte 4064 of the data"),
     "half a pair": (
         text(

@@ -166,15 +166,12 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> S
         raise error("the entry", "an object with shape, dtype_id, offset and nbytes") from None
     if not is_count(number) or number >= len(DTYPES):
         raise error("the dtype_id", f"a number below {len(DTYPES)}", number)
-    if not is_count(offset) or offset > header.data_bytes:
+    if not is_count(offset):
         raise error("the offset", f"a place within the {header.data_bytes} bytes of data", offset)
     element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[number]]
     tensor = StoredTensor.described(document, key, shape, element, header.data_start + offset)
     if nbytes != tensor.nbytes or not is_count(nbytes):
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
-    if tensor.stop > header.data_stop:
-        expected = f"a place for {nbytes} bytes within the {header.data_bytes} of data"
-        raise error("the offset", expected, offset)
     return tensor
 
 

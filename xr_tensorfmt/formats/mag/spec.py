@@ -134,12 +134,12 @@ def round_up(position: int, multiple: int) -> int:
 
 def check_placement(reader: HeaderReader, contents: Contents) -> None:
     """Refuse data outside of the file, in its header, or in the data of another tensor."""
-    start, size = contents.data_start, reader.source.size
+    start, end = contents.data_start, min(contents.data_stop, reader.source.size)
     stop, before = start, ""
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):
         at, expected, hint = tensor.offset, "", INCOMPLETE
-        if not start <= at <= tensor.stop <= size:
-            expected = f"a place between byte {start} and the end at byte {size}"
+        if not start <= at <= tensor.stop <= end:
+            expected = f"a place between byte {start} and the end at byte {end}"
         elif tensor.nbytes and at < stop:
             expected = f"data after byte {stop}, where those of {before!r} end"
             hint = "two tensors cannot share bytes; the header is damaged"
