@@ -14,7 +14,7 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
-from xr_tensorfmt.core.keyed import default_dims
+from xr_tensorfmt.core.keyed import StoredTensor, default_dims
 from xr_tensorfmt.formats.mag import MAGIC, archive, document
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
@@ -27,7 +27,7 @@ from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
-from xr_tensorfmt.writing.file_plan import FilePlan
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
@@ -42,29 +42,33 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
     metadata = _packed_metadata(checked)
     header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
-    unplaced = [*metadata, *(_record(each, 0) for each in entries)]
-    position = start = round_up(header.struct.size + sum(map(len, unplaced)), ARCHIVE_ALIGNMENT)
+    tensors = keyed.consecutive(entries, ARCHIVE_ALIGNMENT)
+    unplaced = b"".join([*metadata, *(_record(each, 0) for each in tensors)])
+    start = round_up(header.struct.size + len(unplaced), ARCHIVE_ALIGNMENT)
+    records, gaps = [_record(each, start) for each in tensors], []
     # magnetron reserves a file by its own estimate, which is too large.
     size = header.struct.size + sum(len(record) + 8 for record in metadata)
-    records, placed, pieces = metadata.copy(), [], []
-    for each in entries:
-        stop = each.stored(position).stop
-        records.append(_record(each, position))
-        placed.append(each.placed(position))
-        size = round_up(size + len(records[-1]), ARCHIVE_ALIGNMENT)
-        size += round_up(stop - position, ARCHIVE_ALIGNMENT)
-        position = round_up(stop, ARCHIVE_ALIGNMENT)
-        pieces.append(Piece(stop, archive.FILLER * (position - stop)))
-    first = header.pack_before(b"".join(records))
+    for each, record in zip(tensors, records, strict=True):
+        size = round_up(size + len(record), ARCHIVE_ALIGNMENT)
+        size += round_up(each.nbytes, ARCHIVE_ALIGNMENT)
+        gaps.append(Piece(start + each.stop, archive.FILLER * (-each.stop % ARCHIVE_ALIGNMENT)))
+    first = header.pack_before(b"".join(metadata + records))
     if entries:
         first = first.ljust(start, archive.FILLER)
-    return FilePlan(size, (Piece(0, first), *pieces), tuple(placed))
+    return FilePlan(size, (Piece(0, first), *gaps), _placed(entries, tensors, start))
 
 
-def _record(entry: keyed.Entry, offset: int) -> bytes:
-    shape = entry.variable.shape
-    dtype = ARCHIVE_1_DTYPES.index(entry.conversion.element.name)
-    return archive.pack_record(TensorRecord(entry.key, shape, dtype, offset))
+def _record(tensor: StoredTensor, start: int) -> bytes:
+    dtype = ARCHIVE_1_DTYPES.index(tensor.element.name)
+    return archive.pack_record(TensorRecord(tensor.key, tensor.shape, dtype, start + tensor.offset))
+
+
+def _placed(
+    entries: Sequence[keyed.Entry], tensors: Sequence[StoredTensor], start: int
+) -> tuple[Placed, ...]:
+    """The values of tensors whose offsets count from a byte."""
+    pairs = zip(entries, tensors, strict=True)
+    return tuple(entry.placed(start + tensor.offset) for entry, tensor in pairs)
 
 
 def _packed_metadata(checked: CheckedInput) -> list[bytes]:
@@ -134,10 +138,8 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
     begin = document.Header.struct.size
     start = round_up(begin + len(content), document.ALIGNMENT)
     header = document.Header(0, begin, len(content), start, data_bytes)
-    placed = tuple(
-        each.placed(start + tensor.offset) for each, tensor in zip(entries, tensors, strict=True)
-    )
-    return FilePlan(header.data_stop, (Piece(0, header.pack() + content),), placed)
+    pieces = (Piece(0, header.pack() + content),)
+    return FilePlan(header.data_stop, pieces, _placed(entries, tensors, start))
 
 
 def _snapshot_metadata(
