@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +40,13 @@ _NAMED = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
 # What is true of the JSON too.
 _FACTS = ("cell_type", "mapped", "indexed", "lengths", "blocks")
 
-# Floats of so many hexadecimal digits.
-_HEX = {4: CELL_TYPES["bfloat16"], 8: CELL_TYPES["float"], 16: CELL_TYPES["double"]}
-_DIGITS = {name: 2 * element.stored.itemsize for name, element in CELL_TYPES.items()}
+# What is a cell of so many hexadecimal digits.
+_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
 Address = Mapping[str, Any]
+
+Blocks = dict[tuple[str, ...], Array]
+"""The cells of blocks by their labels."""
 
 MOST_JSON_BYTES = 128 << 20
 """Limit on the bytes of a file of JSON, all of which is read when it is opened."""
@@ -197,7 +199,7 @@ def packed_tensor(data: Any, type_: str | None) -> bytes:
     header = parsed_type(str(stated) if type_ is None else type_)
     if type_ is not None and isinstance(stated, str) and parsed_type(stated) != header:
         raise ValueError(f"the JSON states the type {stated!r}, and {type_!r} was asked for")
-    return _Blocks(header).filled(data).packed()
+    return _packed(header, _blocks_of(header, data))
 
 
 def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -243,149 +245,145 @@ def _may_be(key: str, content: Any) -> bool:
     return isinstance(content, dict) or (is_list and all(isinstance(c, dict) for c in content[:1]))
 
 
-@dataclass
-class _Blocks:
-    """The blocks of a tensor by their labels, while its JSON is read."""
+def _blocks_of(header: Header, data: Any) -> Blocks:
+    """The cells of each block of a tensor in any form, by its labels."""
+    key, content = _content(header, data)
+    blocks: Blocks = {}
+    if key == "cells" and isinstance(content, list):
+        return _blocks_of_cells(header, content)
+    for labels, values in _whole_blocks(header, key, content):
+        if labels in blocks:
+            raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
+        blocks[labels] = _values(header, values)
+    return blocks
 
-    header: Header
-    cells: dict[tuple[str, ...], Array] = field(default_factory=dict)
 
-    @property
-    def type(self) -> str:
-        """The type, for messages."""
-        return json_type(self.header)
+def _whole_blocks(header: Header, key: str, content: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """The labels and values of each block, in the forms that have these together."""
+    mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
+    if key == "values" and not mapped and isinstance(content, list | str):
+        return [((), content)]
+    if key == "blocks" and mapped and isinstance(content, list):
+        blocks = (_members(block, "address", "values") for block in content)
+        return ((_labels(header, address), values) for address, values in blocks)
+    if key == map_key and len(mapped) == 1 and isinstance(content, dict):
+        return (((label,), values) for label, values in content.items())
+    if content is None and mapped:
+        return ()
+    forms = "a list of 'cells', or of 'blocks'" if mapped else "a list as 'cells' or 'values'"
+    if len(mapped) == 1:
+        forms += f", or a map of labels as {map_key!r}"
+    found = f"{shorten(repr(content))} as {key!r}"
+    raise ValueError(f"{found} is not a form of {json_type(header)}, which are {forms}")
 
-    def filled(self, data: Any) -> _Blocks:
-        """Read a tensor in any form."""
-        key, content = self._content(data)
-        if key == "cells" and isinstance(content, list):
-            self._add_cells(content)
-        else:
-            for labels, values in self._listed(key, content):
-                if labels in self.cells:
-                    raise ValueError(
-                        f"the labels {shorten(repr(labels))} occur twice; leave one out"
-                    )
-                self.cells[labels] = self._values(values)
-        return self
 
-    def _listed(self, key: str, content: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
-        """The labels and values of each block, in the forms that have these together."""
-        mapped, map_key = self.header.mapped, "blocks" if self.header.indexed else "cells"
-        if key == "values" and not mapped and isinstance(content, list | str):
-            return [((), content)]
-        if key == "blocks" and mapped and isinstance(content, list):
-            blocks = (_members(block, "address", "values") for block in content)
-            return ((self._labels(address), values) for address, values in blocks)
-        if key == map_key and len(mapped) == 1 and isinstance(content, dict):
-            return (((label,), values) for label, values in content.items())
-        if content is None and mapped:
-            return ()
-        forms = "a list of 'cells', or of 'blocks'" if mapped else "a list as 'cells' or 'values'"
-        if len(mapped) == 1:
-            forms += f", or a map of labels as {map_key!r}"
-        raise ValueError(
-            f"{shorten(repr(content))} as {key!r} is not a form of {self.type}, which are {forms}"
-        )
+def _content(header: Header, data: Any) -> tuple[str, Any]:
+    """Which content a tensor has, with or without the object around it."""
+    # Values are no form of tensors with labels, so that there it is one of these.
+    is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}
+    if _is_wrapper(data) and not is_map:
+        return next(((key, data[key]) for key in _CONTENT if key in data), ("cells", None))
+    if isinstance(data, dict):
+        return "blocks" if header.indexed else "cells", data
+    has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
+    if header.mapped or has_cells:
+        return "cells", data
+    return "values", data if header.indexed or isinstance(data, list) else [data]
 
-    def _content(self, data: Any) -> tuple[str, Any]:
-        """Which content a tensor has, with or without the object around it."""
-        # Values are no form of tensors with labels, so that there it is one of these.
-        is_map = self.header.mapped and isinstance(data, dict) and set(data) == {"values"}
-        if _is_wrapper(data) and not is_map:
-            return next(((key, data[key]) for key in _CONTENT if key in data), ("cells", None))
-        if isinstance(data, dict):
-            return "blocks" if self.header.indexed else "cells", data
-        has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
-        if self.header.mapped or has_cells:
-            return "cells", data
-        return "values", data if self.header.indexed or isinstance(data, list) else [data]
 
-    def _labels(self, address: Address) -> tuple[str, ...]:
-        mapped = self.header.mapped
-        if not {*mapped} <= address.keys() <= {*mapped, *self.header.indexed}:
-            raise ValueError(f"the address {shorten(repr(address))} does not fit {self.type}")
-        labels = tuple(address[name] for name in mapped)
-        if not all(isinstance(label, str | int) for label in labels):
-            raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
-        return tuple(map(str, labels))
+def _labels(header: Header, address: Address) -> tuple[str, ...]:
+    mapped = header.mapped
+    if not {*mapped} <= address.keys() <= {*mapped, *header.indexed}:
+        raise ValueError(f"the address {shorten(repr(address))} does not fit {json_type(header)}")
+    labels = tuple(address[name] for name in mapped)
+    if not all(isinstance(label, str | int) for label in labels):
+        raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
+    return tuple(map(str, labels))
 
-    def _add_cells(self, content: Iterable[Any]) -> None:
-        seen = set()
-        for cell in content:
-            address, value = _members(cell, "address", "value")
-            labels = self._labels(address)
-            place = (labels, self._place(address))
-            if place in seen:
-                raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
-            seen.add(place)
-            # Cells that are not listed are zero.
-            if labels not in self.cells:
-                if self.header.cells * (len(self.cells) + 1) > MOST_FILLED_CELLS:
-                    raise ValueError(
-                        f"{self.type} has more than {MOST_FILLED_CELLS} cells, most of which are "
-                        "not listed; give blocks or values"
-                    )
-                self.cells[labels] = np.zeros(self.header.cells)
-            self.cells[labels][place[1]] = _number(value)
 
-    def _place(self, address: Address) -> int:
-        """The number of a cell in its block."""
-        place = 0
-        for name, length in zip(self.header.indexed, self.header.lengths, strict=True):
-            index = str(address.get(name))
-            if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
+def _blocks_of_cells(header: Header, content: Iterable[Any]) -> Blocks:
+    """The cells of each block, of which those that are not listed are zero."""
+    blocks: Blocks = {}
+    seen = set()
+    for cell in content:
+        address, value = _members(cell, "address", "value")
+        labels = _labels(header, address)
+        place = (labels, _place(header, address))
+        if place in seen:
+            raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
+        seen.add(place)
+        if labels not in blocks:
+            if header.cells * (len(blocks) + 1) > MOST_FILLED_CELLS:
                 raise ValueError(
-                    f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
-                    f"for {name!r} of {self.type}"
+                    f"{json_type(header)} has more than {MOST_FILLED_CELLS} cells, most of which "
+                    "are not listed; give blocks or values"
                 )
-            place = place * length + int(index)
-        return place
+            blocks[labels] = np.zeros(header.cells)
+        blocks[labels][place[1]] = _number(value)
+    return blocks
 
-    def _values(self, values: Any) -> Array:
-        """The cells of a block: numbers, nested or not, or hexadecimal digits."""
-        count = self.header.cells
-        if isinstance(values, str) and self.header.indexed:
-            return self._from_hex(values, count)
-        flat = list(_flattened(values))
-        if len(flat) != count:
+
+def _place(header: Header, address: Address) -> int:
+    """The number of a cell in its block."""
+    place = 0
+    for name, length in zip(header.indexed, header.lengths, strict=True):
+        index = str(address.get(name))
+        if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
             raise ValueError(
-                f"{shorten(repr(values))} has {len(flat)} values, and a block of {self.type} "
-                f"has {count}"
+                f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
+                f"for {name!r} of {json_type(header)}"
             )
-        if {float}.issuperset(map(type, flat)):  # which is faster
-            return np.array(flat)
-        return np.array([_number(value) for value in flat])
+        place = place * length + int(index)
+    return place
 
-    def _from_hex(self, digits: str, count: int) -> Array:
-        of_one, own = len(digits) // count, _DIGITS[self.header.cell_type]
-        allowed = {own} if self.header.cell_type == "int8" else {own, *_HEX}
-        try:
-            content = bytes.fromhex(digits)
-        except ValueError:
-            content = b""
-        if len(digits) != of_one * count or of_one not in allowed or 2 * len(content) < len(digits):
+
+def _values(header: Header, values: Any) -> Array:
+    """The cells of a block: numbers, nested or not, or hexadecimal digits."""
+    if isinstance(values, str) and header.indexed:
+        return _from_hex(header, values)
+    flat = _flattened(values)
+    if len(flat) != header.cells:
+        raise ValueError(
+            f"{shorten(repr(values))} has {len(flat)} values, and a block of {json_type(header)} "
+            f"has {header.cells}"
+        )
+    if {float}.issuperset(map(type, flat)):  # which is faster
+        return np.array(flat)
+    return np.array([_number(value) for value in flat])
+
+
+def _from_hex(header: Header, digits: str) -> Array:
+    """The cells of a block; floats may have another width than that of the type."""
+    element, rest = _BY_DIGITS.get(len(digits) // header.cells), len(digits) % header.cells
+    if (
+        not element
+        or rest
+        or not _IS_HEX.fullmatch(digits)
+        or element.dtype.kind != header.element.dtype.kind
+    ):
+        raise ValueError(
+            f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
+            f"digits for each of the {header.cells} cells of a block of {json_type(header)}"
+        )
+    raw = np.frombuffer(bytes.fromhex(digits), dtype=element.stored)
+    return element.decode(raw).astype(np.float64)
+
+
+def _packed(header: Header, blocks: Blocks) -> bytes:
+    """The typed binary form, with the blocks in the order of the JSON."""
+    element = header.element
+    packed = [replace(header, blocks=len(blocks)).pack()]
+    for labels, values in blocks.items():
+        with np.errstate(all="ignore"):
+            converted = values.astype(element.dtype)
+        if header.cell_type == "int8" and (values != converted).any():
+            wrong = values[values != converted][0]
             raise ValueError(
-                f"{shorten(repr(digits))} are not {own} hexadecimal digits for each of the {count} "
-                f"cells of a block of {self.type}"
+                f"{wrong} is not an integer from -128 to 127, as {json_type(header)} has"
             )
-        element = CELL_TYPES["int8"] if of_one == 2 else _HEX[of_one]
-        raw = np.frombuffer(content, dtype=element.stored)
-        return element.decode(raw).astype(np.float64)
-
-    def packed(self) -> bytes:
-        """The typed binary form, with the blocks in the order of the JSON."""
-        element = CELL_TYPES[self.header.cell_type]
-        packed = [replace(self.header, blocks=len(self.cells)).pack()]
-        for labels, values in self.cells.items():
-            with np.errstate(all="ignore"):
-                converted = values.astype(element.dtype)
-            if self.header.cell_type == "int8" and (values != converted).any():
-                wrong = values[values != converted][0]
-                raise ValueError(f"{wrong} is not an integer from -128 to 127, as {self.type} has")
-            packed += map(pack_string, labels)
-            packed.append(element.encode(converted).tobytes())
-        return b"".join(packed)
+        packed += map(pack_string, labels)
+        packed.append(element.encode(converted).tobytes())
+    return b"".join(packed)
 
 
 def _members(item: Any, *keys: str) -> Iterator[Any]:
