@@ -210,16 +210,11 @@ class Repeated:
         return Finding(
             source.name,
             blocks.start_of(self.block),
-            labels_field(self.block),
+            f"the labels of block {self.block}",
             f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "
             "both are kept, but Vespa may refuse the file or keep only one of them: leave one out",
             "warning",
         )
-
-
-def labels_field(block: int) -> str:
-    """What messages call the labels of a block."""
-    return f"the labels of block {block}"
 
 
 Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]

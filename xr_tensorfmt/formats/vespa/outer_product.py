@@ -20,7 +20,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, Strings, labels_field
+from xr_tensorfmt.formats.vespa.labels import Labels, Strings
 from xr_tensorfmt.formats.vespa.spec import Header
 
 MOST_FILLED_CELLS = 1 << 32
@@ -126,14 +126,10 @@ def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_
 
 
 def outer_product(
-    source: Source,
-    blocks: Blocks,
-    labels: tuple[Labels, ...],
-    header: Header,
-    options: OpenOptions,
+    source: Source, blocks: Blocks, labels: tuple[Labels, ...], options: OpenOptions
 ) -> tuple[Layout, tuple[Layout, ...]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
-    everything = slice(0, header.blocks, 1)
+    header, everything = blocks.header, slice(0, blocks.header.blocks, 1)
     numbered = [_numbered(column.strings(source, everything)) for column in labels]
     grid = tuple(distinct.size for distinct, _ in numbered)
     fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
@@ -156,8 +152,7 @@ def _numbered(labels: Strings) -> tuple[Strings, Integers]:
     """The distinct labels in the order of their first blocks, and the number of each label."""
     strings = labels.tolist()
     number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
-    distinct = np.empty(len(number_of), dtype=labels.dtype)
-    distinct[:] = list(number_of)
+    distinct = np.fromiter(number_of, labels.dtype, len(number_of))
     return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
 
 
@@ -182,7 +177,7 @@ def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Int
         first, second = numbers[repeated[0] : repeated[0] + 2].tolist()
         raise TensorFormatError(
             source.name,
-            labels_field(second),
+            f"the labels of block {second}",
             f"those of block {first} as well",
             "labels that occur once",
             "no dense tensor holds both blocks; open the file with sparse='stored'",

@@ -66,7 +66,7 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
                 offset=header.stop,
             )
         names = _dimension_names(header, options)
-        layout, distinct = outer_product(source, blocks, labels, header, options)
+        layout, distinct = outer_product(source, blocks, labels, options)
         axes = zip(names, distinct, strict=False)
         coordinates = [Tensor(name, (name,), each) for name, each in axes]
         return _container(header, options, findings, names, layout, coordinates)

@@ -226,10 +226,8 @@ def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object)
     """The names of the dimensions, without underscores that opening appended to avoid a clash."""
     known = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
     missing = known.difference(names)
-    in_file = {}
-    for name in names:
-        bare = name.rstrip("_")
-        in_file[name] = bare if name not in known and bare in missing else name
+    bare = {name: name.rstrip("_") for name in names if name not in known}
+    in_file = {name: bare[name] if bare.get(name) in missing else name for name in names}
     _check_names(checked, list(in_file.values()))
     return in_file
 
