@@ -39,6 +39,6 @@ class MagFormat(Format):
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check padding and bytes at the end."""
-        from xr_tensorfmt.formats.mag.check import check  # noqa: PLC0415
+        from xr_tensorfmt.formats.mag.read import check  # noqa: PLC0415
 
         return check(reader, most)

@@ -1,10 +1,13 @@
-"""Reading of MAG files: which container a file is, and the variables that its tensors become."""
+"""Reading and checking of MAG files: which container a file is, and what its tensors become."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.keyed import keyed_container
 from xr_tensorfmt.core.options import OpenOptions
@@ -50,3 +53,24 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     if version not in archive.VERSIONS or (version in snapshot.VERSIONS and has_pool):
         return snapshot.read_snapshot(reader, options)
     return archive.read_archive(reader, options)
+
+
+def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
+    """Check padding and the end of a file whose header can be read."""
+    contents = read_contents(reader, OpenOptions(verify=False))
+    yield from trailing(reader.source, contents.data_stop, "the data")
+    yield from check_gaps(reader.source, _gaps(contents), most)
+
+
+def _gaps(contents: Contents) -> Iterator[Gap]:
+    """All padding of a file."""
+    yield from contents.gaps
+    # magnetron fills the padding of an archive, but not the reserve behind it.
+    fillers = (*archive.FILLER, 0) if contents.container == "archive" else (0,)
+    stop = contents.data_start
+    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
+        if tensor.nbytes:
+            field = f"the padding before the data of {tensor.key!r}"
+            yield Gap(stop, tensor.offset, field, fillers)
+            stop = tensor.stop
+    yield Gap(stop, contents.data_stop, "the padding after the last tensor", fillers)
