@@ -14,8 +14,9 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.extents import Bytes, Integers
+from xr_tensorfmt.core.extents import Bytes, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.core.layout import raw_bytes
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
 from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
@@ -295,16 +296,31 @@ def _packed_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tup
 def _packed_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
     """The labels for one dimension, each behind its length, and the bytes of each of these."""
     with suppress(UnicodeEncodeError):
-        # All at once, with a zero before each that becomes its length if that is one byte.
-        content = np.frombuffer(bytearray(b"\0" + "\0".join(strings).encode()), dtype=np.uint8)
+        # All at once, with a zero before each that becomes its length.
+        content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
         places = np.flatnonzero(content == 0)
-        sizes = np.diff(places, append=content.size)
-        if places.size == len(strings) and sizes.max(initial=0) <= LONG_BIT:
-            content[places] = sizes - 1
-            return content, sizes
+        if places.size == len(strings):
+            return _with_lengths(content, places)
     packed = [_packed_label(checked, dim, string) for string in strings]
-    lengths = np.fromiter(map(len, packed), np.int64, len(packed))
-    return np.frombuffer(b"".join(packed), dtype=np.uint8), lengths
+    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+    return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
+
+
+def _with_lengths(content: Bytes, places: Integers) -> tuple[Bytes, Integers]:
+    """Put the length of each label into the byte before it, or into four."""
+    lengths = np.diff(places, append=content.size) - 1
+    is_long = lengths >= LONG_BIT
+    if not is_long.any():
+        content[places] = lengths
+        return content, lengths + 1
+    sizes = lengths + np.where(is_long, 4, 1)
+    stops = np.cumsum(sizes)
+    labels, starts = np.empty(int(stops[-1]), dtype=np.uint8), stops - sizes
+    copy_pieces(labels, stops - lengths, content, places + 1, lengths)
+    labels[starts[~is_long]] = lengths[~is_long]
+    long = (lengths[is_long] | LONG_BIT << 24).astype(">u4")
+    scatter_uniform(labels, starts[is_long], raw_bytes(long), 4)
+    return labels, sizes
 
 
 def _packed_label(checked: CheckedInput, dim: str, label: str) -> bytes:
