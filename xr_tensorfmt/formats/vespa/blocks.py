@@ -16,12 +16,7 @@ from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.scan import (
-    LABELS_AT_ONCE,
-    LARGE_BLOCK,
-    Scanned,
-    block_offsets,
-)
+from xr_tensorfmt.formats.vespa.scan import LABELS_AT_ONCE, LARGE_BLOCK, Scanned, block_offsets
 from xr_tensorfmt.formats.vespa.spec import Header, packed_size, unpack
 
 SCANNED_AT_OPENING = 8 << 20
