@@ -327,12 +327,7 @@ class LabelledBlocks(Blocks):
     labels: Bytes = field(kw_only=True)
 
     @classmethod
-    def of(
-        cls,
-        header: Header,
-        labels: Bytes,
-        sizes: Integers,
-    ) -> LabelledBlocks:
+    def of(cls, header: Header, labels: Bytes, sizes: Integers) -> LabelledBlocks:
         """Arrange blocks after a header, from their labels and how many bytes each has of these."""
         offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + header.block_bytes)
