@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.commands import done
 from xr_tensorfmt import TensorFormatError, to_file, to_vespa, vespa_from_json, vespa_to_json
-from xr_tensorfmt.formats.vespa import json as forms
+from xr_tensorfmt.formats.vespa import json as vespa_json
 
 MIXED = "tensor<float>(tag{},x[3])"
 SPECIAL = "tensor<float>(z[11])"
@@ -203,7 +203,7 @@ def test_what_is_not_a_tensor_of_the_type_is_refused(case: str) -> None:
 
 
 def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "MOST_FILLED_CELLS", 4)
+    monkeypatch.setattr(vespa_json, "MOST_FILLED_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
     assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
     with pytest.raises(ValueError, match="more than 4 cells, most of which are not listed"):
@@ -258,7 +258,7 @@ def test_a_file_without_a_type_says_how_to_state_it(content: Any, tmp_path: Path
 def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "users.json"
     to_file(users, path)
-    monkeypatch.setattr(forms, "MOST_JSON_BYTES", 50)
+    monkeypatch.setattr(vespa_json, "MOST_JSON_BYTES", 50)
     with pytest.raises(TensorFormatError, match="expected at most 50"):
         xr.open_dataset(path, engine="tensorfmt")
 
