@@ -22,8 +22,7 @@ from xr_tensorfmt.datasets.lazy_array import unread
 from xr_tensorfmt.formats.pycauset.packed import Bits
 from xr_tensorfmt.formats.pycauset.popcount import (
     BitCounts,
-    RowBlocks,
-    binary_digits,
+    blocks_of_rows,
     column_sums,
 )
 from xr_tensorfmt.sources.local import LocalFile
@@ -230,7 +229,7 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 64, 3000])
 def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BLOCK", "_SHIFTED", "_ADDED", "_STEP"):
+    for name in ("_BLOCK", "_SHIFTED"):
         monkeypatch.setattr(f"xr_tensorfmt.formats.pycauset.popcount.{name}", limit)
     content, layout, values = causal(300)
     for first, stop in ((0, 300), (100, 231), (64, 128)):
@@ -246,11 +245,7 @@ def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("order", [128, 129, 900, 1217])
-@pytest.mark.parametrize("limit", [1, 1 << 15])
-def test_blocks_of_rows_add_up_to_the_column_sums(
-    order: int, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._STEP", limit)
+def test_blocks_of_rows_add_up_to_the_column_sums(order: int) -> None:
     content, layout, values = causal(order)
     source = RecordingSource(content)
     assert isinstance(layout, Bits)
@@ -276,23 +271,24 @@ def test_blocks_of_padded_rows(rows: int, columns: int) -> None:
     np.testing.assert_array_equal(counts, values.sum(0))
 
 
-def test_rows_that_end_at_different_columns_make_no_blocks() -> None:
-    wide = triangle_rows(600, 1, 0, unit=64)
-    assert RowBlocks.among(wide, np.arange(600)) is None
-    words = triangle_rows(600, 1, 0)
-    assert RowBlocks.among(words, np.arange(600)) == RowBlocks(words, 23, 599)
-    assert RowBlocks.among(words, np.arange(0, 600, 2)) is None
+def test_blocks_begin_where_the_rows_of_a_triangle_become_shorter_by_a_word() -> None:
+    triangle, numbers = triangle_rows(600, 1, 0), np.arange(600)
+    assert blocks_of_rows(triangle, numbers) == slice(23, 599)
+    assert blocks_of_rows(triangle, numbers[20:]) == slice(3, 579)
+    none = [numbers[::2], numbers[24:80], numbers[:0]]
+    for part in none:
+        blocks = blocks_of_rows(triangle, part)
+        assert blocks.start >= blocks.stop
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 64, 65, 200])
 @pytest.mark.parametrize("words", [1, 3])
-def test_binary_digits_are_those_of_the_column_sums(rows: int, words: int) -> None:
-    bits = RNG.random((rows, 64 * words)) < 0.7
-    packed = np.packbits(bits, axis=1, bitorder="little").view("<u8")
-    digits = [np.unpackbits(each.view("u1"), bitorder="little") for each in binary_digits(packed)]
-    sums = sum(digit.astype(int) << place for place, digit in enumerate(digits))
-    np.testing.assert_array_equal(sums, bits.sum(0))
-    np.testing.assert_array_equal(column_sums([packed], 60), bits.sum(0)[:60])
+def test_column_sums_are_those_of_all_binary_digits(rows: int, words: int) -> None:
+    bits = RNG.random((2, rows, 64 * words)) < 0.7
+    ones, twos = np.packbits(bits, axis=2, bitorder="little").view("<u8")
+    np.testing.assert_array_equal(column_sums([[ones]], 60), bits[0].sum(0)[:60])
+    sums = (3 * bits[0] + bits[1]).sum(0)
+    np.testing.assert_array_equal(column_sums([[ones, twos], [ones]], 64 * words), sums)
 
 
 def test_an_ellipsis_means_all_dimensions(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Sums of columns are computed in binary digits that are rows of bits themselves.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -17,11 +17,8 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 from xarray import DataArray
 
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.indexing import OuterPlan
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Entry, entry_indices
+from xr_tensorfmt.core.selection import KEEP, Entry, Then, entry_indices
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 from xr_tensorfmt.core.views import OnlyRow, Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
@@ -30,18 +27,15 @@ from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Rows, Words, low_
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
 _BLOCK = 3 << 20
 # Bytes of rows that are shifted at a time, to be added.
-_SHIFTED = 1 << 22
+_SHIFTED = 1 << 20
 _WORD = 8
 # Packed bytes that a task of dask counts, and for column sums, of which each task makes a row.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
-# Bytes of shifted rows that are added at a time.
-_ADDED = 1 << 20
-# Words of a block that are added at a time, so that all operands stay in the cache.
-_STEP = 1 << 15
 _BLOCK_ROWS = 64
-# Sums of blocks that are narrower by this factor begin anew.
-_NARROWER = 0.75
+
+Digits = list[list[Words]]
+"""Matrices of bits, those of each binary digit in a list, least significant first."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,10 @@ class BitCounts:
     rows: Integers
     first: int
     stop: int
+
+    def along(self, by_column: bool) -> Integers:
+        """One count a column, or one a row."""
+        return self.by_column() if by_column else self.by_row()
 
     def by_row(self) -> Integers:
         """Bits that are set in each row."""
@@ -79,18 +77,33 @@ class BitCounts:
         if not counts.size:
             return counts
         rows = self.rows[: np.searchsorted(self.bits.rows.firsts(self.rows), self.stop)]
-        blocks = None
+        blocks = slice(0, 0)
         if 2 * counts.size >= self.bits.shape[1]:
-            blocks = RowBlocks.among(self.bits.rows, rows)
-        if blocks is None:
-            self._add_shifted(rows, counts)
-            return counts
-        self._add_shifted(rows[: blocks.first - rows[0]], counts)
-        self._add_shifted(rows[blocks.stop - rows[0] :], counts)
-        sums, column = blocks.sums(self.source)
+            blocks = blocks_of_rows(self.bits.rows, rows)
+        self._add_shifted(rows[: blocks.start], counts)
+        self._add_shifted(rows[blocks.stop :], counts)
+        if blocks.start < blocks.stop:
+            self._add_blocks(rows[blocks], counts)
+        return counts
+
+    def _add_blocks(self, rows: Integers, counts: Integers) -> None:
+        """Add blocks of 64 rows to the counts of columns: all columns of them, as they lie."""
+        digits: Digits = []
+        edges = self.bits.rows.starts(np.append(rows[::_BLOCK_ROWS], rows[-1] + 1))
+        nothing = np.zeros_like(edges[1:])
+        pieces = Pieces(edges[:-1], edges[1:], nothing, nothing)
+        for block, window, positions in pieces.fetch(self.source, LARGEST_WINDOW):
+            lengths = np.diff(edges)[block].tolist()
+            for begin, length in zip(positions.tolist(), lengths, strict=True):
+                words = window[begin : begin + length].view("<u8")
+                add_block(digits, words.reshape(_BLOCK_ROWS, -1))
+        # Where each row begins a column later than the one before, bits are moved to their columns.
+        firsts = self.bits.rows.firsts(rows[:_BLOCK_ROWS])
+        width, column = digits[0][0].shape[1], int(firsts[0])
+        moved = [[_moved(each, firsts - column, width) for each in same] for same in digits]
+        sums = column_sums(moved, 64 * (width + 1))
         begin, end = max(column, self.first), min(column + sums.size, self.stop)
         counts[begin - self.first : end - self.first] += sums[begin - column : end - column]
-        return counts
 
     def _add_shifted(self, rows: Integers, counts: Integers) -> None:
         """Add any rows to the counts of columns, each shifted to the first of them."""
@@ -100,7 +113,7 @@ class BitCounts:
             # No row of the block stores the columns before.
             first = max(self.first, int(self.bits.rows.firsts(block[:1])[0]))
             words = self.bits.gathered(self.source, block, first, self.stop)
-            counts[first - self.first :] += column_sums([words], self.stop - first)
+            counts[first - self.first :] += column_sums([[words]], self.stop - first)
 
     def _words(self) -> Pieces:
         """The words of each row that hold its columns; `bit` is the first wanted one's."""
@@ -131,108 +144,70 @@ def _sums(
     return np.add.reduceat(counted, bounds, dtype=narrow)[::2]
 
 
-class BitwiseSum:
-    """The sum of blocks of bits, bit by bit: a block for each binary digit of the sums."""
-
-    def __init__(self, rows: int, words: int) -> None:
-        self.digits: list[Words] = []
-        self._pending: list[Words | None] = []
-        self._carries: list[list[Words]] = []
-        self.words = words
-        self._shape = (rows, words)
-        self._step = max(1, _STEP // words)
-        self._scratch: Words = np.empty((2, self._step, words), dtype="<u8")
-
-    def add(self, block: Words, weight: int = 0) -> None:
-        """Add a block, which may lack the first columns; all end at the same one."""
-        while weight >= len(self.digits):
-            self.digits.append(np.zeros(self._shape, dtype="<u8"))
-            self._pending.append(None)
-            self._carries.append([np.empty(self._shape, dtype="<u8") for _ in range(2)])
-        before, self._pending[weight] = self._pending[weight], None
-        if before is None:
-            self._pending[weight] = block
-        else:
-            wide, narrow = sorted((before, block), key=np.size, reverse=True)
-            self.add(self._full_add(wide, narrow, weight), weight + 1)
-
-    def include(self, other: BitwiseSum) -> None:
-        """Add another sum that is not wider, and that is not used afterwards."""
-        for weight, digit in enumerate(other.finish()):
-            self.add(digit, weight)
-
-    def finish(self) -> list[Words]:
-        """Add the blocks that are still pending; the digits, least significant first."""
-        nothing: Words = np.zeros((self._shape[0], 0), dtype="<u8")
-        weight = 0
-        while weight < len(self.digits):
-            last, self._pending[weight] = self._pending[weight], None
-            if last is not None:
-                carry = self._full_add(last, nothing, weight)
-                if carry.any():
-                    self.add(carry, weight + 1)
-            weight += 1
-        return self.digits
-
-    def _full_add(self, one: Words, two: Words, weight: int) -> Words:
-        """Add two blocks to a digit in place; the carry is for the next one."""
-        # The carry before this one may still be pending.
-        self._carries[weight].reverse()
-        carries, digits = self._carries[weight][0], self.digits[weight]
-        for begin in range(0, len(digits), self._step):
-            part = slice(begin, begin + self._step)
-            digit, carry = digits[part], carries[part]
-            either, both = self._scratch[:, : len(digit)]
-            _half_add(one[part], two[part], either, carry)
-            np.bitwise_and(digit, either, out=both)
-            np.bitwise_or(carry, both, out=carry)
-            np.bitwise_xor(digit, either, out=digit)
-        return carries
+def blocks_of_rows(rows: Rows, wanted: Integers) -> slice:
+    """The part of some rows that is blocks of 64 neighbours of equally many words each."""
+    if not wanted.size or int(wanted[-1] - wanted[0]) >= wanted.size:
+        return slice(0, 0)
+    # Rows of a triangle become a word shorter where a whole number of words is left.
+    begin = 0 if rows.stride else (rows.columns - int(rows.firsts(wanted[:1])[0])) % _BLOCK_ROWS
+    count = max(0, wanted.size - begin) // _BLOCK_ROWS
+    return slice(begin, begin + count * _BLOCK_ROWS)
 
 
-def _half_add(one: Words, two: Words, either: Words, both: Words) -> None:
-    """The digit and the carry of two blocks, of which the second may lack the first columns."""
-    begin = either.shape[1] - one.shape[1]
-    common = either.shape[1] - two.shape[1]
-    if common:
-        both[:, :common] = 0
-        either[:, :begin] = 0
-        either[:, begin:common] = one[:, : common - begin]
-    np.bitwise_xor(one[:, common - begin :], two, out=either[:, common:])
-    np.bitwise_and(one[:, common - begin :], two, out=both[:, common:])
+def add_block(digits: Digits, block: Words, weight: int = 0) -> None:
+    """Add bits to their sums, in which each bit has its own; the first block is the widest.
+
+    Other blocks may lack the first columns. Of each binary digit there is the sum of all blocks but
+    the last one, which waits for another.
+    """
+    if weight == len(digits):
+        digits.append([np.zeros_like(digits[0][0] if digits else block)])
+    if len(digits[weight]) == 1:
+        digits[weight].append(block)
+    else:
+        digit, waiting = digits[weight]
+        digits[weight] = [digit]
+        add_block(digits, _full_add(digit, *sorted((waiting, block), key=np.size)), weight + 1)
 
 
-def column_sums(digits: list[Words], width: int) -> NDArray[np.uint32]:
-    """The sums of the columns of digits, each a matrix of bits, least significant first."""
-    pending: dict[int, list[Words]] = {}
-    for least, words in enumerate(digits):
-        step = max(1, _ADDED // max(1, words.nbytes // max(1, len(words))))
-        for begin in range(0, len(words), step):
-            for weight, digit in enumerate(binary_digits(words[begin : begin + step]), least):
-                pending.setdefault(weight, []).append(digit)
+def _full_add(digit: Words, narrow: Words, wide: Words) -> Words:
+    """Add two blocks to a digit in place; the carry is for the next one."""
+    digit, common = digit[:, -wide.shape[1] :], wide.shape[1] - narrow.shape[1]
+    either, carry = np.empty_like(wide), np.empty_like(wide)
+    either[:, :common], carry[:, :common] = wide[:, :common], 0
+    np.bitwise_xor(wide[:, common:], narrow, out=either[:, common:])
+    np.bitwise_and(wide[:, common:], narrow, out=carry[:, common:])
+    carry |= digit & either
+    digit ^= either
+    return carry
+
+
+def _moved(words: Words, counts: Integers, width: int) -> Words:
+    """Move the bits of each row to higher places, by less than a word; zeros before them."""
+    up = counts.astype(np.uint64)[:, np.newaxis]
+    moved: Words = np.zeros((len(words), width + 1), dtype="<u8")
+    begin = width - words.shape[1]
+    np.left_shift(words, up, out=moved[:, begin:-1])
+    # A shift by 64 is undefined, so that it takes two steps.
+    moved[:, begin + 1 :] |= (words >> np.uint64(1)) >> (np.uint64(63) - up)
+    return moved
+
+
+def column_sums(digits: Digits, width: int) -> NDArray[np.uint32]:
+    """The sums of the columns of matrices of bits, those of each binary digit in a list."""
     sums = np.zeros(width, dtype=np.uint32)
-    weight = 0
-    while weight in pending:
-        digit, *carried = binary_digits(np.stack(pending[weight]))
-        for higher, carry in enumerate(carried, weight + 1):
-            pending.setdefault(higher, []).append(carry)
-        bits = np.unpackbits(digit.view(np.uint8), count=width, bitorder="little")
-        sums += bits * np.uint32(1 << weight)
-        weight += 1
-    return sums
-
-
-def binary_digits(words: Words) -> list[Words]:
-    """The sums of the columns of a matrix of bits, as rows of bits: one for each binary digit."""
-    digits = []
-    while len(words):
-        carries = []
+    pending, weight = [list(matrices) for matrices in digits], 0
+    while pending:
+        words = np.concatenate(pending[0]) if len(pending[0]) > 1 else pending[0][0]
+        carries: list[Words] = []
         while len(words) > 1:
             words, carry = _add(words)
             carries.append(carry)
-        digits.append(words[0])
-        words = np.concatenate(carries) if carries else words[:0]
-    return digits
+        bits = np.unpackbits(words.view(np.uint8), count=width, bitorder="little")
+        sums += bits * np.uint32(1 << weight)
+        weight += 1
+        pending[:2] = [carries + pending[1]] if len(pending) > 1 else [carries] if carries else []
+    return sums
 
 
 def _add(words: Words) -> tuple[Words, Words]:
@@ -250,67 +225,6 @@ def _add(words: Words) -> tuple[Words, Words]:
     either &= three
     carry |= either
     return digit, carry
-
-
-@dataclass(frozen=True)
-class RowBlocks:
-    """Blocks of 64 rows that take equally many words, one row right after the other."""
-
-    rows: Rows
-    first: int
-    stop: int
-
-    @classmethod
-    def among(cls, rows: Rows, wanted: Integers) -> RowBlocks | None:
-        """The blocks among some rows; None where there are none."""
-        if wanted.size < _BLOCK_ROWS or int(wanted[-1] - wanted[0]) >= wanted.size:
-            return None
-        lengths = rows.starts(wanted + 1) - rows.starts(wanted)
-        changes = np.flatnonzero(np.diff(lengths)) + 1
-        begin = int(changes[0]) % _BLOCK_ROWS if changes.size else 0
-        count = (wanted.size - begin) // _BLOCK_ROWS
-        if not count or not lengths[begin] or ((changes - begin) % _BLOCK_ROWS).any():
-            return None
-        ends = (rows.firsts(wanted) + 8 * lengths)[begin::_BLOCK_ROWS][:count]
-        if (ends != ends[0]).any():
-            return None
-        first = int(wanted[0]) + begin
-        return cls(rows, first, first + count * _BLOCK_ROWS)
-
-    def sums(self, source: Source) -> tuple[NDArray[np.uint32], int]:
-        """The sums of the columns over all blocks, and the column of the first sum."""
-        parts: list[BitwiseSum] = []
-        for block in self._blocks(source):
-            if not parts or block.shape[1] < parts[-1].words * _NARROWER:
-                if len(parts) > 1:
-                    parts[0].include(parts.pop())
-                parts.append(BitwiseSum(*block.shape))
-            parts[-1].add(block)
-        for part in parts[1:]:
-            parts[0].include(part)
-        columns = self.rows.firsts(np.arange(self.first, self.first + _BLOCK_ROWS))
-        digits = [_shifted(digit, columns - columns[0]) for digit in parts[0].finish()]
-        return column_sums(digits, 64 * digits[0].shape[1]), int(columns[0])
-
-    def _blocks(self, source: Source) -> Iterator[Words]:
-        """The words of each block, a row for each of its rows."""
-        edges = self.rows.starts(np.arange(self.first, self.stop + 1, _BLOCK_ROWS))
-        nothing = np.zeros_like(edges[1:])
-        pieces = Pieces(edges[:-1], edges[1:], nothing, nothing)
-        for block, window, positions in pieces.fetch(source, LARGEST_WINDOW):
-            lengths = np.diff(edges)[block].tolist()
-            for begin, length in zip(positions.tolist(), lengths, strict=True):
-                yield window[begin : begin + length].view("<u8").reshape(_BLOCK_ROWS, -1)
-
-
-def _shifted(words: Words, counts: Integers) -> Words:
-    """Move the bits of each row to higher places, by less than a word."""
-    up = counts.astype(np.uint64)[:, np.newaxis]
-    shifted: Words = np.zeros((len(words), words.shape[1] + 1), dtype="<u8")
-    np.left_shift(words, up, out=shifted[:, :-1])
-    # A shift by 64 is undefined, so that it takes two steps.
-    shifted[:, 1:] |= (words >> np.uint64(1)) >> (np.uint64(63) - up)
-    return shifted
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
@@ -372,60 +286,22 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     planned = None if found is None else _planned(found, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
+    counts, kept, then = planned
+    by_column = kept == 1
+    values = _lazy(counts, by_column) if da.chunks is not None else counts.along(by_column)
     dims = [name for name in da.dims if name not in counted]
-    counts = planned.lazy() if da.chunks is not None else planned.compute()
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
-    return DataArray(counts, coords, dims, da.name)
+    return DataArray(values.sum() if kept is None else values[then], coords, dims, da.name)
 
 
-@dataclass(frozen=True)
-class _PlannedCount:
-    """Counts along axes of the stored matrix, and what the key of the array does to them."""
-
-    counts: BitCounts
-    kept: int | None
-    then: Any
-
-    def compute(self) -> Array:
-        """Count now."""
-        if self.kept == 1:
-            return np.asarray(self.counts.by_column()[self.then])
-        by_row = self.counts.by_row()
-        return np.asarray(by_row[self.then] if self.kept == 0 else by_row.sum())
-
-    def lazy(self) -> Any:
-        """Count by rows in dask, a block of them a task."""
-        by_column, rows = self.kept == 1, self.counts.rows.size
-        width, bits = self.counts.stop - self.counts.first, self.counts.bits
-        nbytes = bits.rows.nbytes * rows * width // max(1, prod(bits.shape))
-        tasks = max(1, -(-nbytes // (_COLUMNS_TASK if by_column else _TASK)))
-        step = max(1, -(-rows // tasks))
-        lengths = tuple(min(step, rows - begin) for begin in range(0, max(1, rows), step))
-        counts: Any = dask.array.map_blocks(  # type: ignore[no-untyped-call]
-            partial(_count_block, self.counts, step, by_column),
-            chunks=((1,) * len(lengths), (width,)) if by_column else (lengths,),
-            name=f"popcount-{tokenize(self.counts, step, by_column)}",
-            dtype=np.int64,
-            meta=np.empty((0,) * (1 + by_column), dtype=np.int64),
-        )
-        if self.kept is None:
-            return counts.sum()
-        return (counts.sum(axis=0) if by_column else counts)[self.then]
-
-
-def _count_block(
-    counts: BitCounts, step: int, by_column: bool, block_id: tuple[int, ...]
-) -> Integers:
-    """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
-    begin = block_id[0] * step
-    part = replace(counts, rows=counts.rows[begin : begin + step])
-    return part.by_column()[np.newaxis] if by_column else part.by_row()
-
-
-def _planned(found: Unread, counted: list[int]) -> _PlannedCount | None:
-    """Express counting along axes of the array as counting along those of the stored matrix."""
-    bits, axes = _stored_bits(found.layout)
-    if bits is None or not isinstance(found.plan, OuterPlan):
+def _planned(found: Unread, counted: list[int]) -> tuple[BitCounts, int | None, Then] | None:
+    """What to count of the stored matrix, along which axis counts are kept, and the key of that."""
+    view = found.layout
+    axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
+    if isinstance(view, Transposed):
+        axes = view.axes
+    bits = view.inner if isinstance(view, OnlyRow | Transposed) else view
+    if not isinstance(bits, Bits):
         return None
     picks = dict(zip(axes, found.plan.picks, strict=True))
     # What a key keeps of the axes of the layout are the axes of the array, in their order.
@@ -441,17 +317,30 @@ def _planned(found: Unread, counted: list[int]) -> _PlannedCount | None:
         return None
     rows = entry_indices(entries[0])
     counts = BitCounts(found.source, bits, rows, columns.start, columns.stop)
-    if not kept:
-        return _PlannedCount(counts, None, None)
-    return _PlannedCount(counts, kept[0], picks[kept[0]].then)
+    return (counts, kept[0], picks[kept[0]].then) if kept else (counts, None, KEEP)
 
 
-def _stored_bits(layout: Layout) -> tuple[Bits | None, tuple[int, ...]]:
-    """The stored matrix, and the axis of it that each axis of the layout is."""
-    inner: Layout = layout
-    axes: tuple[int, ...] = (0, 1)
-    if isinstance(layout, Transposed):
-        inner, axes = layout.inner, layout.axes
-    elif isinstance(layout, OnlyRow):
-        inner, axes = layout.inner, (1,)
-    return (inner if isinstance(inner, Bits) else None), axes
+def _lazy(counts: BitCounts, by_column: bool) -> Any:
+    """The counts in dask, a block of rows a task."""
+    rows, width, bits = counts.rows.size, counts.stop - counts.first, counts.bits
+    nbytes = bits.rows.nbytes * rows * width // max(1, prod(bits.shape))
+    tasks = max(1, -(-nbytes // (_COLUMNS_TASK if by_column else _TASK)))
+    step = max(1, -(-rows // tasks))
+    lengths = tuple(min(step, rows - begin) for begin in range(0, max(1, rows), step))
+    values: Any = dask.array.map_blocks(  # type: ignore[no-untyped-call]
+        partial(_count_block, counts, step, by_column),
+        chunks=((1,) * len(lengths), (width,)) if by_column else (lengths,),
+        name=f"popcount-{tokenize(counts, step, by_column)}",
+        dtype=np.int64,
+        meta=np.empty((0,) * (1 + by_column), dtype=np.int64),
+    )
+    return values.sum(axis=0) if by_column else values
+
+
+def _count_block(
+    counts: BitCounts, step: int, by_column: bool, block_id: tuple[int, ...]
+) -> Integers:
+    """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
+    begin = block_id[0] * step
+    values = replace(counts, rows=counts.rows[begin : begin + step]).along(by_column)
+    return values[np.newaxis] if by_column else values
