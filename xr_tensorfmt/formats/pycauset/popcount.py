@@ -64,7 +64,12 @@ class BitCounts:
             begins = (positions - positions[0]) >> 3
             ends = begins + ((pieces.stops[block] - pieces.starts[block]) >> 3)
             words = window[positions[0] :][: int(ends[-1]) * _WORD].view("<u8")
-            counts[block] = _sums(np.bitwise_count(words), begins, ends)
+            # The smallest type that holds all counts is the quickest.
+            narrow = np.min_scalar_type(8 * _WORD * int((ends - begins).max()))
+            # Words between the end of a row and the next are summed apart, and left out.
+            bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
+            sums = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)
+            counts[block] = sums[::2]
             # The words in which a row begins and ends may also hold bits that do not count.
             counts[block] -= np.bitwise_count(words[ends - 1] & ~low_bits(used[block]))
             if skips:
@@ -129,19 +134,6 @@ class BitCounts:
             skipped & 63,
             np.zeros_like(begins),
         )
-
-
-def _sums(
-    counted: NDArray[np.uint8], begins: Integers, ends: Integers
-) -> NDArray[np.unsignedinteger]:
-    """Add up the counts of the words of each row."""
-    # The smallest type that holds all counts is the quickest.
-    narrow = np.min_scalar_type(8 * _WORD * int((ends - begins).max()))
-    if (begins[1:] == ends[:-1]).all():
-        return np.add.reduceat(counted, begins, dtype=narrow)
-    # Words between the end of a row and the next are summed apart, and left out.
-    bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
-    return np.add.reduceat(counted, bounds, dtype=narrow)[::2]
 
 
 def blocks_of_rows(rows: Rows, wanted: Integers) -> slice:
