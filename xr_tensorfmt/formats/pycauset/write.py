@@ -15,10 +15,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
-from xr_tensorfmt.core.layout import NotHeldError, within
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection
-from xr_tensorfmt.datasets.lazy_array import wrapped_data
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import (
@@ -29,8 +26,6 @@ from xr_tensorfmt.formats.pycauset.container import (
     pack_slots,
 )
 from xr_tensorfmt.formats.pycauset.header import least_payload, pack_header
-from xr_tensorfmt.formats.pycauset.matrices import Mirrored
-from xr_tensorfmt.formats.pycauset.packed import PartlyStored
 from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
@@ -91,9 +86,6 @@ _PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
 
 MOST_SEED = 2**64 - 1
 
-# Elements that are looked at, or compared with their mirror image, at a time.
-_AT_A_TIME = 1 << 19
-
 
 @with_write_options
 def to_pycauset(
@@ -149,8 +141,8 @@ def to_pycauset(
     Notes
     -----
     Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
-    mirror image, every chunk is computed a second time. Where lazy values turn out not to be those
-    of the type that was chosen by default, the file is begun again, and they are computed anew.
+    mirror image, every chunk is computed a second time. Where values turn out not to be those of
+    the type that was chosen by default, the file is begun again, and they are computed anew.
 
     Examples
     --------
@@ -177,8 +169,6 @@ def plan(
     types, conversion = _matrix_types(checked, version, matrix_type)
     data_type = DATA_TYPE_OF[conversion.element.name]
     matrices = [_matrix(variable, version, each, data_type, seed) for each in types]
-    if len(matrices) > 1 and isinstance(wrapped_data(variable), np.ndarray):
-        matrices = matrices[:1] if _holds(checked, matrices[0]) else matrices[1:]
     if version == "v2":
         _check_dropped(checked, matrices)
     return _planned(checked, conversion, matrices)
@@ -275,26 +265,6 @@ def _special(variable: Variable) -> str:
         if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
             return str(facts["matrix_type"])
     return "CAUSAL"
-
-
-def _holds(checked: CheckedInput, matrix: Matrix) -> bool:
-    """Whether values in memory are those of a matrix; others are looked at as they are written."""
-    values: Any = wrapped_data(checked.only[1])
-    layout, _ = sized_layout(matrix, checked.path)
-    assert isinstance(layout, PartlyStored), f"{matrix.matrix_type} stores all elements"
-    whole, sign = (
-        Selection.everything(layout.shape),
-        layout.sign if isinstance(layout, Mirrored) else 0,
-    )
-    try:
-        for part in whole.batches(runs=MOST_RUNS, span=_AT_A_TIME) if values.size else ():
-            place = within(part, whole)
-            layout.check_implied(part, values[place])
-            if sign and not np.array_equal(values[place], sign * values.T[place], equal_nan=True):
-                return False
-    except NotHeldError:
-        return False
-    return True
 
 
 def _matrix(
