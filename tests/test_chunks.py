@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, dividing_chunk, row_chunk
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, dividing_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
@@ -109,8 +109,3 @@ def test_a_length_without_a_fitting_divisor_has_no_dividing_chunk() -> None:
     assert dividing_chunk((10_007, 4), 8, 4 * 8) == (1, 4)
     assert dividing_chunk((2**61 - 1,), 1, 31 << 20) is None
     assert dividing_chunk((), 8, 1) == ()
-
-
-@pytest.mark.parametrize("shape", [(2**48, 0), (0, 2**48), (0, 0)])
-def test_a_matrix_without_elements_is_one_chunk(shape: tuple[int, int]) -> None:
-    assert row_chunk(shape, 1, 0, 31 << 20) == tuple(max(1, length) for length in shape)

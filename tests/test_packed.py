@@ -21,7 +21,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import OnlyRow, transposed
+from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.datasets.lazy_array import lazy_array
 from xr_tensorfmt.formats.pycauset.matrices import (
     Block,
@@ -29,6 +29,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     ComplexPlanes,
     Diagonal,
     Mirrored,
+    OnlyRow,
     Scaled,
 )
 from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
@@ -289,6 +290,8 @@ def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
     assert dense.chunk_shape(50_000) == (1, 36_864)
     assert Scaled(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
     assert Bits(triangle_rows(0, 1, 0)).chunk_shape(1 << 20) == (1, 1)
+    assert Bits(Rows(2**48, 0, 1, 64, 0)).chunk_shape(31 << 20) == (2**48, 1)
+    assert Bits(Rows(0, 2**48, 1, 64, 0)).chunk_shape(31 << 20) == (1, 2**48)
 
 
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])

@@ -51,22 +51,11 @@ def chunk_count(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
     return prod(-(-length // step) for length, step in zip(shape, chunk, strict=True))
 
 
-def row_chunk(shape: tuple[int, int], item: int, stored: int, target: int) -> tuple[int, int]:
-    """Shape of the chunks of a matrix whose rows take fewer bytes in the file than in memory."""
-    rows, columns = (max(1, length) for length in shape)
-    if not prod(shape):
-        return rows, columns
-    row = item * columns
-    if row > target:
-        return 1, contiguous_chunk((columns,), item, target)[0]
-    return _rows(rows, row, target, stored or PAGE), columns
-
-
-def _rows(length: int, row: int, target: int, stored: int | None = None) -> int:
+def _rows(length: int, row: int, target: int) -> int:
     most = max(1, target // row)
     if most >= length:
         return length
-    whole_pages = PAGE // gcd(stored or row, PAGE)
+    whole_pages = PAGE // gcd(row, PAGE)
     step = whole_pages if whole_pages <= most else 1
     count = -(-length // (most - most % step))
     even = -(-length // count)

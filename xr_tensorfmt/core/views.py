@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Encoded, Layout, Read
+from xr_tensorfmt.core.layout import Layout, Read
 from xr_tensorfmt.core.selection import Selection, Then, entry_indices
 from xr_tensorfmt.core.source import Source
 
@@ -128,44 +128,6 @@ class Transposed(View):
         """Those of the inner layout, reordered."""
         units = self.inner.write_units
         return tuple(units[axis] for axis in self.axes)
-
-
-@dataclass(frozen=True)
-class OnlyRow(View):
-    """The only row of a matrix, as a vector."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The columns."""
-        return self.inner.shape[1:]
-
-    def _inward(self, selection: Selection) -> Selection:
-        return Selection(self.inner.shape, (slice(0, 1, 1), *selection.entries))
-
-    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        return np.zeros_like(points[0]), *points
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the row."""
-        row: Array = self.inner.read(source, self._inward(selection))[0]
-        return row
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the inner layout."""
-        return self.inner.chunk_shape(target)[1:]
-
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """Encode the row."""
-        return self.inner.encode(self._inward(selection), values[np.newaxis])
-
-    def stored_element(self) -> Element:
-        """That of the inner layout."""
-        return self.inner.stored_element()
-
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """Those of the columns."""
-        return self.inner.write_units[1:]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from xr_tensorfmt.core.value_checks import (
     check_zeros,
 )
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.pycauset.archive import entries
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     SLOT_OFFSETS,
@@ -30,7 +29,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_metadata,
     read_slots,
 )
-from xr_tensorfmt.formats.pycauset.header import fields_stop
+from xr_tensorfmt.formats.pycauset.earlier_versions import entries, fields_stop
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims, open_file
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, Matrix
@@ -116,15 +115,15 @@ def _check_header(reader: HeaderReader, matrix: Matrix, payload_stop: int) -> It
 
 def _check_archive(reader: HeaderReader) -> Iterator[Finding]:
     source = reader.source
-    for name, entry in entries(reader).items():
-        computed = 0
-        for start in range(entry.offset, entry.offset + entry.size, _BYTES_AT_ONCE):
-            stop = min(start + _BYTES_AT_ONCE, entry.offset + entry.size)
-            computed = crc32(source.read(Extents.single(start, stop)).data, computed)
-        if computed != entry.checksum:
-            message = f"{entry.checksum:#010x}, expected {computed:#010x}; fetch the file again"
-            field = f"the checksum of the entry {name!r}"
-            yield Finding(source.name, entry.header, field, message)
+    for entry, start in entries(reader):
+        computed, stop = 0, start + entry.file_size
+        for first in range(start, stop, _BYTES_AT_ONCE):
+            part = Extents.single(first, min(first + _BYTES_AT_ONCE, stop))
+            computed = crc32(source.read(part).data, computed)
+        if computed != entry.CRC:
+            message = f"{entry.CRC:#010x}, expected {computed:#010x}; fetch the file again"
+            field = f"the checksum of the entry {entry.filename!r}"
+            yield Finding(source.name, entry.header_offset, field, message)
 
 
 def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:

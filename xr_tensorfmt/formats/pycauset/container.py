@@ -27,6 +27,7 @@ from xr_tensorfmt.formats.pycauset.spec import (
     R1_BIT_ROW_BYTES,
     TRIANGLES,
     VECTORS,
+    WORD_BYTES,
     Matrix,
 )
 
@@ -375,7 +376,7 @@ def matrix_of(content: Content) -> Matrix:
         scalar=view.scalar("scalar"),
         is_transposed=is_transposed,
         is_conjugated=view.get("is_conjugated", bool, False),
-        bit_row_bytes=R1_BIT_ROW_BYTES,
+        row_bytes=R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else WORD_BYTES,
         attrs=dict(_attrs(metadata, view)),
         facts={
             "payload_uuid": metadata.get("payload_uuid", str),

@@ -1,21 +1,27 @@
-"""Layouts of matrices whose values are computed, implied, or put together of others."""
+"""The layouts of all types of matrices, and which one a matrix has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.elements import Array, Element, Plain
 from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.header import WIDEST, check_size
 from xr_tensorfmt.core.layout import Encoded, Layout, Read
 from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Elementwise
-from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored, WholeRows
+from xr_tensorfmt.core.views import Elementwise, View
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.pycauset import spec
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored, Rows, WholeRows
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 
 @dataclass(frozen=True)
@@ -45,37 +51,69 @@ class Scaled(Elementwise):
         return np.conjugate(values, out=values, where=values != 0) if is_conjugated else values
 
     def _multiplied(self, values: Array) -> Array:
-        """The products; a part of the number that is zero multiplies nothing."""
-        scaled = np.empty(values.shape, dtype=self.dtype)
         real, imaginary = self.scalar.real, self.scalar.imag
         with np.errstate(invalid="ignore", over="ignore"):
-            if scaled.dtype.kind == "f":
-                np.multiply(values, real, out=scaled, dtype=np.float64)
-            elif imaginary and values.dtype.kind == "c":
-                np.multiply(values, self.scalar, out=scaled, dtype=np.complex128)
+            if imaginary:
+                scaled = np.multiply(values, self.scalar, dtype=np.complex128)
+            elif values.dtype.kind == "c":
+                scaled = values.astype(np.complex128)
+                scaled.real *= real
+                scaled.imag *= real
             else:
-                np.multiply(values.real, real, out=scaled.real, dtype=np.float64)
-                other, factor = (values, imaginary) if imaginary else (values.imag, real)
-                np.multiply(other, factor, out=scaled.imag, dtype=np.float64)
-        if not np.isfinite(self.scalar):
-            scaled[values == 0] = 0
-        elif imaginary or real <= 0:
-            scaled += 0.0  # makes 0.0 of -0.0, and changes nothing else
+                scaled = np.multiply(values, real, dtype=np.float64)
+        if imaginary or not 0 < real < np.inf:
+            np.copyto(scaled, 0, where=values == 0)
         return scaled
 
 
 @dataclass(frozen=True)
-class ComplexPlanes(WholeRows):
+class OnlyRow(View):
+    """The only row of a matrix, as a vector."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The columns."""
+        return self.inner.shape[1:]
+
+    def _inward(self, selection: Selection) -> Selection:
+        return Selection(self.inner.shape, (slice(0, 1, 1), *selection.entries))
+
+    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+        return np.zeros_like(points[0]), *points
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read the row."""
+        row: Array = self.inner.read(source, self._inward(selection))[0]
+        return row
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Chunks of the inner layout."""
+        return self.inner.chunk_shape(target)[1:]
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+        """Encode the row."""
+        return self.inner.encode(self._inward(selection), values[np.newaxis])
+
+    def stored_element(self) -> Element:
+        """That of the inner layout."""
+        return self.inner.stored_element()
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Those of the columns."""
+        return self.inner.write_units[1:]
+
+
+@dataclass(frozen=True)
+class ComplexPlanes(View):
     """Complex numbers of which all real parts are stored before all imaginary parts."""
 
     stored_as = "with all real parts before all imaginary parts"
 
-    parts: Dense
-
     @property
     def shape(self) -> tuple[int, ...]:
         """That of each part."""
-        return self.parts.shape[1:]
+        return self.inner.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -83,21 +121,22 @@ class ComplexPlanes(WholeRows):
         return np.dtype(np.complex64)
 
     def _inward(self, selection: Selection) -> Selection:
-        return Selection(self.parts.shape, (slice(0, 2, 1), *selection.entries))
+        return Selection(self.inner.shape, (slice(0, 2, 1), *selection.entries))
 
-    def extents(self, selection: Selection) -> Extents:
-        """Bytes of the real parts, then those of the imaginary ones."""
-        return self.parts.extents(self._inward(selection))
+    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+        return np.repeat([0, 1], points[0].size), *(np.tile(each, 2) for each in points)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read both parts."""
-        return _complex(*self.parts.read(source, self._inward(selection)))
+        return _complex(*self.inner.read(source, self._inward(selection)))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read both parts."""
-        part = np.repeat([0, 1], points[0].size)
-        parts = self.parts.read_points(source, (part, *(np.tile(each, 2) for each in points)))
-        return _complex(*parts.reshape(2, -1))
+        return _complex(*super().read_points(source, points).reshape(2, -1))
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Whole rows."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
 
 def _complex(real: Array, imaginary: Array) -> Array:
@@ -194,8 +233,7 @@ class Mirrored(Packed):
         return Extents.union([super().extents(selection), super().extents(mirror)])
 
     # A part cannot be written: its mirror image may be in the rest.
-    stored_element, chunk_shape = Layout.stored_element, PartlyStored.chunk_shape
-    read_in_order = Layout.read_in_order
+    stored_element, read_in_order = Layout.stored_element, Layout.read_in_order
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part, then what lies below the diagonal from its mirror image."""
@@ -338,3 +376,75 @@ class BlockMatrix(WholeRows):
         for block, here, at in self._points(points):
             values[here] = block.layout.read_points(block.source, at)
         return values
+
+
+def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """The stored values and their bytes, whether or not the file is long enough."""
+    _check(matrix, path)
+    check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.stated_at)
+    layout, size = _layout(matrix)
+    if matrix.offset + size > matrix.limit and matrix.row_bytes > spec.WORD_BYTES:
+        # Unreleased containers pad rows of bits as the versions before them.
+        return _layout(replace(matrix, row_bytes=spec.WORD_BYTES))
+    return layout, size
+
+
+def _check(matrix: Matrix, path: str) -> None:
+    """Refuse types that do not go together, and shapes that are not those of the type."""
+    kind, data_type, known = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
+    found, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
+    field = f"the shape of a {kind}"
+    if kind not in known or data_type not in known[kind]:
+        is_known = kind in known
+        field = f"the data type of a {kind} matrix" if is_known else "the matrix type"
+        found = repr(data_type if is_known else kind)
+        expected = f"one of {', '.join(sorted(known[kind] if is_known else known))}"
+    elif kind in (*spec.TRIANGLES, "DIAGONAL") and matrix.rows != matrix.columns:
+        expected = "as many rows as columns"
+    elif matrix.is_vector and matrix.columns != 1:
+        expected = "one column"
+    elif kind == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
+        expected = f"more rows than the active index {matrix.seed}"
+    if expected:
+        hint = "the header is damaged, or of a version that is not known"
+        raise TensorFormatError(path, field, found, expected, hint, offset=matrix.stated_at)
+
+
+def _layout(matrix: Matrix) -> tuple[Layout, int]:
+    """The stored values and their bytes."""
+    shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
+    # A transposed vector is a matrix of one row.
+    is_flat = matrix.is_vector and not matrix.is_transposed
+    lengths = shape[1:] if is_flat else shape
+    if matrix.matrix_type in ("IDENTITY", "UNIT_VECTOR"):
+        return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
+    if matrix.matrix_type in spec.TRIANGLES:
+        return _triangle(matrix)
+    if matrix.data_type == spec.BIT:
+        rows = Rows(*shape, 1, matrix.row_bytes, matrix.offset)
+        return OnlyRow(Bits(rows)) if is_flat else Bits(rows), rows.nbytes
+    element, offset = _element(matrix), matrix.offset
+    if matrix.matrix_type == "DIAGONAL":
+        stored = Dense(lengths[:1], element, offset)
+        return Diagonal(lengths, stored), matrix.rows * element.stored.itemsize
+    if matrix.data_type == spec.COMPLEX_FLOAT16:
+        lengths = (2, *lengths)
+    dense, size = Dense(lengths, element, offset), prod(lengths) * element.stored.itemsize
+    return ComplexPlanes(dense) if matrix.data_type == spec.COMPLEX_FLOAT16 else dense, size
+
+
+def _triangle(matrix: Matrix) -> tuple[Layout, int]:
+    sign = spec.MIRROR_SIGNS.get(matrix.matrix_type)
+    bits = 1 if matrix.data_type == spec.BIT else 8 * _element(matrix).stored.itemsize
+    diagonal = 1 if sign is None and not matrix.has_diagonal else 0
+    unit, offset = matrix.row_bytes, matrix.offset
+    rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
+    if matrix.data_type == spec.BIT:
+        return Bits(rows), rows.nbytes
+    element = _element(matrix)
+    return Packed(rows, element) if sign is None else Mirrored(rows, element, sign), rows.nbytes
+
+
+def _element(matrix: Matrix) -> Plain:
+    is_half = matrix.data_type == spec.COMPLEX_FLOAT16
+    return Plain(np.dtype(spec.DTYPES["FLOAT16" if is_half else matrix.data_type]))

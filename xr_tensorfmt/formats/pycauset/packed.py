@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, row_chunk
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, NotHeldError, raw_bytes
@@ -236,7 +236,12 @@ class Packed(PartlyStored):
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows, by what they take in memory; whole pages of the file where rows allow it."""
-        return row_chunk(self.shape, self.dtype.itemsize, self.rows.stride, target)
+        count, columns = self.shape
+        most = target // (columns * self.dtype.itemsize) if count and columns else 0
+        if not most:
+            return super().chunk_shape(target)
+        stored = self.rows.stride or PAGE
+        return *contiguous_chunk((count,), stored, most * stored), columns
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the columns from the first wanted one to the last, row by row."""

@@ -20,8 +20,9 @@ from xarray import DataArray
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.selection import KEEP, Entry, Then, entry_indices
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
-from xr_tensorfmt.core.views import OnlyRow, Transposed
+from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
+from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Rows, Words, low_bits
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.

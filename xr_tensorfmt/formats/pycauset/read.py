@@ -14,18 +14,16 @@ from zipfile import ZIP_STORED
 import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Plain, StoredDtype
+from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import WIDEST, HeaderReader, check_size
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import OnlyRow, transposed
+from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat, spec
-from xr_tensorfmt.formats.pycauset.archive import METADATA, read_archive
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
@@ -36,16 +34,13 @@ from xr_tensorfmt.formats.pycauset.container import (
     matrix_of,
     read_content,
 )
-from xr_tensorfmt.formats.pycauset.header import TYPES_AT, read_matrix
-from xr_tensorfmt.formats.pycauset.matrices import (
-    Block,
-    BlockMatrix,
-    ComplexPlanes,
-    Diagonal,
-    Mirrored,
-    Scaled,
+from xr_tensorfmt.formats.pycauset.earlier_versions import (
+    METADATA,
+    TYPES_AT,
+    read_archive,
+    read_matrix,
 )
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
+from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, sized_layout
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 MOST_BLOCKS = 4096
@@ -232,78 +227,6 @@ def _version(reader: HeaderReader) -> str:
         "the header is damaged, or of a newer version",
         _VERSION_AT,
     )
-
-
-def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """The stored values and their bytes, whether or not the file is long enough."""
-    _check(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.stated_at)
-    layout, size = _layout(matrix)
-    if matrix.offset + size > matrix.limit and matrix.bit_row_bytes > spec.WORD_BYTES:
-        # Unreleased containers pad rows of bits as the versions before them.
-        return _layout(replace(matrix, bit_row_bytes=spec.WORD_BYTES))
-    return layout, size
-
-
-def _check(matrix: Matrix, path: str) -> None:
-    """Refuse types that do not go together, and shapes that are not those of the type."""
-    kind, data_type, known = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
-    found, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
-    field = f"the shape of a {kind}"
-    if kind not in known or data_type not in known[kind]:
-        is_known = kind in known
-        field = f"the data type of a {kind} matrix" if is_known else "the matrix type"
-        found = repr(data_type if is_known else kind)
-        expected = f"one of {', '.join(sorted(known[kind] if is_known else known))}"
-    elif kind in (*spec.TRIANGLES, "DIAGONAL") and matrix.rows != matrix.columns:
-        expected = "as many rows as columns"
-    elif matrix.is_vector and matrix.columns != 1:
-        expected = "one column"
-    elif kind == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
-        expected = f"more rows than the active index {matrix.seed}"
-    if expected:
-        hint = "the header is damaged, or of a version that is not known"
-        raise TensorFormatError(path, field, found, expected, hint, offset=matrix.stated_at)
-
-
-def _layout(matrix: Matrix) -> tuple[Layout, int]:
-    """The stored values and their bytes."""
-    shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
-    # A transposed vector is a matrix of one row.
-    is_flat = matrix.is_vector and not matrix.is_transposed
-    lengths = shape[1:] if is_flat else shape
-    if matrix.matrix_type in ("IDENTITY", "UNIT_VECTOR"):
-        return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if matrix.matrix_type in spec.TRIANGLES:
-        return _triangle(matrix)
-    if matrix.data_type == spec.BIT:
-        rows = Rows(*shape, 1, matrix.bit_row_bytes, matrix.offset)
-        return OnlyRow(Bits(rows)) if is_flat else Bits(rows), rows.nbytes
-    element, offset = _element(matrix), matrix.offset
-    if matrix.matrix_type == "DIAGONAL":
-        stored = Dense(lengths[:1], element, offset)
-        return Diagonal(lengths, stored), matrix.rows * element.stored.itemsize
-    if matrix.data_type == spec.COMPLEX_FLOAT16:
-        lengths = (2, *lengths)
-    dense, size = Dense(lengths, element, offset), prod(lengths) * element.stored.itemsize
-    return ComplexPlanes(dense) if matrix.data_type == spec.COMPLEX_FLOAT16 else dense, size
-
-
-def _triangle(matrix: Matrix) -> tuple[Layout, int]:
-    sign = spec.MIRROR_SIGNS.get(matrix.matrix_type)
-    bits = 1 if matrix.data_type == spec.BIT else 8 * _element(matrix).stored.itemsize
-    diagonal = 1 if sign is None and not matrix.has_diagonal else 0
-    unit, offset = matrix.triangle_row_bytes, matrix.offset
-    rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
-    if matrix.data_type == spec.BIT:
-        return Bits(rows), rows.nbytes
-    element = _element(matrix)
-    return Packed(rows, element) if sign is None else Mirrored(rows, element, sign), rows.nbytes
-
-
-def _element(matrix: Matrix) -> Plain:
-    is_half = matrix.data_type == spec.COMPLEX_FLOAT16
-    return Plain(np.dtype(spec.DTYPES["FLOAT16" if is_half else matrix.data_type]))
 
 
 _LENGTH_EXCESS = 64

@@ -77,7 +77,8 @@ R1_BIT_ROW_BYTES = 64
 class Matrix:
     """What the header of a file says: a matrix, or a vector of one column.
 
-    `offset` and `limit` bound the values in the file; `stated_at` is where type and shape are.
+    `offset` and `limit` bound the values in the file; `stated_at` is where type and shape are. Rows
+    of bits and of triangles are padded to a multiple of `row_bytes`.
     """
 
     version: str
@@ -92,8 +93,7 @@ class Matrix:
     scalar: complex = 1.0
     is_transposed: bool = False
     is_conjugated: bool = False
-    bit_row_bytes: int = WORD_BYTES
-    triangle_row_bytes: int = WORD_BYTES
+    row_bytes: int = WORD_BYTES
     has_diagonal: bool = False
     is_temporary: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)

@@ -25,8 +25,9 @@ from xr_tensorfmt.formats.pycauset.container import (
     pack_metadata,
     pack_slots,
 )
-from xr_tensorfmt.formats.pycauset.header import least_payload, pack_header
-from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs, sized_layout
+from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
+from xr_tensorfmt.formats.pycauset.matrices import sized_layout
+from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
@@ -282,7 +283,7 @@ def _matrix(
     elif seed is None and _is_seed(variable.attrs.get("seed")):
         seed = int(variable.attrs["seed"])
     is_vector = matrix_type in spec.VECTORS
-    is_padded = version == "r1" and not is_vector
+    is_padded = version == "r1" and matrix_type == "DENSE_FLOAT"
     return Matrix(
         version=version,
         matrix_type=matrix_type,
@@ -293,7 +294,7 @@ def _matrix(
         limit=MOST_BYTES,  # there is no file yet that could be too short
         stated_at=0,
         seed=seed or 0,
-        bit_row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
+        row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
 
 

@@ -1,4 +1,4 @@
-"""Versions 1 and 2: a header of 4096 bytes, then the values.
+"""Versions 1 and 2, a header and the values, and the zip of the development version 0.3.0.
 
 Sources: PyCauset, ``documentation/internals/File Format.md`` at commit 35c934d (the offsets that it
 prints are those of a packed struct), and the files that PyCauset 0.1.0 to 0.2.8 write (in which the
@@ -7,11 +7,15 @@ struct is not packed, so that 4 zero bytes precede ``rows``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct
+from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_document import Document
+from xr_tensorfmt.core.zip_members import members, stored_content
 from xr_tensorfmt.formats.pycauset import MAGIC
+from xr_tensorfmt.formats.pycauset.container import Metadata
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, WORD_BYTES, Matrix
 
 MATRIX_TYPES = {
@@ -33,9 +37,16 @@ _GAP_BYTES = 4
 # Rows, columns and seed; of version 2 also scalar, is_temporary and is_transposed.
 _FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
 
-
 TYPES_AT = 12
 """Byte of the matrix type; the data type follows."""
+
+METADATA, DATA = "metadata.json", "data.bin"
+
+MOST_DIRECTORY = 1 << 17
+"""Limit on the bytes of the directory at the end of a zip."""
+
+MOST_METADATA = 1 << 20
+"""Limit on the bytes of ``metadata.json``."""
 
 
 def pack_header(matrix: Matrix) -> bytes:
@@ -64,9 +75,9 @@ def read_matrix(reader: HeaderReader) -> Matrix:
     scalar, is_temporary, is_transposed = view or (1.0, 0, 0)
     matrix_type = _name(reader, "the matrix type", type_number, MATRIX_TYPES, TYPES_AT)
     data_type = _name(reader, "the data type", data_type_number, DATA_TYPES, TYPES_AT + 4)
-    triangle_row_bytes = WORD_BYTES
+    row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
-        matrix_type, triangle_row_bytes = _integer_storage(reader, version, rows, columns)
+        matrix_type, row_bytes = _integer_storage(reader, version, rows, columns)
     elif data_type == "INT32":
         matrix_type = _OF_INT32.get(matrix_type, matrix_type)
     return Matrix(
@@ -82,7 +93,7 @@ def read_matrix(reader: HeaderReader) -> Matrix:
         scalar=scalar,
         is_transposed=bool(is_transposed),
         is_temporary=bool(is_temporary),
-        triangle_row_bytes=triangle_row_bytes,
+        row_bytes=row_bytes,
         facts={"fields_at": fields_at},
     )
 
@@ -122,3 +133,41 @@ def _integer_storage(
         expected = " or ".join(map(str, reversed(readings))) + " bytes"
         raise reader.error(field, f"{payload} bytes", expected, hint, HEADER_BYTES)
     return readings[payload]
+
+
+def read_archive(reader: HeaderReader) -> Matrix:
+    """What the metadata of a zip say."""
+    found = {info.filename: (info, start) for info, start in entries(reader)}
+    (info, start), (data, data_start) = found[METADATA], found[DATA]
+    document = Document.read(reader, start, info.file_size, MOST_METADATA, METADATA)
+    metadata = Metadata(document.content, reader.source.name, start)
+    return Matrix(
+        version="zip",
+        matrix_type=metadata.get("matrix_type", str),
+        data_type=metadata.get("data_type", str),
+        rows=metadata.length("rows"),
+        columns=metadata.length("cols"),
+        offset=data_start,
+        limit=data_start + data.file_size,
+        stated_at=start,
+        seed=metadata.get("seed", int, 0),
+        scalar=metadata.scalar("scalar"),
+        is_transposed=metadata.get("is_transposed", bool, False),
+        derived=(f"the CRC-32 of {DATA!r}",),
+    )
+
+
+def entries(reader: HeaderReader) -> Iterator[tuple[ZipInfo, int]]:
+    """The two entries, by the directory of the zip, and where the content of each begins."""
+    known = {each.filename: each for each in members(reader, MOST_DIRECTORY)}
+    hint = (
+        "this zip is not a PyCauset matrix; a '.causet' archive has one as 'matrix.bin', which can "
+        "be opened once it is unzipped"
+    )
+    for name in (METADATA, DATA):
+        field = f"the entry {name!r}"
+        if name not in known:
+            found = f"missing among {', '.join(map(repr, known))}"
+            raise reader.error(field, found, "an entry stored without compression", hint, 0)
+        start, _ = stored_content(reader.source, known[name], field, hint)
+        yield known[name], start
