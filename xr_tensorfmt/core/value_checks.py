@@ -14,7 +14,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Boolean, Plain
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection, entry_indices
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
@@ -105,15 +105,6 @@ class Symmetry:
     change: Callable[[Array], Array]
 
 
-@dataclass(frozen=True)
-class Zeros:
-    """The claim that a part of a matrix has only one value, which mostly is zero."""
-
-    name: str
-    where: Callable[[Array, Array], Array]
-    value: int = 0
-
-
 def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[Finding]:
     """Compare a tensor with its permutation; the first chunk that differs is a finding."""
     shape = layout.shape
@@ -122,24 +113,30 @@ def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[
         yield _false_claim(source, None, claim.name, found)
         return
     inverse = [claim.axes.index(axis) for axis in range(len(shape))]
-    for selection in chunks(layout, CHUNK_BYTES // 2):
+
+    def wrong(selection: Selection) -> Booleans:
         values = layout.read(source, selection)
         permuted = layout.read(source, selection.permuted(claim.axes)).transpose(inverse)
-        wrong = ~nearly_equal(values, claim.change(permuted))
-        if wrong.any():
-            yield _false_at(source, layout, selection, wrong, claim.name)
-            return
+        return ~nearly_equal(values, claim.change(permuted))
+
+    yield from check_claim(source, layout, claim.name, wrong, CHUNK_BYTES // 2)
 
 
-def check_zeros(source: Source, layout: Layout, claim: Zeros) -> Iterator[Finding]:
-    """Check the part of a matrix that a claim is about; the first wrong chunk is a finding."""
-    for selection in chunks(layout):
-        rows, columns = map(entry_indices, selection.entries)
-        wrong = claim.where(rows[:, np.newaxis], columns) & (
-            layout.read(source, selection) != claim.value
-        )
+def check_claim(
+    source: Source,
+    layout: Layout,
+    name: str,
+    wrong_in: Callable[[Selection], Array],
+    target: int = CHUNK_BYTES,
+) -> Iterator[Finding]:
+    """Look for elements for which a claim does not hold; the first wrong chunk is a finding."""
+    for selection in chunks(layout, target):
+        wrong = wrong_in(selection)
         if wrong.any():
-            yield _false_at(source, layout, selection, wrong, claim.name)
+            index = selection.index_of(int(np.argmax(wrong)))
+            others = np.count_nonzero(wrong) - 1
+            found = f"it does not hold for the element {index}, nor for {others} more of this chunk"
+            yield _false_claim(source, _offset_of(layout, index), name, found)
             return
 
 
@@ -152,15 +149,6 @@ def nearly_equal(values: Array, others: Array) -> Booleans:
             size = np.abs(values[np.isfinite(values)]).max(initial=0)
             same |= np.abs(values - others) <= size * np.finfo(values.dtype).eps ** 0.5
     return np.asarray(same)
-
-
-def _false_at(
-    source: Source, layout: Layout, selection: Selection, wrong: Booleans, name: str
-) -> Finding:
-    index = selection.index_of(int(np.argmax(wrong)))
-    others = np.count_nonzero(wrong) - 1
-    found = f"it does not hold for the element {index}, nor for {others} more of this chunk"
-    return _false_claim(source, _offset_of(layout, index), name, found)
 
 
 def _false_claim(source: Source, offset: int | None, name: str, found: str) -> Finding:

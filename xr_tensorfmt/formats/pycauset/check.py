@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
-from operator import gt, lt
 from zlib import crc32
 
 import numpy as np
 
 from xr_tensorfmt.core.container import Tensor
-from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import (
-    Symmetry,
-    Zeros,
-    check_symmetry,
-    check_values,
-    check_zeros,
-)
+from xr_tensorfmt.core.value_checks import Symmetry, check_claim, check_symmetry, check_values
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -46,16 +42,16 @@ _SYMMETRIES = (
     Symmetry("is_hermitian", (1, 0), np.conjugate),
     Symmetry("is_skew_hermitian", (1, 0), lambda values: -np.conjugate(values)),
 )
-_ZEROS = (
-    Zeros("is_zero", lambda row, column: (row == row) & (column == column)),
-    Zeros("is_upper_triangular", gt),
-    Zeros("is_lower_triangular", lt),
-    Zeros("is_diagonal", np.not_equal),
-    Zeros("is_identity", np.not_equal),
-    Zeros("is_identity", np.equal, 1),
-    Zeros("has_zero_diagonal", np.equal),
-    Zeros("has_unit_diagonal", np.equal, 1),
-)
+# Where values are other than by a property, by how many columns they are behind the diagonal.
+_WRONG: Mapping[str, Callable[[Array, Integers], Array]] = {
+    "is_zero": lambda values, behind: values != 0,
+    "is_upper_triangular": lambda values, behind: (values != 0) & (behind < 0),
+    "is_lower_triangular": lambda values, behind: (values != 0) & (behind > 0),
+    "is_diagonal": lambda values, behind: (values != 0) & (behind != 0),
+    "is_identity": lambda values, behind: values != (behind == 0),
+    "has_zero_diagonal": lambda values, behind: (values != 0) & (behind == 0),
+    "has_unit_diagonal": lambda values, behind: (values != 1) & (behind == 0),
+}
 
 
 def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
@@ -81,7 +77,8 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
     if isinstance(file.stored.stored, Packed):
         yield from _check_padding(file.source, file.stored.stored.rows)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
-        yield from check_zeros(file.source, file.stored, Zeros("ANTISYMMETRIC", np.equal))
+        is_wrong = _WRONG["has_zero_diagonal"]
+        yield from _check_places(file.source, file.stored, "ANTISYMMETRIC", is_wrong)
 
 
 def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
@@ -90,8 +87,8 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
     if len(layout.shape) == 1:
         return
     symmetries = [each for each in _SYMMETRIES if attrs.get(f"property_{each.name}") == 1]
-    zeros = [each for each in _ZEROS if attrs.get(f"property_{each.name}") == 1]
-    if (symmetries or zeros) and file.is_mostly_implied and prod(layout.shape) > MOST_CHECKED:
+    others = [name for name in _WRONG if attrs.get(f"property_{name}") == 1]
+    if (symmetries or others) and file.is_mostly_implied and prod(layout.shape) > MOST_CHECKED:
         message = (
             f"not checked, as the matrix has {prod(layout.shape)} elements, and expected at most "
             f"{MOST_CHECKED}, since few of them are stored; look at the parts that matter"
@@ -100,8 +97,20 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
         return
     for symmetry in symmetries:
         yield from check_symmetry(source, layout, symmetry)
-    for claim in zeros:
-        yield from check_zeros(source, layout, claim)
+    for name in others:
+        yield from _check_places(source, layout, name, _WRONG[name])
+
+
+def _check_places(
+    source: Source, layout: Layout, name: str, is_wrong: Callable[[Array, Integers], Array]
+) -> Iterator[Finding]:
+    """Check a claim about values by their places."""
+
+    def wrong(selection: Selection) -> Array:
+        rows, columns = map(entry_indices, selection.entries)
+        return is_wrong(layout.read(source, selection), columns - rows[:, np.newaxis])
+
+    yield from check_claim(source, layout, name, wrong)
 
 
 def _check_header(reader: HeaderReader, matrix: Matrix, payload_stop: int) -> Iterator[Finding]:
