@@ -44,7 +44,7 @@ _SYMMETRIES = (
 )
 # Where values are other than by a property, by how many columns they are behind the diagonal.
 _WRONG: Mapping[str, Callable[[Array, Integers], Array]] = {
-    "is_zero": lambda values, behind: values != 0,
+    "is_zero": lambda values, _: values != 0,
     "is_upper_triangular": lambda values, behind: (values != 0) & (behind < 0),
     "is_lower_triangular": lambda values, behind: (values != 0) & (behind > 0),
     "is_diagonal": lambda values, behind: (values != 0) & (behind != 0),
