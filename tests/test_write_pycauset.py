@@ -540,8 +540,8 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
     for more, part, message in (
         ({"name": "x"}, "name", "no place for the name 'x'; rename it to 'tensor', or pass drop="),
         ({"dims": ("a", "b")}, "dims", r"the dims \('a', 'b'\); rename them to \('row', 'col'\)"),
-        ({"coords": {"row": [1, 2, 3]}}, "coords", "the coordinate 'row'; leave out version="),
-        ({"attrs": {"units": "m"}}, "attrs", "the attribute 'units'; leave out version="),
+        ({"coords": {"row": [1, 2, 3]}}, "coords", r"the coordinate 'row'; call drop_vars\(\)"),
+        ({"attrs": {"units": "m"}}, "attrs", r"the attribute 'units'; call drop_attrs\(\)"),
     ):
         odd = array(square(3), **more)
         with pytest.raises(ValueError, match=f"PyCauset 0.2 has .*{message}"):

@@ -14,24 +14,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from struct import Struct, pack
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from zlib import crc32
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import (
+    BLOCK,
     HEADER_BYTES,
     R1_BIT_ROW_BYTES,
     TRIANGLES,
     VECTORS,
     WORD_BYTES,
     Matrix,
+    Metadata,
 )
-
-Value = TypeVar("Value")
 
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 """First bytes: magic, version 1, little-endian, bytes of the header, 0."""
@@ -113,65 +113,6 @@ class Slot:
         return fault if stop > file_size else ""
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """The map of a container, of types that JSON and the binary encoding have in common."""
-
-    values: Mapping[str, Any]
-    path: str
-    offset: int
-
-    def error(self, key: str, found: object, expected: str, hint: str) -> TensorFormatError:
-        """An error about one key."""
-        field = f"the metadata key {key!r}"
-        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
-
-    def get(self, key: str, expected: type[Value], default: Value | None = None) -> Value:
-        """The value of a key, which must be of a type."""
-        value = self.values.get(key, default)
-        type_name = f"a value of type {expected.__name__}"
-        if value is None:
-            hint = "without it the matrix cannot be read; save it again with a newer PyCauset"
-            raise self.error(key, "missing", type_name, hint)
-        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise self.error(key, shorten(repr(value)), type_name, "the file is damaged")
-        return value
-
-    def length(self, key: str) -> int:
-        """The value of a key that is a number of rows or columns."""
-        value = self.get(key, int)
-        if value < 0:
-            raise self.error(key, value, "an integer of at least 0", "the file is damaged")
-        return value
-
-    def nested(self, key: str) -> Metadata:
-        """The map under a key; an empty one where it is missing."""
-        return Metadata(self.get(key, dict, {}), self.path, self.offset)
-
-    def scalar(self, key: str) -> complex:
-        """A number, or a map of its real and imaginary parts; 1 where it is missing."""
-        value = self.values.get(key, 1.0)
-        parts: list[Any] = [value, 0]
-        if isinstance(value, dict):
-            parts = [value.get("real"), value.get("imag")]
-        try:
-            return complex(*(part + 0.0 for part in parts))
-        except (TypeError, OverflowError):
-            expected = "a number, or its real and imaginary parts, that fit double precision"
-            found = shorten(repr(value))
-            raise self.error(key, found, expected, "the file is damaged") from None
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a container says: the slot that counts and its metadata."""
-
-    slot: Slot
-    metadata: Metadata
-    payload_limit: int
-    findings: tuple[Finding, ...]
-
-
 def pack_slots(slots: Iterable[Slot]) -> bytes:
     """The first 4096 bytes of a container."""
     header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
@@ -188,8 +129,8 @@ def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
     return _BLOCK_HEADER.pack(BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, *sums, 0) + encoded
 
 
-def read_content(reader: HeaderReader) -> Content:
-    """Read the slots, and the metadata of the newest slot whose metadata can be read."""
+def read_container(reader: HeaderReader) -> Matrix:
+    """What the newest slot says whose metadata can be read."""
     slots, findings = read_slots(reader)
     errors: list[TensorFormatError] = []
     for slot in slots:
@@ -203,7 +144,8 @@ def read_content(reader: HeaderReader) -> Content:
         found = [replace(each, message=f"{each.message}; {instead}") for each in found]
         blocks = [each.metadata_offset for each in slots]
         after = [offset for offset in blocks if offset >= slot.payload_offset]
-        return Content(slot, metadata, min(after, default=reader.source.size), tuple(found))
+        limit = min(after, default=reader.source.size)
+        return replace(_matrix(slot, metadata), limit=limit, findings=tuple(found))
     raise errors[0]
 
 
@@ -353,9 +295,8 @@ class _Decoder:
         return taken
 
 
-def matrix_of(content: Content) -> Matrix:
+def _matrix(slot: Slot, metadata: Metadata) -> Matrix:
     """What the metadata of a container say about the matrix."""
-    metadata = content.metadata
     matrix_type = metadata.get("matrix_type", str)
     view = metadata.nested("view")
     is_transposed = view.get("is_transposed", bool, False)
@@ -369,8 +310,8 @@ def matrix_of(content: Content) -> Matrix:
         data_type=metadata.get("data_type", str),
         rows=shape[0],
         columns=shape[1],
-        offset=content.slot.payload_offset,
-        limit=content.payload_limit,
+        offset=slot.payload_offset,
+        limit=slot.metadata_offset,
         stated_at=metadata.offset,
         seed=metadata.get("seed", int, 0),
         scalar=view.scalar("scalar"),
@@ -380,11 +321,13 @@ def matrix_of(content: Content) -> Matrix:
         attrs=dict(_attrs(metadata, view)),
         facts={
             "payload_uuid": metadata.get("payload_uuid", str),
-            "slot": content.slot.name,
-            "generation": content.slot.generation,
+            "slot": slot.name,
+            "generation": slot.generation,
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(_derived(metadata)),
+        stated_bytes=slot.payload_length,
+        manifest=metadata.nested("block_manifest") if matrix_type == BLOCK else None,
     )
 
 

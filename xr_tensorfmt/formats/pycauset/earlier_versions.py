@@ -15,8 +15,13 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_document import Document
 from xr_tensorfmt.core.zip_members import members, stored_content
 from xr_tensorfmt.formats.pycauset import MAGIC
-from xr_tensorfmt.formats.pycauset.container import Metadata
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, WORD_BYTES, Matrix
+from xr_tensorfmt.formats.pycauset.spec import (
+    HEADER_BYTES,
+    LEAST_PAYLOAD,
+    WORD_BYTES,
+    Matrix,
+    Metadata,
+)
 
 MATRIX_TYPES = {
     1: "CAUSAL",

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Elementwise, View
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored, Rows, WholeRows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored, Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 
@@ -238,19 +238,11 @@ class Mirrored(Packed):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part, then what lies below the diagonal from its mirror image."""
         values = super().read(source, selection)
-        if not values.size:
-            return values
         rows, columns = map(entry_indices, selection.entries)
-        # Only rows below the first column, and columns before the last row, have a part there.
-        row = int(np.searchsorted(rows, columns[0], side="right"))
-        column = int(np.searchsorted(columns, rows[-1]))
-        if row < rows.size and column > 0:
-            mirror = Selection(selection.extent, (columns[:column], rows[row:]))
-            image = super().read(source, mirror).T
-            if self.sign < 0:
-                np.subtract(0, image, out=image)
-            below = rows[row:, np.newaxis] > columns[np.newaxis, :column]
-            np.copyto(values[row:, :column], image, where=below)
+        if values.size and rows[-1] > columns[0]:
+            image = super().read(source, selection.permuted((1, 0))).T
+            below = rows[:, np.newaxis] > columns
+            np.copyto(values, image if self.sign > 0 else 0 - image, where=below)
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
@@ -301,7 +293,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class BlockMatrix(WholeRows):
+class BlockMatrix(Layout):
     """A matrix that is put together of others."""
 
     stored_as = "as blocks in several files, each of which can be opened by its own path"
@@ -318,6 +310,10 @@ class BlockMatrix(WholeRows):
     def dtype(self) -> np.dtype[Any]:
         """The dtype that holds the values of all blocks."""
         return np.result_type(*{block.layout.dtype for block in self.blocks})
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Whole rows."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @property
     def is_checked_by_format(self) -> bool:

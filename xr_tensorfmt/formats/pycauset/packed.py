@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -142,25 +141,19 @@ class Pieces:
 
     def fetch(self, source: Source, most: int) -> Iterator[tuple[slice, Bytes, Integers]]:
         """Some rows at a time, of about so many bytes, in memory that has the place of each."""
-        for batch in self._batches():
-            part = self[batch]
+        begin = 0
+        while begin < len(self):
+            reach = self.starts[begin] + LARGEST_WINDOW
+            stop = max(begin + 1, int(np.searchsorted(self.stops, reach, side="right")))
+            if not self.lead[begin]:
+                stop = min(stop, int(np.searchsorted(self.lead, 0, side="right")))
+            part = self[begin:stop]
             window, positions = part.window(source)
             step = max(1, most // int((part.stops - part.starts).max()))
-            for begin in range(batch.start, batch.stop, step):
-                block = slice(begin, min(begin + step, batch.stop))
-                yield block, window, positions[begin - batch.start : block.stop - batch.start]
-
-    def _batches(self) -> Iterator[slice]:
-        """Parts of the rows whose windows and plans are small."""
-        begin, count = 0, len(self)
-        while begin < count:
-            reach = self.starts[begin] + LARGEST_WINDOW
-            end = int(np.searchsorted(self.stops, reach, side="right"))
-            end = min(max(end, begin + 1), begin + MOST_RUNS)
-            if not self.lead[begin]:
-                end = min(end, int(np.searchsorted(self.lead, 0, side="right")))
-            yield slice(begin, end)
-            begin = end
+            for first in range(0, len(part), step):
+                some = positions[first : first + step]
+                yield slice(begin + first, begin + first + some.size), window, some
+            begin = stop
 
     def window(self, source: Source) -> tuple[Bytes, Integers]:
         """A window or a copy with the bytes of all rows, and where in it each row begins."""
@@ -175,18 +168,14 @@ class Pieces:
         return source.read(self.extents), np.cumsum(lengths) - lengths
 
 
-class WholeRows(Layout):
-    """A layout whose chunks are whole rows, by what they take in memory."""
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-
-class PartlyStored(WholeRows):
+class PartlyStored(Layout):
     """A layout that stores some elements only; those at other places are implied."""
 
     stored_as = "in part, as the others are implied by their places"
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Whole rows, by what they take in memory."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @abstractmethod
     def check_implied(self, selection: Selection, values: Array) -> None:
@@ -308,9 +297,19 @@ class Packed(PartlyStored):
         """The values of single stored elements, which begin at these bits of their bytes."""
         return self.element.decode(raw)
 
+    def packed_row(self, row: Array) -> Bytes:
+        """The bytes of the elements of a row that are stored."""
+        return raw_bytes(self.element.encode(row))
+
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """The bytes of some rows, one after the other."""
-        return _one_by_one(values, pieces, self.element.encode)
+        """The bytes of some rows, one after the other, each padded with zeros."""
+        lengths = pieces.stops - pieces.starts
+        places = (np.cumsum(lengths) - lengths).tolist()
+        filled = np.zeros(int(lengths.sum()), dtype=np.uint8)
+        for row, place, lead in zip(values, places, pieces.lead.tolist(), strict=True):
+            stored = self.packed_row(row[lead:])
+            filled[place : place + stored.size] = stored
+        return filled
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Fetch each stored element once, in the order of the file."""
@@ -354,17 +353,6 @@ class Packed(PartlyStored):
             wrong = values.astype(np.bool_) & (np.arange(columns.size) < cuts[:, np.newaxis])
             implied = f"{'a strict' if self.rows.diagonal else 'an'} upper triangle has 0"
             self.refuse_first(wrong, implied, selection, values)
-
-
-def _one_by_one(values: Array, pieces: Pieces, encode: Callable[[Array], Array]) -> Bytes:
-    """The bytes of some rows of a triangle, one after the other, each padded with zeros."""
-    lengths = pieces.stops - pieces.starts
-    places = (np.cumsum(lengths) - lengths).tolist()
-    filled = np.zeros(int(lengths.sum()), dtype=np.uint8)
-    for row, place, lead in zip(values, places, pieces.lead.tolist(), strict=True):
-        stored = raw_bytes(encode(row[lead:]))
-        filled[place : place + stored.size] = stored
-    return filled
 
 
 @dataclass(frozen=True)
@@ -416,10 +404,14 @@ class Bits(Packed):
         picked: Array = (raw >> bits.astype(np.uint8)) & 1
         return picked
 
+    def packed_row(self, row: Array) -> Bytes:
+        """Eight elements a byte."""
+        return np.packbits(row, bitorder="little")
+
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
         """Rows of one stride at once, rows of a triangle one by one."""
         if not self.rows.stride:
-            return _one_by_one(values, pieces, partial(np.packbits, bitorder="little"))
+            return super().pack(values, pieces)
         packed = np.packbits(values, axis=1, bitorder="little")
         # What reaches to the end of a row is padded.
         padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]

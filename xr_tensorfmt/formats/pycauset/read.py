@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
@@ -19,7 +18,7 @@ from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -28,11 +27,8 @@ from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
     PREAMBLE,
-    Metadata,
-    Slot,
     attribute_of,
-    matrix_of,
-    read_content,
+    read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import (
     METADATA,
@@ -41,7 +37,7 @@ from xr_tensorfmt.formats.pycauset.earlier_versions import (
     read_matrix,
 )
 from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, sized_layout
-from xr_tensorfmt.formats.pycauset.spec import Matrix
+from xr_tensorfmt.formats.pycauset.spec import Matrix, Metadata
 
 MOST_BLOCKS = 4096
 """Limit on the blocks of a matrix, those of its blocks included."""
@@ -66,7 +62,6 @@ class MatrixFile:
     matrix: Matrix
     stored: Layout
     payload_bytes: int = 0
-    findings: tuple[Finding, ...] = ()
     blocks: tuple[MatrixFile, ...] = ()
 
     @property
@@ -108,7 +103,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     return Container(
         (Tensor(options.name, dims, layout, shown_attrs(matrix), encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
-        findings=tuple(finding for each in file.files for finding in each.findings),
+        findings=tuple(finding for each in file.files for finding in each.matrix.findings),
         embedded=matrix.embedded,
         derived=matrix.derived,
     )
@@ -169,31 +164,25 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
-    version, source = _version(reader), reader.source
-    if version != "r1":
-        matrix = read_archive(reader) if version == "zip" else read_matrix(reader)
-        return _matrix_file(source, matrix)
-    content = read_content(reader)
-    matrix = matrix_of(content)
-    if matrix.matrix_type == spec.BLOCK:
-        file = _open_blocks(source, matrix, content.metadata, most_blocks, most_levels)
-        return replace(file, findings=(*content.findings, *file.findings))
-    return _matrix_file(source, _with_diagonal(reader, content.slot, matrix), content.findings)
-
-
-def _matrix_file(source: Source, matrix: Matrix, findings: tuple[Finding, ...] = ()) -> MatrixFile:
+    matrix, source = _READERS[_version(reader)](reader), reader.source
+    if matrix.manifest is not None:
+        return _open_blocks(source, matrix, matrix.manifest, most_blocks, most_levels)
+    if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.stated_bytes is not None:
+        matrix = _with_diagonal(reader, matrix, matrix.stated_bytes)
     stored, size = sized_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
-        raise TensorFormatError(
-            source.name,
+        raise reader.error(
             f"the payload of {matrix.rows} x {matrix.columns} {matrix.matrix_type} values of type "
             f"{matrix.data_type}",
             f"{max(0, matrix.limit - matrix.offset)} bytes",
             f"{size} bytes",
             "the file was cut off or never written completely, or its header is damaged",
-            offset=matrix.offset,
+            matrix.offset,
         )
-    return MatrixFile(source, matrix, stored, size, findings)
+    return MatrixFile(source, matrix, stored, size)
+
+
+_READERS = {"v1": read_matrix, "v2": read_matrix, "r1": read_container, "zip": read_archive}
 
 
 def _version(reader: HeaderReader) -> str:
@@ -233,11 +222,8 @@ _LENGTH_EXCESS = 64
 """Bytes by which the payload length is too large in files of 0.5.0."""
 
 
-def _with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
+def _with_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
     """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
-    if matrix.matrix_type not in spec.NUMBER_TRIANGLES:
-        return matrix
-    length = slot.payload_length
     strict, full = (
         max(sized_layout(triangle, reader.source.name)[1], spec.LEAST_PAYLOAD)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
@@ -254,14 +240,10 @@ def _with_diagonal(reader: HeaderReader, slot: Slot, matrix: Matrix) -> Matrix:
     return replace(matrix, has_diagonal=has_diagonal, facts=facts)
 
 
-_UNSAFE = re.compile(r"[/\\:\0]|^\.*$")
-
-
 def _open_blocks(
-    source: Source, matrix: Matrix, metadata: Metadata, most_blocks: int, most_levels: int
+    source: Source, matrix: Matrix, manifest: Metadata, most_blocks: int, most_levels: int
 ) -> MatrixFile:
     """Open the blocks of a matrix, within what the limits leave for them."""
-    manifest = metadata.nested("block_manifest")
     version = manifest.get("version", int)
     if version != 1:
         raise manifest.error("version", version, "1", "the file is of a newer version")
@@ -282,8 +264,8 @@ def _open_blocks(
         blocks.append(Block(file.source, file.layout, (rows[0], columns[0])))
         most_blocks -= len(file.files)
     layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
-    findings = tuple(_rounded_integers(matrix, layout, source.name))
-    return MatrixFile(source, matrix, layout, findings=findings, blocks=tuple(files))
+    findings = (*matrix.findings, *_rounded_integers(matrix, layout, source.name))
+    return MatrixFile(source, replace(matrix, findings=findings), layout, blocks=tuple(files))
 
 
 def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
@@ -318,7 +300,12 @@ def _open_block(
     source: Source, entry: Metadata, shape: tuple[int, int], most_blocks: int, most_levels: int
 ) -> MatrixFile:
     """Open a block, which must be the one that the matrix was saved with."""
-    sibling, head = _sibling(source, entry)
+    name = entry.get("path", str)
+    if not is_file_name(name):
+        hint = "a block must be in the directory of blocks"
+        raise entry.error("path", repr(name), "a bare file name", hint)
+    place = f"{os.path.basename(source.name)}.blocks/{name}"
+    sibling, head = opened_beside(source, place, f"it is a block of {source.name}")
     block = _open_file(HeaderReader(sibling, head), most_blocks, most_levels)
     matrix, uuid = block.matrix, entry.get("payload_uuid", str)
     for field, found, expected in (
@@ -332,24 +319,6 @@ def _open_block(
                 sibling.name, field, found, wanted, hint, offset=matrix.stated_at
             )
     return replace(block, source=sibling)  # without the first bytes
-
-
-def _sibling(source: Source, entry: Metadata) -> tuple[Source, bytes]:
-    """The file of a block, which must be in the directory of blocks."""
-    name = entry.get("path", str)
-    if _UNSAFE.search(name):
-        hint = "a block must be in the directory of blocks"
-        raise entry.error("path", repr(name), "a bare file name", hint)
-    place = f"{os.path.basename(source.name)}.blocks/{name}"
-    try:
-        sibling = source.sibling(place)
-    except OSError as error:
-        hint = f"it cannot be opened ({error.strerror or error})"
-        raise entry.error("path", repr(name), f"the file {place}", hint) from error
-    if sibling is None:
-        hint = "open a BLOCK matrix by its path"
-        raise entry.error("path", repr(name), "a file beside this one", hint)
-    return sibling
 
 
 def _rounded_integers(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterator[Finding]:

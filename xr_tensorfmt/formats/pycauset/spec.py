@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.errors import TensorFormatError, shorten
+
+Value = TypeVar("Value")
 
 HEADER_BYTES = 4096
 """Bytes of the header of versions 1, 2 and R1, after which the values begin."""
@@ -74,11 +79,61 @@ R1_BIT_ROW_BYTES = 64
 
 
 @dataclass(frozen=True)
+class Metadata:
+    """What a file says under keys, of types that JSON and the binary encoding have in common."""
+
+    values: Mapping[str, Any]
+    path: str
+    offset: int
+
+    def error(self, key: str, found: object, expected: str, hint: str) -> TensorFormatError:
+        """An error about one key."""
+        field = f"the metadata key {key!r}"
+        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
+
+    def get(self, key: str, expected: type[Value], default: Value | None = None) -> Value:
+        """The value of a key, which must be of a type."""
+        value = self.values.get(key, default)
+        type_name = f"a value of type {expected.__name__}"
+        if value is None:
+            hint = "without it the matrix cannot be read; save it again with a newer PyCauset"
+            raise self.error(key, "missing", type_name, hint)
+        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+            raise self.error(key, shorten(repr(value)), type_name, "the file is damaged")
+        return value
+
+    def length(self, key: str) -> int:
+        """The value of a key that is a number of rows or columns."""
+        value = self.get(key, int)
+        if value < 0:
+            raise self.error(key, value, "an integer of at least 0", "the file is damaged")
+        return value
+
+    def nested(self, key: str) -> Metadata:
+        """The map under a key; an empty one where it is missing."""
+        return Metadata(self.get(key, dict, {}), self.path, self.offset)
+
+    def scalar(self, key: str) -> complex:
+        """A number, or a map of its real and imaginary parts; 1 where it is missing."""
+        value = self.values.get(key, 1.0)
+        parts: list[Any] = [value, 0]
+        if isinstance(value, dict):
+            parts = [value.get("real"), value.get("imag")]
+        try:
+            return complex(*(part + 0.0 for part in parts))
+        except (TypeError, OverflowError):
+            expected = "a number, or its real and imaginary parts, that fit double precision"
+            found = shorten(repr(value))
+            raise self.error(key, found, expected, "the file is damaged") from None
+
+
+@dataclass(frozen=True)
 class Matrix:
     """What the header of a file says: a matrix, or a vector of one column.
 
-    `offset` and `limit` bound the values in the file; `stated_at` is where type and shape are. Rows
-    of bits and of triangles are padded to a multiple of `row_bytes`.
+    `offset` and `limit` bound the values in the file, and `stated_bytes` is how many bytes of them
+    it states; `stated_at` is where type and shape are. Rows of bits and of triangles are padded to
+    a multiple of `row_bytes`. `manifest` is what a file says of its blocks.
     """
 
     version: str
@@ -100,6 +155,9 @@ class Matrix:
     facts: Mapping[str, Any] = field(default_factory=dict)
     embedded: Any = None
     derived: tuple[str, ...] = ()
+    stated_bytes: int | None = None
+    manifest: Metadata | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def is_vector(self) -> bool:

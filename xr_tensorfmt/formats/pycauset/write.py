@@ -27,10 +27,10 @@ from xr_tensorfmt.formats.pycauset.container import (
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import sized_layout
-from xr_tensorfmt.formats.pycauset.read import default_dims, shown_attrs
+from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.atomic_file import Piece
-from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
@@ -171,7 +171,7 @@ def plan(
     data_type = DATA_TYPE_OF[conversion.element.name]
     matrices = [_matrix(variable, version, each, data_type, seed) for each in types]
     if version == "v2":
-        _check_dropped(checked, matrices)
+        _check_dropped(checked, matrices[0].seed)
     return _planned(checked, conversion, matrices)
 
 
@@ -195,36 +195,14 @@ def _matrix_types(
 ) -> tuple[tuple[str, ...], Conversion]:
     """The types that a variable can have by its shape and dtype, the one to prefer first."""
     name, variable = checked.only
-    fitting = _by_shape(checked.path, name, variable, version, requested)
-    written = WRITTEN[version]
-    dtypes = {dtype for matrix_type in fitting for dtype in written[matrix_type]}
-    holder = _PROGRAMS[version] + (f"'s {requested}" if requested else "")
-    conversion: Conversion = replace(checked, format=holder).conversion(
-        name, variable, {dtype: each for dtype, each in ELEMENTS.items() if dtype in dtypes}
-    )
-    if requested is not None:
-        return (requested,), conversion
-    dtype = conversion.element.name
-    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
-    plain = "VECTOR" if variable.ndim == 1 else plain
-    special = _special(variable)
-    if special in fitting and dtype in written[special] and dtype == variable.dtype.name:
-        return tuple(dict.fromkeys((special, plain))), conversion
-    return (plain,), conversion
-
-
-def _by_shape(
-    path: str, name: str, variable: Variable, version: Version, requested: str | None
-) -> list[str]:
-    """The types that fit the shape of a variable; only the one that was asked for, if any."""
     if variable.ndim not in (1, 2):
         found, call = "no dimension", "expand_dims('index')"
         if variable.ndim:
             found = f"{variable.ndim} dimensions"
             call = f"stack(row={variable.dims[:-1]!r}, create_index=False)"
         raise ValueError(
-            f"{path}: {name!r} has {found}, and PyCauset holds vectors and matrices; call {call} "
-            "first, or write MAG"
+            f"{checked.path}: {name!r} has {found}, and PyCauset holds vectors and matrices; call "
+            f"{call} first, or write MAG"
         )
     written = WRITTEN[version]
     if requested is not None and requested not in written:
@@ -232,13 +210,25 @@ def _by_shape(
             f"matrix_type={requested!r}{did_you_mean(requested, written)} is not one of those that "
             f"{_PROGRAMS[version]} loads as they are: {', '.join(written)}"
         )
-    candidates = list(written) if requested is None else [requested]
-    faults = {each: _misfit(each, variable.shape, version) for each in candidates}
-    fitting = [matrix_type for matrix_type, fault in faults.items() if not fault]
-    if not fitting:
-        fault = faults[requested or "DENSE_FLOAT"]
-        raise ValueError(f"{path}: {name!r} has shape {variable.shape}, and {fault}")
-    return fitting
+    is_vector = variable.ndim == 1
+    plain = "VECTOR" if is_vector else "DENSE_FLOAT"
+    if fault := _misfit(requested or plain, variable.shape, version):
+        raise ValueError(f"{checked.path}: {name!r} has shape {variable.shape}, and {fault}")
+    types = [requested] if requested else [t for t in written if (t in spec.VECTORS) == is_vector]
+    dtypes = {dtype for matrix_type in types for dtype in written[matrix_type]}
+    holder = _PROGRAMS[version] + (f"'s {requested}" if requested else "")
+    conversion: Conversion = replace(checked, format=holder).conversion(
+        name, variable, {dtype: each for dtype, each in ELEMENTS.items() if dtype in dtypes}
+    )
+    if requested is not None:
+        return (requested,), conversion
+    dtype, special = conversion.element.name, _special(variable)
+    if dtype in _INTEGERS and not is_vector:
+        plain = "INTEGER"
+    is_special = special in written and not _misfit(special, variable.shape, version)
+    if is_special and dtype in written[special] and dtype == variable.dtype.name:
+        return tuple(dict.fromkeys((special, plain))), conversion
+    return (plain,), conversion
 
 
 def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
@@ -314,18 +304,11 @@ def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tu
     return start + len(block), (Piece(0, header), Piece(start, block))
 
 
-def _check_dropped(checked: CheckedInput, matrices: Sequence[Matrix]) -> None:
+def _check_dropped(checked: CheckedInput, seed: int) -> None:
     """Refuse to lose what version 2 has no place for, unless `drop` allows it."""
-    checked = replace(checked, format=_PROGRAMS["v2"])
     name, variable = checked.only
-    known, dims = list(map(shown_attrs, matrices)), default_dims(variable.ndim)
-    newer = "leave out version="
-    if name != OpenOptions.name:
-        checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
-    if variable.dims != dims:
-        checked.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
-    for coordinate in checked.coordinates:
-        checked.dropping("coords", f"the coordinate {coordinate!r}", newer)
-    for attribute, value in {**checked.attrs, **without_attrs_of_file(variable.attrs)}.items():
-        if not any(attribute in k and np.array_equal(k[attribute], value) for k in known):
-            checked.dropping("attrs", f"the attribute {attribute!r}", newer)
+    plain = variable.copy(deep=False)
+    if _is_seed(variable.attrs.get("seed")) and variable.attrs["seed"] == seed:
+        del plain.attrs["seed"]
+    reduced = replace(checked, format=_PROGRAMS["v2"], variables={name: plain})
+    reduced.only_values(default_dims(variable.ndim))
