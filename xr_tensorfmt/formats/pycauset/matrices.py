@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Element, Plain
+from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import WIDEST, check_size
 from xr_tensorfmt.core.layout import Encoded, Layout, Read
@@ -395,7 +394,7 @@ def _check(matrix: Matrix, path: str) -> None:
         field = f"the data type of a {kind} matrix" if is_known else "the matrix type"
         found = repr(data_type if is_known else kind)
         expected = f"one of {', '.join(sorted(known[kind] if is_known else known))}"
-    elif kind in (*spec.TRIANGLES, "DIAGONAL") and matrix.rows != matrix.columns:
+    elif kind in spec.SQUARE and matrix.rows != matrix.columns:
         expected = "as many rows as columns"
     elif matrix.is_vector and matrix.columns != 1:
         expected = "one column"
@@ -408,39 +407,32 @@ def _check(matrix: Matrix, path: str) -> None:
 
 def _layout(matrix: Matrix) -> tuple[Layout, int]:
     """The stored values and their bytes."""
+    kind, element, offset = matrix.matrix_type, spec.ELEMENTS[matrix.data_type], matrix.offset
     shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
     # A transposed vector is a matrix of one row.
     is_flat = matrix.is_vector and not matrix.is_transposed
     lengths = shape[1:] if is_flat else shape
-    if matrix.matrix_type in ("IDENTITY", "UNIT_VECTOR"):
+    if kind in ("IDENTITY", "UNIT_VECTOR"):
         return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if matrix.matrix_type in spec.TRIANGLES:
-        return _triangle(matrix)
-    if matrix.data_type == spec.BIT:
-        rows = Rows(*shape, 1, matrix.row_bytes, matrix.offset)
-        return OnlyRow(Bits(rows)) if is_flat else Bits(rows), rows.nbytes
-    element, offset = _element(matrix), matrix.offset
-    if matrix.matrix_type == "DIAGONAL":
-        stored = Dense(lengths[:1], element, offset)
-        return Diagonal(lengths, stored), matrix.rows * element.stored.itemsize
+    if kind in spec.TRIANGLES or matrix.data_type == spec.BIT:
+        rows, sign = _rows(matrix, shape, element), spec.MIRROR_SIGNS.get(kind)
+        layout = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
+        if sign is not None:
+            layout = Mirrored(rows, element, sign)
+        return OnlyRow(layout) if is_flat else layout, rows.nbytes
+    if kind == "DIAGONAL":
+        dense = Dense(lengths[:1], element, offset)
+        return Diagonal(lengths, dense), dense.stop - offset
     if matrix.data_type == spec.COMPLEX_FLOAT16:
-        lengths = (2, *lengths)
-    dense, size = Dense(lengths, element, offset), prod(lengths) * element.stored.itemsize
-    return ComplexPlanes(dense) if matrix.data_type == spec.COMPLEX_FLOAT16 else dense, size
+        dense = Dense((2, *lengths), element, offset)
+        return ComplexPlanes(dense), dense.stop - offset
+    dense = Dense(lengths, element, offset)
+    return dense, dense.stop - offset
 
 
-def _triangle(matrix: Matrix) -> tuple[Layout, int]:
-    sign = spec.MIRROR_SIGNS.get(matrix.matrix_type)
-    bits = 1 if matrix.data_type == spec.BIT else 8 * _element(matrix).stored.itemsize
-    diagonal = 1 if sign is None and not matrix.has_diagonal else 0
-    unit, offset = matrix.row_bytes, matrix.offset
-    rows = Rows(matrix.rows, matrix.rows, bits, unit, offset, diagonal)
-    if matrix.data_type == spec.BIT:
-        return Bits(rows), rows.nbytes
-    element = _element(matrix)
-    return Packed(rows, element) if sign is None else Mirrored(rows, element, sign), rows.nbytes
-
-
-def _element(matrix: Matrix) -> Plain:
-    is_half = matrix.data_type == spec.COMPLEX_FLOAT16
-    return Plain(np.dtype(spec.DTYPES["FLOAT16" if is_half else matrix.data_type]))
+def _rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:
+    bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
+    diagonal = None
+    if matrix.matrix_type in spec.TRIANGLES:
+        diagonal = 0 if matrix.has_diagonal or matrix.matrix_type in spec.MIRROR_SIGNS else 1
+    return Rows(*shape, bits, matrix.row_bytes, matrix.offset, diagonal)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
+from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
@@ -36,6 +39,13 @@ DTYPES = {
     "COMPLEX_FLOAT64": "<c16",
 }
 """numpy's dtypes of the data types that numpy has."""
+
+ELEMENTS: Mapping[str, Element] = {
+    BIT: Boolean(),
+    COMPLEX_FLOAT16: Plain(np.dtype("<f2")),
+    **{name: Plain(np.dtype(code)) for name, code in DTYPES.items()},
+}
+"""How the numbers of each data type are stored; complex ones in half precision are two each."""
 
 _INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
 _REALS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64"})
@@ -70,6 +80,9 @@ MIRROR_SIGNS = {"SYMMETRIC": 1, "ANTISYMMETRIC": -1}
 
 TRIANGLES = ("CAUSAL", *NUMBER_TRIANGLES, *MIRROR_SIGNS)
 """Matrix types that are stored as an upper triangle."""
+
+SQUARE = (*TRIANGLES, "DIAGONAL")
+"""Matrix types that have as many rows as columns."""
 
 WORD_BYTES = 8
 """Rows of a triangle and, before R1, of bits are padded to a multiple of these bytes."""

@@ -12,7 +12,6 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.core.options import OpenOptions
@@ -52,10 +51,8 @@ MatrixType = Literal[
     "UNIT_VECTOR",
 ]
 
-ELEMENTS: Mapping[str, Element] = {"bool": Boolean()} | {
-    np.dtype(code).name: Plain(np.dtype(code)) for code in spec.DTYPES.values()
-}
 DATA_TYPE_OF = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
+ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPE_OF.items()}
 
 _INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
 _OTHERS = tuple(name for name in ELEMENTS if "int" not in name)
@@ -80,8 +77,6 @@ WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "VECTOR": ("bool", "int32", "float64"),
     },
 }
-_NOT_ONLY_SQUARE = ("DENSE_FLOAT", "INTEGER", "IDENTITY")
-
 _PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
 """The program that each version is written for."""
 
@@ -239,7 +234,7 @@ def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
         fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
     elif version == "v2" and not square:
         return f"{_PROGRAMS[version]} has only square matrices; leave out version="
-    elif not square and matrix_type not in _NOT_ONLY_SQUARE:
+    elif not square and matrix_type in spec.SQUARE:
         fault = f"a {matrix_type} matrix has as many rows as columns"
     elif matrix_type == "UNIT_VECTOR" and not shape[0]:
         fault = "a unit vector has at least one element"
