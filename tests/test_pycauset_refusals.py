@@ -151,7 +151,7 @@ REFUSED = {
     "empty map": (with_block(pf.block(b"")), r"0 bytes up to the end of the map, expected 1 bytes"),
     "many entries": (
         with_block(pf.block(b"\x08\xff\xff\xff\xff")),
-        r"4294967295 entries, expected at most 0, one for each byte",
+        r"0 bytes up to the end of the map, expected 2 bytes",
     ),
     "no text": (
         with_block(pf.block(b"\x08\1\0\0\0\1\0\xff\1\1")),

@@ -318,7 +318,7 @@ WRONG = {
     "above": ("SYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*, where that at \(3, 40\) makes it 7\.0"),
     "a nan alone": ("SYMMETRIC", (3, 40), np.nan, r"\(40, 3\) is .*\(3, 40\) makes it nan"),
     "sign": ("ANTISYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*\(3, 40\) makes it -7\.0"),
-    "middle": ("ANTISYMMETRIC", (9, 9), 1.0, r"\(9, 9\) is 1\.0, where an antisymmetric.* has 0"),
+    "middle": ("ANTISYMMETRIC", (9, 9), 1.0, r"\(9, 9\) is 1\.0, where that at .* makes it -1\.0"),
     "beside": ("DIAGONAL", (3, 4), 1.0, r"\(3, 4\) is 1\.0, where a diagonal matrix has 0;"),
     "two": ("IDENTITY", (4, 4), 2.0, r"\(4, 4\) is 2\.0, where an identity matrix has 1 on its"),
     "identity": ("IDENTITY", (4, 9), 2.0, r"\(4, 9\) is 2\.0, where an identity.* 0 beside it"),

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from zipfile import ZIP_STORED
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
 
 MAGIC = b"PYCAUSET"
+
+# Session stores included, which have no matrix and are refused with a reason.
+_SHORTEST = 16
 
 # Attributes that every file has; the seed is of the values, unless it is 0.
 _ALWAYS = frozenset(
@@ -34,9 +38,9 @@ class PycausetFormat(Format):
 
     def recognises(self, reader: HeaderReader) -> bool:
         """Look at the size, and at the first entry of a zip archive."""
-        from xr_tensorfmt.formats.pycauset.read import recognises  # noqa: PLC0415
-
-        return super().recognises(reader) and recognises(reader)
+        if reader.head.startswith(MAGIC):
+            return reader.source.size >= _SHORTEST
+        return first_member(reader) == (b"metadata.json", ZIP_STORED)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

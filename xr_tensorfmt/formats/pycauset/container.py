@@ -11,7 +11,7 @@ Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from struct import Struct, pack
 from typing import Any, ClassVar
@@ -113,20 +113,20 @@ class Slot:
         return fault if stop > file_size else ""
 
 
-def pack_slots(slots: Iterable[Slot]) -> bytes:
-    """The first 4096 bytes of a container."""
-    header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
-    for slot in slots:
-        name, *pointers, _ = astuple(slot)
-        Slot.STRUCT.pack_into(header, SLOT_OFFSETS[name], *pointers, slot.computed_checksum)
-    return bytes(header)
-
-
-def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
-    """A block of metadata."""
+def pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> dict[int, bytes]:
+    """A container without its values: its header and its metadata, by their offsets."""
     encoded = encode_map(metadata)
     sums = (len(encoded), crc32(encoded))
-    return _BLOCK_HEADER.pack(BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, *sums, 0) + encoded
+    block = _BLOCK_HEADER.pack(BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, *sums, 0) + encoded
+    payload_stop = HEADER_BYTES + payload_bytes
+    start = payload_stop + -payload_stop % METADATA_ALIGNMENT
+    header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
+    # Both slots point to the same, as PyCauset writes them.
+    for generation, (name, at) in zip((1, 0), SLOT_OFFSETS.items(), strict=True):
+        slot = Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
+        _, *pointers, _ = astuple(slot)
+        Slot.STRUCT.pack_into(header, at, *pointers, slot.computed_checksum)
+    return {0: bytes(header), start: block}
 
 
 def read_container(reader: HeaderReader) -> Matrix:
@@ -265,17 +265,13 @@ class _Decoder:
         if tag == _BYTES:
             return self._take(self._number(_LENGTH))
         if tag == _ARRAY:
-            return [self.value(depth + 1) for _ in range(self._count())]
+            return [self.value(depth + 1) for _ in range(self._number(_LENGTH))]
         if tag == _MAP:
-            return {self._string(_KEY_LENGTH): self.value(depth + 1) for _ in range(self._count())}
+            return {
+                self._string(_KEY_LENGTH): self.value(depth + 1)
+                for _ in range(self._number(_LENGTH))
+            }
         raise self.error(f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
-
-    def _count(self) -> int:
-        count = int(self._number(_LENGTH))
-        left = len(self.encoded) - self.position
-        if count > left:
-            raise self.error(f"{count} entries", f"at most {left}, one for each byte that is left")
-        return count
 
     def _string(self, length: Struct) -> str:
         raw = self._take(self._number(length))
@@ -364,11 +360,12 @@ def _attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
             yield f"{_ARGUMENT}{key}", _plain(value)
     for key, value in metadata.nested("properties").values.items():
         yield f"property_{key}", _plain(value)
+    signature = _signature(metadata, view)
     for key, entry in metadata.nested("cached").values.items():
         value = entry.get("value") if isinstance(entry, dict) else None
         # Results in other files are maps that refer to these.
         is_here = value is not None and not isinstance(value, dict)
-        if is_here and _is_current(entry.get("signature"), metadata, view):
+        if is_here and entry.get("signature") == signature:
             yield f"cached_{key}", _cached(key, value)
 
 
@@ -425,20 +422,10 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, default=repr)
 
 
-def _is_current(signature: Any, metadata: Metadata, view: Metadata) -> bool:
-    """Whether a result was computed of this payload under this view."""
-    if not isinstance(signature, Mapping):
-        return False
+def _signature(metadata: Metadata, view: Metadata) -> dict[str, str]:
+    """What PyCauset notes of a result that it has computed of this payload under this view."""
+    flags = (view.get(key, bool, False) for key in ("is_transposed", "is_conjugated"))
+    transposed, conjugated = map(int, flags)
     scalar = view.scalar("scalar")
-    expected = {
-        "t": view.get("is_transposed", bool, False),
-        "c": view.get("is_conjugated", bool, False),
-        "sr": scalar.real,
-        "si": scalar.imag,
-    }
-    try:
-        pairs = (part.split("=") for part in str(signature.get("view_signature")).split(";"))
-        found = {key: float(value) for key, value in pairs}
-    except ValueError:
-        return False
-    return found == expected and signature.get("payload_uuid") == metadata.get("payload_uuid", str)
+    signature = f"t={transposed};c={conjugated};sr={scalar.real:g};si={scalar.imag:g}"
+    return {"payload_uuid": metadata.get("payload_uuid", str), "view_signature": signature}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import prod
 from typing import Any
-from zipfile import ZIP_STORED
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.core.views import transposed
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.core.zip_members import ZIP_MAGIC
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import (
@@ -31,7 +30,6 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import (
-    METADATA,
     TYPES_AT,
     read_archive,
     read_matrix,
@@ -83,12 +81,6 @@ class MatrixFile:
     def files(self) -> tuple[MatrixFile, ...]:
         """The file itself and those of all blocks."""
         return (self, *(file for block in self.blocks for file in block.files))
-
-
-def recognises(reader: HeaderReader) -> bool:
-    """Whether a file can only be of PyCauset, session stores included, which are refused later."""
-    is_container = reader.head.startswith(MAGIC) and reader.source.size >= len(PREAMBLE)
-    return is_container or first_member(reader) == (METADATA.encode(), ZIP_STORED)
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:

@@ -17,13 +17,7 @@ from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
-from xr_tensorfmt.formats.pycauset.container import (
-    METADATA_ALIGNMENT,
-    Slot,
-    metadata_of,
-    pack_metadata,
-    pack_slots,
-)
+from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
 from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import sized_layout
 from xr_tensorfmt.formats.pycauset.read import default_dims
@@ -176,12 +170,14 @@ def _planned(checked: CheckedInput, conversion: Conversion, matrices: Sequence[M
     layout, payload_bytes = sized_layout(matrix, checked.path)
     if matrix.version == "v2":
         size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
-        pieces: tuple[Piece, ...] = (Piece(0, pack_header(matrix)),)
+        parts = {0: pack_header(matrix)}
     else:
         embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
-        size, pieces = _container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+        parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+        size = max(at + len(part) for at, part in parts.items())
     otherwise = partial(_planned, checked, conversion, others) if others else None
+    pieces = tuple(Piece(at, part) for at, part in parts.items())
     return FilePlan(size, pieces, (Placed(variable, layout, conversion),), otherwise=otherwise)
 
 
@@ -286,17 +282,6 @@ def _matrix(
 def _is_seed(value: Any) -> bool:
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return is_integer and 0 <= value <= MOST_SEED
-
-
-def _container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[int, tuple[Piece, ...]]:
-    """A container of R1 without its values."""
-    block = pack_metadata(metadata)
-    payload_stop = spec.HEADER_BYTES + payload_bytes
-    start = payload_stop + -payload_stop % METADATA_ALIGNMENT
-    # Both slots point to the same, as PyCauset writes them.
-    pointers = (spec.HEADER_BYTES, payload_bytes, start, len(block))
-    header = pack_slots([Slot("A", 1, *pointers), Slot("B", 0, *pointers)])
-    return start + len(block), (Piece(0, header), Piece(start, block))
 
 
 def _check_dropped(checked: CheckedInput, seed: int) -> None:
