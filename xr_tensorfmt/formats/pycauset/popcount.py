@@ -208,16 +208,8 @@ def _add(words: Words) -> tuple[Words, Words]:
     third = len(words) // 3
     if not third:
         return words[:1] ^ words[1:], words[:1] & words[1:]
-    one, two, three = words[:third], words[third : 2 * third], words[2 * third : 3 * third]
-    carry = one & two
-    either = one ^ two
-    rest = len(words) - 3 * third
-    digit = np.empty((third + rest, words.shape[1]), dtype=words.dtype)
-    np.bitwise_xor(either, three, out=digit[:third])
-    digit[third:] = words[3 * third :]
-    either &= three
-    carry |= either
-    return digit, carry
+    digit = words[2 * third :].copy()
+    return digit, _full_add(digit[:third], words[:third], words[third : 2 * third])
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
