@@ -27,7 +27,6 @@ from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
     R1_BIT_ROW_BYTES,
     TRIANGLES,
-    VECTORS,
     WORD_BYTES,
     Matrix,
     Metadata,
@@ -145,7 +144,7 @@ def read_container(reader: HeaderReader) -> Matrix:
         blocks = [each.metadata_offset for each in slots]
         after = [offset for offset in blocks if offset >= slot.payload_offset]
         limit = min(after, default=reader.source.size)
-        return replace(_matrix(slot, metadata), limit=limit, findings=tuple(found))
+        return replace(_matrix(slot, metadata, limit), findings=tuple(found))
     raise errors[0]
 
 
@@ -291,29 +290,18 @@ class _Decoder:
         return taken
 
 
-def _matrix(slot: Slot, metadata: Metadata) -> Matrix:
+def _matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
     """What the metadata of a container say about the matrix."""
-    matrix_type = metadata.get("matrix_type", str)
     view = metadata.nested("view")
-    is_transposed = view.get("is_transposed", bool, False)
-    shape = (metadata.length("rows"), metadata.length("cols"))
-    # Vectors have n rows and 1 column, transposed or not.
-    if is_transposed and matrix_type not in VECTORS:
-        shape = (shape[1], shape[0])
-    return Matrix(
-        version="r1",
-        matrix_type=matrix_type,
-        data_type=metadata.get("data_type", str),
-        rows=shape[0],
-        columns=shape[1],
-        offset=slot.payload_offset,
-        limit=slot.metadata_offset,
-        stated_at=metadata.offset,
-        seed=metadata.get("seed", int, 0),
-        scalar=view.scalar("scalar"),
-        is_transposed=is_transposed,
-        is_conjugated=view.get("is_conjugated", bool, False),
-        row_bytes=R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else WORD_BYTES,
+    matrix = metadata.matrix("r1", view, slot.payload_offset, limit)
+    is_dense = matrix.matrix_type == "DENSE_FLOAT"
+    # Vectors have n rows and 1 column, transposed or not; the shape of others is the one shown.
+    is_turned = matrix.is_transposed and not matrix.is_vector
+    return replace(
+        matrix,
+        rows=matrix.columns if is_turned else matrix.rows,
+        columns=matrix.rows if is_turned else matrix.columns,
+        row_bytes=R1_BIT_ROW_BYTES if is_dense else WORD_BYTES,
         attrs=dict(_attrs(metadata, view)),
         facts={
             "payload_uuid": metadata.get("payload_uuid", str),
@@ -323,7 +311,7 @@ def _matrix(slot: Slot, metadata: Metadata) -> Matrix:
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(_derived(metadata)),
         stated_bytes=slot.payload_length,
-        manifest=metadata.nested("block_manifest") if matrix_type == BLOCK else None,
+        manifest=metadata.nested("block_manifest") if matrix.matrix_type == BLOCK else None,
     )
 
 

@@ -8,6 +8,7 @@ struct is not packed, so that 4 zero bytes precede ``rows``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from struct import Struct
 from zipfile import ZipInfo
 
@@ -146,20 +147,8 @@ def read_archive(reader: HeaderReader) -> Matrix:
     (info, start), (data, data_start) = found[METADATA], found[DATA]
     document = Document.read(reader, start, info.file_size, MOST_METADATA, METADATA)
     metadata = Metadata(document.content, reader.source.name, start)
-    return Matrix(
-        version="zip",
-        matrix_type=metadata.get("matrix_type", str),
-        data_type=metadata.get("data_type", str),
-        rows=metadata.length("rows"),
-        columns=metadata.length("cols"),
-        offset=data_start,
-        limit=data_start + data.file_size,
-        stated_at=start,
-        seed=metadata.get("seed", int, 0),
-        scalar=metadata.scalar("scalar"),
-        is_transposed=metadata.get("is_transposed", bool, False),
-        derived=(f"the CRC-32 of {DATA!r}",),
-    )
+    matrix = metadata.matrix("zip", metadata, data_start, data_start + data.file_size)
+    return replace(matrix, derived=(f"the CRC-32 of {DATA!r}",))
 
 
 def entries(reader: HeaderReader) -> Iterator[tuple[ZipInfo, int]]:

@@ -49,10 +49,6 @@ class BitCounts:
     first: int
     stop: int
 
-    def along(self, by_column: bool) -> Integers:
-        """One count a column, or one a row."""
-        return self.by_column() if by_column else self.by_row()
-
     def by_row(self) -> Integers:
         """Bits that are set in each row."""
         counts = np.zeros(self.rows.size, dtype=np.int64)
@@ -272,8 +268,8 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
     counts, kept, then = planned
-    by_column = kept == 1
-    values = _lazy(counts, by_column) if da.chunks is not None else counts.along(by_column)
+    count = _lazy if da.chunks is not None else _count
+    values = count(counts, kept == 1)
     dims = [name for name in da.dims if name not in counted]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(values.sum() if kept is None else values[then], coords, dims, da.name)
@@ -305,6 +301,11 @@ def _planned(found: Unread, counted: list[int]) -> tuple[BitCounts, int | None, 
     return (counts, kept[0], picks[kept[0]].then) if kept else (counts, None, KEEP)
 
 
+def _count(counts: BitCounts, by_column: bool) -> Any:
+    """One count a column, or one a row."""
+    return counts.by_column() if by_column else counts.by_row()
+
+
 def _lazy(counts: BitCounts, by_column: bool) -> Any:
     """The counts in dask, a block of rows a task."""
     rows, width, bits = counts.rows.size, counts.stop - counts.first, counts.bits
@@ -327,5 +328,5 @@ def _count_block(
 ) -> Integers:
     """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
     begin = block_id[0] * step
-    values = replace(counts, rows=counts.rows[begin : begin + step]).along(by_column)
+    values: Integers = _count(replace(counts, rows=counts.rows[begin : begin + step]), by_column)
     return values[np.newaxis] if by_column else values

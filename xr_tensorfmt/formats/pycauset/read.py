@@ -270,7 +270,7 @@ def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
     )
     if not ascend:
         expected = f"integers that ascend from 0 to {length}"
-        raise manifest.error(key, shorten(repr(edges)), expected, "the file is damaged")
+        raise manifest.error(key, shorten(repr(edges)), expected)
     return edges
 
 
@@ -282,7 +282,7 @@ def _blocks(
     height, width = (len(each) - 1 for each in edges)
     if [len(row) if isinstance(row, list) else -1 for row in grid] != [width] * height:
         expected = f"{height} x {width} blocks"
-        raise manifest.error("children", "another grid", expected, "the file is damaged")
+        raise manifest.error("children", "another grid", expected)
     for entry, place in zip(chain(*grid), product(*map(pairwise, edges)), strict=True):
         values = entry if isinstance(entry, dict) else {}
         yield replace(manifest, values=values), place

@@ -99,7 +99,9 @@ class Metadata:
     path: str
     offset: int
 
-    def error(self, key: str, found: object, expected: str, hint: str) -> TensorFormatError:
+    def error(
+        self, key: str, found: object, expected: str, hint: str = "the file is damaged"
+    ) -> TensorFormatError:
         """An error about one key."""
         field = f"the metadata key {key!r}"
         return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
@@ -112,14 +114,14 @@ class Metadata:
             hint = "without it the matrix cannot be read; save it again with a newer PyCauset"
             raise self.error(key, "missing", type_name, hint)
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise self.error(key, shorten(repr(value)), type_name, "the file is damaged")
+            raise self.error(key, shorten(repr(value)), type_name)
         return value
 
     def length(self, key: str) -> int:
         """The value of a key that is a number of rows or columns."""
         value = self.get(key, int)
         if value < 0:
-            raise self.error(key, value, "an integer of at least 0", "the file is damaged")
+            raise self.error(key, value, "an integer of at least 0")
         return value
 
     def nested(self, key: str) -> Metadata:
@@ -136,8 +138,24 @@ class Metadata:
             return complex(*(part + 0.0 for part in parts))
         except (TypeError, OverflowError):
             expected = "a number, or its real and imaginary parts, that fit double precision"
-            found = shorten(repr(value))
-            raise self.error(key, found, expected, "the file is damaged") from None
+            raise self.error(key, shorten(repr(value)), expected) from None
+
+    def matrix(self, version: str, view: Metadata, offset: int, limit: int) -> Matrix:
+        """What they say of a matrix in every version; `view` is how its values are shown."""
+        return Matrix(
+            version=version,
+            matrix_type=self.get("matrix_type", str),
+            data_type=self.get("data_type", str),
+            rows=self.length("rows"),
+            columns=self.length("cols"),
+            offset=offset,
+            limit=limit,
+            stated_at=self.offset,
+            seed=self.get("seed", int, 0),
+            scalar=view.scalar("scalar"),
+            is_transposed=view.get("is_transposed", bool, False),
+            is_conjugated=view.get("is_conjugated", bool, False),
+        )
 
 
 @dataclass(frozen=True)
