@@ -359,8 +359,8 @@ def _attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
 
 def _causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """What makes a matrix a causal set for PyCauset, where the attributes say so."""
-    is_set = attrs.get("object_type") == _CAUSAL_SET and attrs.get("n") == matrix.rows
-    if not is_set or matrix.matrix_type != "CAUSAL":
+    found = (matrix.matrix_type, attrs.get("object_type"), attrs.get("n"))
+    if found != ("CAUSAL", _CAUSAL_SET, matrix.rows):
         return {}
     keys: dict[str, Any] = {"object_type": _CAUSAL_SET, "n": matrix.rows}
     if isinstance(attrs.get("spacetime"), str):

@@ -143,8 +143,7 @@ def _integer_storage(
 
 def read_archive(reader: HeaderReader) -> Matrix:
     """What the metadata of a zip say."""
-    found = {info.filename: (info, start) for info, start in entries(reader)}
-    (info, start), (data, data_start) = found[METADATA], found[DATA]
+    (info, start), (data, data_start) = entries(reader)
     document = Document.read(reader, start, info.file_size, MOST_METADATA, METADATA)
     metadata = Metadata(document.content, reader.source.name, start)
     matrix = metadata.matrix("zip", metadata, data_start, data_start + data.file_size)

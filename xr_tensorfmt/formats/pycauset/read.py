@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import prod
@@ -47,9 +47,6 @@ MOST_FILLED_ELEMENTS = 1 << 40
 """Limit on matrices of which few elements are stored, unless all of them are asked for."""
 
 _MOSTLY_IMPLIED = ("IDENTITY", "UNIT_VECTOR", "DIAGONAL", spec.BLOCK)
-
-_VERSION_AT = len(MAGIC)
-_MATRIX_TYPES_OF_V1 = range(1, 5)
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
-    matrix, source = _READERS[_version(reader)](reader), reader.source
+    matrix, source = _reader_of_version(reader)(reader), reader.source
     if matrix.manifest is not None:
         return _open_blocks(source, matrix, matrix.manifest, most_blocks, most_levels)
     if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.stated_bytes is not None:
@@ -174,24 +171,19 @@ def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> Matr
     return MatrixFile(source, matrix, stored, size)
 
 
-_READERS = {"v1": read_matrix, "v2": read_matrix, "r1": read_container, "zip": read_archive}
-
-
-def _version(reader: HeaderReader) -> str:
+def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
     head = reader.head
     if head.startswith(ZIP_MAGIC):
-        return "zip"
+        return read_archive
+    if head.startswith(PREAMBLE):
+        return read_container
     if not head.startswith(MAGIC):
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
-    version = reader.unsigned(_VERSION_AT, 4, "the version")
-    following = reader.bytes_at(TYPES_AT, 4, "the matrix type")
-    if version == 2:
-        return "v2"
-    if head.startswith(PREAMBLE):
-        return "r1"
-    if version == 1 and int.from_bytes(following, "little") in _MATRIX_TYPES_OF_V1:
-        return "v1"
+    version = reader.unsigned(len(MAGIC), 4, "the version")
+    matrix_type = reader.unsigned(TYPES_AT, 4, "the matrix type")
+    if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
+        return read_matrix
     if version == 1 and not any(head[TYPES_AT:]):
         raise reader.error(
             "the header",
@@ -203,10 +195,10 @@ def _version(reader: HeaderReader) -> str:
     preamble = PREAMBLE[TYPES_AT:].hex(" ")
     raise reader.error(
         "the version",
-        f"{version}, then bytes {following.hex(' ')}",
+        f"{version}, then bytes {head[TYPES_AT:][:4].hex(' ')}",
         f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
         "the header is damaged, or of a newer version",
-        _VERSION_AT,
+        len(MAGIC),
     )
 
 
@@ -239,13 +231,9 @@ def _open_blocks(
     version = manifest.get("version", int)
     if version != 1:
         raise manifest.error("version", version, "1", "the file is of a newer version")
-    edges = [
-        _edges(manifest, key, length)
-        for key, length in (("row_partitions", matrix.rows), ("col_partitions", matrix.columns))
-    ]
     files: list[MatrixFile] = []
     blocks: list[Block] = []
-    for entry, (rows, columns) in _blocks(manifest, edges):
+    for entry, (rows, columns) in _blocks(manifest, matrix):
         if not (most_blocks and most_levels):
             found = f"more than {MOST_BLOCKS}, or more than {MOST_LEVELS} within each other"
             hint = "the files are damaged, or made to keep readers busy"
@@ -275,15 +263,16 @@ def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
 
 
 def _blocks(
-    manifest: Metadata, edges: list[list[int]]
+    manifest: Metadata, matrix: Matrix
 ) -> Iterator[tuple[Metadata, tuple[tuple[int, int], ...]]]:
     """What the manifest says of each block, and the rows and columns that it has."""
-    grid = manifest.get("children", list)
-    height, width = (len(each) - 1 for each in edges)
+    rows = _edges(manifest, "row_partitions", matrix.rows)
+    columns = _edges(manifest, "col_partitions", matrix.columns)
+    grid, height, width = manifest.get("children", list), len(rows) - 1, len(columns) - 1
     if [len(row) if isinstance(row, list) else -1 for row in grid] != [width] * height:
         expected = f"{height} x {width} blocks"
         raise manifest.error("children", "another grid", expected)
-    for entry, place in zip(chain(*grid), product(*map(pairwise, edges)), strict=True):
+    for entry, place in zip(chain(*grid), product(pairwise(rows), pairwise(columns)), strict=True):
         values = entry if isinstance(entry, dict) else {}
         yield replace(manifest, values=values), place
 
