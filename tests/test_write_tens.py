@@ -537,7 +537,7 @@ def test_values_against_the_symmetry_of_the_opened_file_are_refused(tmp_path) ->
     (tmp_path / "t").write_bytes(with_chunks(tf.symmetry("x", "ba")))
     changed = xr.open_dataset(tmp_path / "t", engine="tensorfmt").load()
     changed.tensor[1, 0] = 5
-    message = r"'tensor' is 5.0 at a=1, b=0 and 1.0 at a=0, b=1, which the symmetry 'x ba' does not"
+    message = r"'tensor' is 1.0 at a=0, b=1 and 5.0 at a=1, b=0, which the symmetry 'x ba' does not"
     with pytest.raises(ValueError, match=message):
         to_tens(changed, tmp_path / "u")
     assert not (tmp_path / "u").exists()

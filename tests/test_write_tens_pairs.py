@@ -421,7 +421,7 @@ def test_a_file_that_no_longer_has_its_symmetry_is_refused(tmp_path) -> None:
     changed = opened(tmp_path / "t").load()
     changed.tensor[1, 0] = 5
     message = (
-        r"'tensor' is 5.0 at a=1, b=0 and 1.0 at a=0, b=1, which the symmetry '-x ba' does not "
+        r"'tensor' is 1.0 at a=0, b=1 and 5.0 at a=1, b=0, which the symmetry '-x ba' does not "
         "allow; pass symmetries= without it"
     )
     with pytest.raises(ValueError, match=message):
@@ -445,7 +445,7 @@ def test_a_file_that_no_longer_has_its_symmetry_is_refused(tmp_path) -> None:
             "with the index map 'bc', expected a permutation of the names 'ab'; lea",
         ),
         (np.ones((2, 2), "u1"), "-x ba", "with unsigned numbers, expected numbers that can be n"),
-        (np.array([[0, -128], [-128, 0]], "i1"), "-x ba", "'tensor' is -128 at a=1, b=0 and -128"),
+        (np.array([[0, -128], [-128, 0]], "i1"), "-x ba", "'tensor' is -128 at a=0, b=1 and -128"),
         (np.ones((2, 2)), ["-x ba"], "'tensor' is 1.0 at a=0, b=0 and 1.0 at a=0, b=0, which the"),
     ],
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import cast
@@ -10,7 +11,6 @@ from typing import cast
 import numpy as np
 
 from xr_tensorfmt.core.container import Container as TensorContainer
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
@@ -18,6 +18,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
 from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
 from xr_tensorfmt.formats.tens.read import Storage, TensContainer
@@ -29,7 +30,7 @@ from xr_tensorfmt.formats.tens.spec import (
     Header,
     Offset,
 )
-from xr_tensorfmt.formats.tens.symmetries import SIGNS, Symmetry
+from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
@@ -69,40 +70,20 @@ def check(reader: HeaderReader, container: TensorContainer, most: int) -> Iterat
 
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Look for indices out of range, and for those that occur twice, first near each other."""
-    known, ascending, last = set(), True, -1
-    for first, index in _batches(source, pairs):
-        ascends = bool((index[1:] > index[:-1]).all())
-        if not ascends or index[-1] >= pairs.total:
-            wrong = repeats(index) | (index >= np.uint64(pairs.total))
-            for number in np.flatnonzero(wrong).tolist():
-                known.add(first + number)
-                yield _wrong_index(source, pairs, first + number, int(index[number]))
-        ascending, last = ascending and ascends and int(index[0]) > last, int(index[-1])
-    shares = 0 if ascending else -(-pairs.count // MOST_COMPARED)
-    for share in range(shares):
-        yield from _repeated(source, pairs, share, shares, known)
-
-
-def _batches(source: Source, pairs: Pairs) -> Iterator[tuple[int, Array]]:
-    """Indices in the order of the file, with the number of the first."""
-    for first in range(0, pairs.count, _PAIRS_AT_ONCE):
-        stop = min(first + _PAIRS_AT_ONCE, pairs.count)
-        yield first, pairs.records(source, first, stop)["index"]
-
-
-def _repeated(
-    source: Source, pairs: Pairs, share: int, shares: int, known: Container[int]
-) -> Iterator[Finding]:
-    """Compare the pairs of one share, which holds all pairs of an index."""
-    found = []
-    for first, index in _batches(source, pairs):
-        chosen = np.flatnonzero(index % np.uint64(shares) == share)
-        found.append((index[chosen], first + chosen))
-    index, numbers = map(np.concatenate, zip(*found, strict=True))
-    for at in np.flatnonzero(repeats(index)).tolist():
-        if int(numbers[at]) not in known:
-            yield _wrong_index(source, pairs, int(numbers[at]), int(index[at]))
+    """Look for indices out of range, and for those that occur twice."""
+    with suppress(TensorFormatError):
+        if pairs.index(source).ascending:
+            return
+    shares = -(-pairs.count // MOST_COMPARED)
+    for share in range(shares):  # each has all pairs of an index
+        indices, numbers = [], []
+        for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
+            chosen = np.flatnonzero(index % np.uint64(shares) == share)
+            indices.append(index[chosen])
+            numbers.append(first + chosen)
+        index, number = np.concatenate(indices), np.concatenate(numbers)
+        for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
+            yield _wrong_index(source, pairs, int(number[at]), int(index[at]))
 
 
 def _wrong_index(source: Source, pairs: Pairs, number: int, index: int) -> Finding:
@@ -119,12 +100,12 @@ def _wrong_index(source: Source, pairs: Pairs, number: int, index: int) -> Findi
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
     """Fill in all chunks; the first contradiction of each is a finding."""
 
-    def read(selection: Selection) -> Iterator[Finding]:
+    def fill(selection: Selection) -> tuple[()]:
         pairs.read(source, selection)
-        return iter(())
+        return ()
 
     for selection in chunks(pairs):
-        yield from attempt(partial(read, selection), "")
+        yield from attempt(partial(fill, selection), "")
 
 
 def _check_dimensions(source: Source, header: Header) -> Iterator[Finding]:
@@ -182,12 +163,8 @@ def _check_claims(
     for each in storage.symmetries:
         # Packed ones are what the tensor is filled in by.
         if not each.packed and each.code in SIGNS:
-            yield from check_symmetry(source, layout, _claim(each, names, len(layout.shape)))
-
-
-def _claim(symmetry: Symmetry, names: Sequence[str], rank: int) -> Claim:
-    axes = [names.index(name) for name in symmetry.index_map]
-    # An axis of components keeps its place.
-    axes += range(len(names), rank)
-    change: Callable[[Array], Array] = np.negative if SIGNS[symmetry.code] < 0 else np.asarray
-    return Claim(f"'{symmetry}'", tuple(axes), change)
+            operation = each.operation(header)
+            # An axis of components keeps its place.
+            axes = (*operation.axes, *range(len(names), len(layout.shape)))
+            change = np.negative if operation.sign < 0 else np.asarray
+            yield from check_symmetry(source, layout, Claim(f"'{each}'", axes, change))

@@ -34,6 +34,20 @@ def pair_dtype(element: Element, components: int) -> np.dtype[Any]:
     return np.dtype([("index", INDEX_DTYPE), ("value", element.stored, (components,))])
 
 
+def made_pairs(index: Integers, stored: Array, element: Element) -> Array:
+    """Pairs as they are in a file, of elements of one number."""
+    pairs = np.empty(index.size, pair_dtype(element, 1))
+    pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
+    return pairs
+
+
+def bits_of(stored: Array) -> Array:
+    """An integer for each stored element that is zero where no bit is set."""
+    words = stored.view(f"u{min(8, stored.itemsize)}")
+    bits: Array = words if words.size == stored.size else words[::2] | words[1::2]
+    return bits
+
+
 BLOCK = 1 << 16
 """Pairs a block."""
 
@@ -62,8 +76,8 @@ class BlockIndex:
                 yield int(part[0]) * BLOCK, (int(part[-1]) + 1) * BLOCK
 
 
-def within(index: NDArray[np.uint64], runs: Runs) -> Integers:
-    """Positions of an ascending column whose indices lie in some ranges."""
+def _within(index: NDArray[np.uint64], runs: Runs) -> Integers:
+    """Positions of an ascending column whose indices can lie in some ranges."""
     ends = runs.starts + runs.length
     first = np.searchsorted(ends, index[0], side="right")
     last = np.searchsorted(runs.starts, index[-1], side="right")
@@ -92,21 +106,19 @@ class Filling:
         self.values: Array = np.zeros((size, components), dtype=dtype)
         self._known = np.zeros(size, dtype=bool)
 
-    def repeated(self, positions: Integers) -> int | None:
-        """Find an element that would be filled for the second time."""
-        again = self._known[positions] | repeats(positions)
-        return int(np.argmax(again)) if again.any() else None
+    def repeated(self, positions: Integers) -> NDArray[np.bool_]:
+        """Which elements would be filled for the second time."""
+        return self._known[positions] | repeats(positions)
 
-    def put(self, positions: Integers, values: Array) -> int | None:
-        """Fill elements."""
-        unequal = self._known[positions] & ~equal_rows(self.values[positions], values)
+    def put(self, positions: Integers, values: Array) -> NDArray[np.bool_]:
+        """Fill elements; which of them were or now are others."""
+        unequal = self._known[positions] & ~_equal_rows(self.values[positions], values)
         self.values[positions] = values
         self._known[positions] = True
-        unequal |= ~equal_rows(self.values[positions], values)
-        return int(np.argmax(unequal)) if unequal.any() else None
+        return unequal | ~_equal_rows(self.values[positions], values)
 
 
-def equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
+def _equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
     """Rows all of whose numbers are the same; NaN is the same as NaN."""
     with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
         same = (left == right) | ((left != left) & (right != right))
@@ -192,124 +204,103 @@ class Pairs(Layout):
         """Whether many points at once are better: each read may pass over many pairs."""
         return True
 
+    def index(self, source: Source) -> BlockIndex:
+        """What a pass over all pairs finds out, which is made once."""
+        return self._index.get(lambda: self._scan(source))
+
     def _scan(self, source: Source) -> BlockIndex:
-        """Find the smallest and the largest index of each block, in one pass over the file."""
         lowest, highest = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         ascending, last = True, -1
-        size = BLOCK * _BLOCKS_AT_ONCE
-        for first in range(0, self.count, size):
-            index = self.records(source, first, min(first + size, self.count))["index"]
+        for first, index in self.batches(source, BLOCK * _BLOCKS_AT_ONCE):
             edges = np.arange(0, index.size, BLOCK)
             least, most = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
             if most.max() >= self.total:
                 number = int(np.argmax(index >= np.uint64(self.total)))
                 raise self._error(
                     source,
+                    f"the index of pair {first + number}",
                     first + number,
-                    "the index of pair",
                     int(index[number]),
                     f"a global index below {self.total}",
                     "the file is damaged, or its dimension headers are wrong",
                 )
-            if most.max() - least.min() < index.size - 1:  # more pairs than indices
-                number = int(np.argmax(repeats(index)))
-                self._refuse_duplicate(source, first + number, int(index[number]))
             lowest.append(least.astype(np.int64))
             highest.append(most.astype(np.int64))
             rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
             ascending, last = ascending and rising, int(index[-1])
         return BlockIndex(np.concatenate(lowest), np.concatenate(highest), ascending=ascending)
 
+    def batches(self, source: Source, size: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """Numbers of first pairs, and the indices of as many from there on in the file."""
+        for first in range(0, self.count, size):
+            yield first, self.records(source, first, min(first + size, self.count))["index"]
+
     def _filled(self, source: Source, wanted: Runs) -> Array:
         """The wanted elements, flat, each with its components."""
-        index = self._index.get(lambda: self._scan(source))
+        index = self.index(source)
         filling = Filling(wanted.size, self.components, self.dtype)
-        everything = Runs(np.zeros(1, dtype=np.int64), self.total)
-        for number, operation in enumerate(self.group):
-            # What is stored is a part of what it stands for, which may be anywhere.
-            for numbers, stored, raw in self._found(
-                source, index, everything if number else wanted
-            ):
-                positions = wanted.locate(operation.images(stored, self.lengths))
-                inside = np.flatnonzero(positions >= 0)
-                positions, pairs = positions[inside], numbers[inside]
-                decoded = self.element.adopt(raw[inside].view(self.element.stored))
-                values = decoded.reshape(-1, self.components)
+        for operation in self.group:
+            for numbers, positions, values in self._images(source, index, operation, wanted):
                 if index.ascending and len(self.group) == 1:
                     filling.values[positions] = values
                     continue
-                again = None if number else filling.repeated(positions)
-                if again is not None:
-                    self._refuse_duplicate(source, int(pairs[again]), int(stored[inside][again]))
+                again = filling.repeated(positions)
+                if operation == self.group[0] and again.any():
+                    raise self._duplicate(source, int(numbers[np.argmax(again)]))
+                images = values
                 if operation.sign < 0:
-                    values = self._negated(source, values, pairs)
-                conflict = filling.put(positions, values)
-                if conflict is not None:
-                    self._refuse_conflict(source, int(pairs[conflict]))
+                    with np.errstate(invalid="ignore"):  # signalling NaNs warn
+                        images = 0 - values  # a stored zero stays the positive zero
+                unequal = filling.put(positions, images)
+                if operation.sign < 0:  # the smallest integer is its own negative
+                    unequal |= ((images == values) & (values != 0)).any(axis=-1)
+                if unequal.any():
+                    raise self._conflict(source, int(numbers[np.argmax(unequal)]))
         return filling.values
 
-    def _found(
-        self, source: Source, index: BlockIndex, runs: Runs
+    def _images(
+        self, source: Source, index: BlockIndex, operation: Operation, wanted: Runs
     ) -> Iterator[tuple[Integers, Integers, Array]]:
-        """Numbers, indices and raw values of the pairs that can fall in the runs."""
+        """Numbers of pairs whose images are wanted, where these are among them, and the values."""
+        # What is stored is a part of what it stands for, which may be anywhere.
+        everything = Runs(np.zeros(1, dtype=np.int64), self.total)
+        runs = wanted if operation == self.group[0] else everything
         for first, stop in index.candidates(runs):
             pairs = self.records(source, first, min(stop, self.count))
-            chosen = within(pairs["index"], runs) if index.ascending else np.arange(pairs.size)
-            index_column, value_column = pairs["index"], pairs["value"]
-            yield first + chosen, index_column[chosen].astype(np.int64), value_column[chosen]
+            chosen = _within(pairs["index"], runs) if index.ascending else np.arange(pairs.size)
+            stored = pairs["index"][chosen].astype(np.int64)
+            positions = wanted.locate(operation.images(stored, self.lengths[::-1]))
+            inside = np.flatnonzero(positions >= 0)
+            chosen, positions = chosen[inside], positions[inside]
+            values = self.element.adopt(pairs["value"][chosen].view(self.element.stored))
+            yield first + chosen, positions, values.reshape(-1, self.components)
 
-    def _negated(self, source: Source, values: Array, pairs: Integers) -> Array:
-        if self.dtype.kind == "i":
-            lowest = (values == np.iinfo(self.dtype).min).any(axis=-1)
-            if lowest.any():
-                raise self._error(
-                    source,
-                    int(pairs[np.argmax(lowest)]),
-                    "the value of pair",
-                    np.iinfo(self.dtype).min,
-                    f"a number whose negative fits {self.dtype}",
-                    "the antisymmetry cannot be filled in; open with sparse='stored'",
-                    INDEX_BYTES,
-                )
-        with np.errstate(invalid="ignore"):  # signalling NaNs warn
-            negated: Array = 0 - values  # a stored zero stays the positive zero
-        return negated
-
-    def _refuse_duplicate(self, source: Source, number: int, index: int) -> None:
-        raise self._error(
+    def _duplicate(self, source: Source, number: int) -> TensorFormatError:
+        return self._error(
             source,
+            f"the index of pair {number}",
             number,
-            "the index of pair",
-            f"{index}, as in another pair",
+            f"{self.records(source, number, number + 1)['index'][0]}, as in another pair",
             "an index that occurs once",
             "the value there is undefined; open with sparse='stored' to see all pairs",
         )
 
-    def _refuse_conflict(self, source: Source, number: int) -> None:
-        raise self._error(
+    def _conflict(self, source: Source, number: int) -> TensorFormatError:
+        return self._error(
             source,
+            f"pair {number}",
             number,
-            "pair",
-            "another value for an element than a related pair gives",
+            "another value for an element than a related pair gives, or one without a negative",
             "one value for each element under the packed symmetries",
             "the pairs contradict the symmetries; open with sparse='stored' to see them",
         )
 
     def _error(
-        self,
-        source: Source,
-        number: int,
-        field: str,
-        found: Any,
-        expected: str,
-        hint: str,
-        within: int = 0,
+        self, source: Source, field: str, number: int, found: object, expected: str, hint: str
     ) -> TensorFormatError:
-        """An error about a pair, at a byte of it."""
-        offset = self.offset + number * self.stride + within
-        return TensorFormatError(
-            source.name, f"{field} {number}", found, expected, hint, offset=offset
-        )
+        """An error about a pair."""
+        offset = self.offset + number * self.stride
+        return TensorFormatError(source.name, field, found, expected, hint, offset=offset)
 
 
 @dataclass(frozen=True)

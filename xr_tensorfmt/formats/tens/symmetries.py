@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
 
@@ -96,9 +96,9 @@ class Symmetry:
         return None
 
     def operation(self, header: Header) -> Operation:
-        """A symmetry without obstacle as an operation on the axes, slowest first."""
-        names = header.index_names[::-1]
-        return Operation(tuple(map(names.index, self.index_map[::-1])), SIGNS[self.code])
+        """A symmetry without obstacle as an operation on the axes."""
+        axes = map(header.index_names.index, self.index_map)
+        return Operation(tuple(axes), SIGNS[self.code])
 
 
 def joined(symmetries: Iterable[Symmetry]) -> str:
@@ -127,13 +127,13 @@ class Operation:
         """The operation that applies `other` and then this one."""
         return Operation(tuple(other.axes[axis] for axis in self.axes), self.sign * other.sign)
 
-    def images(self, flat: Integers, shape: Sequence[int]) -> Integers:
-        """Flat indices ``i`` of the elements that stored elements at flat ``j`` determine."""
-        if self.axes == tuple(range(len(shape))):
+    def images(self, flat: Integers, lengths: tuple[int, ...]) -> Integers:
+        """Global indices ``i`` of the elements that stored elements at ``j`` determine."""
+        if self.axes == tuple(range(len(lengths))):
             return flat
-        stored = np.unravel_index(flat, tuple(shape))
+        stored = np.unravel_index(flat, lengths, order="F")
         image = tuple(stored[axis] for axis in self.inverse)
-        return np.ravel_multi_index(image, tuple(shape)).astype(np.int64)
+        return np.ravel_multi_index(image, lengths, order="F").astype(np.int64)
 
 
 def group_of_packed(

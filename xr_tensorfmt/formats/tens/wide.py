@@ -50,29 +50,19 @@ class Binary128(Element):
 
 def to_float64(high: Words, low: Words) -> NDArray[np.float64]:
     """Round binary128 numbers to binary64, to nearest with ties to even."""
-    sign = high & np.uint64(1 << 63)
-    exponent = ((high >> np.uint64(48)) & np.uint64(0x7FFF)).astype(np.int64)
-    fraction = high & np.uint64((1 << 48) - 1)
+    exponent = ((high >> 48) & 0x7FFF).astype(np.int64)
+    fraction = high & ((1 << 48) - 1)
     # The significand's first 63 bits: a leading one, 52 bits to keep, 10 to round by. The last of
     # them says too whether any lower bit is set, which is all that rounding asks of those.
-    significand = (
-        np.uint64(1 << 62)
-        | (fraction << np.uint64(14))
-        | (low >> np.uint64(50))
-        | ((low & np.uint64((1 << 50) - 1)) != 0).astype(np.uint64)
-    )
+    rest = (low << 14 != 0).astype(np.uint64)
+    significand = (1 << 62) | (fraction << 14) | (low >> 50) | rest
     rebiased = exponent - _REBIAS
     # Of subnormal results fewer bits are kept; of what is smaller than half of the smallest, none.
     significand[rebiased < -52] = 1
     shift = np.clip(11 - rebiased, 10, 63).astype(np.uint64)
-    kept = significand >> shift
-    half, rest = np.uint64(1) << (shift - np.uint64(1)), significand - (kept << shift)
-    kept += ((rest > half) | ((rest == half) & (kept & np.uint64(1) == 1))).astype(np.uint64)
-    # Adding lets a carry of the rounding move on into the exponent, up to infinity. The leading
-    # one of a normal number adds one to the exponent by itself.
-    bits = kept + (np.clip(rebiased - 1, 0, 0x7FE).astype(np.uint64) << np.uint64(52))
-    infinite = np.uint64(0x7FF << 52)
-    bits = np.where(rebiased >= 0x7FF, infinite, bits)
-    is_nan = (exponent == 0x7FFF) & ((fraction | low) != 0)
-    bits = np.where(is_nan, infinite | np.uint64(1 << 51), bits)
-    return (sign | bits).view(np.float64)
+    odd = (significand >> shift) & 1
+    kept = (significand + (1 << (shift - 1)) - 1 + odd) >> shift
+    with np.errstate(over="ignore"):
+        values: Array = np.ldexp(kept.astype(np.float64), np.maximum(rebiased, 1) - 1075)
+    values[(exponent == 0x7FFF) & ((fraction | low) != 0)] = np.nan
+    return np.where(high >> 63 != 0, -values, values)

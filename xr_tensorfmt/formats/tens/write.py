@@ -18,14 +18,13 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Element, Plain
-from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.elements import Array, Plain
 from xr_tensorfmt.core.value_checks import nearly_equal
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import unchunked
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.formats.tens import chunks, spec
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, bits_of, made_pairs, pair_dtype
 from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.formats.tens.spec import Dimension, Header
 from xr_tensorfmt.formats.tens.symmetries import Operation, Symmetry, split
@@ -271,25 +270,25 @@ def _check_symmetries(
     """Compare all values with those that the symmetries relate them to, a chunk at a time."""
     if not variable.size or not symmetries:
         return
-    variable, checks = unchunked(variable).transpose(), []
+    variable = unchunked(variable)
     if variable.chunks is None:
         normalize: Any = da.core.normalize_chunks  # alike along axes of equal lengths
         lengths = normalize("auto", variable.shape, limit=TARGET, dtype=variable.dtype)
-        cut = dict(zip(variable.dims, lengths, strict=True))
         # A name of its own spares dask a pass over all values.
+        cut = dict(zip(variable.dims, lengths, strict=True))
         variable = variable.chunk(cut, from_array_kwargs={"name": False})
-    array = variable.data
+    array, differing = variable.data, []
     for each in symmetries:
         operation = each.operation(header)
         image = array.transpose(operation.inverse).rechunk(array.chunks)
-        compare = partial(_compare, str(each), operation, conversion, variable.dims)
+        compare = partial(_compare, each, operation, conversion, variable.dims)
         meta = np.empty(0, dtype=bool)
-        checks.append(da.map_blocks(compare, array, image, dtype=bool, meta=meta).any())  # type: ignore[no-untyped-call]
-    compute(*checks)  # type: ignore[no-untyped-call]
+        differing.append(da.map_blocks(compare, array, image, dtype=bool, meta=meta).any())  # type: ignore[no-untyped-call]
+    compute(*differing)  # type: ignore[no-untyped-call]
 
 
 def _compare(
-    symmetry: str,
+    symmetry: Symmetry,
     operation: Operation,
     conversion: Conversion,
     dims: Sequence[Any],
@@ -305,14 +304,14 @@ def _compare(
     if wrong.any():
         within = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         starts = [start for start, _ in block_info[0]["array-location"]]
-        index = [int(start + each) for start, each in zip(starts, within, strict=True)]
+        index = np.add(starts, within).tolist()
         here, there = (
-            ", ".join(f"{dim}={along}" for dim, along in zip(dims[::-1], place[::-1], strict=True))
+            ", ".join(f"{dim}={along}" for dim, along in zip(dims, place, strict=True))
             for place in (index, [index[axis] for axis in operation.axes])
         )
         raise ValueError(
             f"{conversion.name!r} is {values[within]} at {here} and {images[within]} at {there}, "
-            f"which the symmetry {symmetry!r} does not allow; pass symmetries= without it"
+            f"which the symmetry '{symmetry}' does not allow; pass symmetries= without it"
         )
     return wrong
 
@@ -327,11 +326,11 @@ def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
         return np.empty(0, dtype)
     variable = variable.transpose()
     block = contiguous_chunk(variable.shape, dtype.itemsize, TARGET)
-    layout = Dense(variable.shape, conversion.element, 0)
     lengths = variable.chunks or cut_evenly(variable.shape, block)
+    layout = Dense(variable.shape, conversion.element, 0)
     grid = BlockGrid(layout, conversion, lengths, (0,) * variable.ndim)
     if variable.chunks is None:  # dask would copy an array as a whole
-        blocks = [delayed(_loaded)(variable[grid.part(number)]) for number in range(grid.count)]
+        blocks = [variable[grid.part(number)] for number in range(grid.count)]
     else:
         blocks = variable.data.to_delayed().ravel()
     count, make = delayed(partial(_counted_pairs, grid)), delayed(partial(_made_pairs, grid))
@@ -343,22 +342,17 @@ def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
     return da.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[no-untyped-call]
 
 
-def _loaded(part: Variable) -> Array:
-    # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
-    values: Array = part[...].values
-    return values
-
-
 def _counted_pairs(grid: BlockGrid, values: Any, number: int) -> int:
     """How many pairs a block has."""
     # In the order of memory, which spares a copy.
-    return int(np.count_nonzero(_bits(_stored(grid, values, number, "K"))))
+    _, bits = _stored(grid, values, number, "K")
+    return int(np.count_nonzero(bits))
 
 
 def _made_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array:
     """The pairs of a block by ascending index, after checking that they are as many as counted."""
-    stored = _stored(grid, values, number, "C")
-    positions = np.flatnonzero(_bits(stored))
+    stored, bits = _stored(grid, values, number, "C")
+    positions = np.flatnonzero(bits)
     if positions.size != count:
         raise ValueError(
             f"{count} values of a chunk were not zero when they were counted, and "
@@ -367,26 +361,18 @@ def _made_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array:
         )
     runs = grid.selection(number).runs()
     run, within = np.divmod(positions, runs.length)
-    return _joined(runs.starts[run] + within, stored[positions], grid.conversion.element)
+    return made_pairs(runs.starts[run] + within, stored[positions], grid.conversion.element)
 
 
-def _stored(grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"]) -> Array:
-    """The values of a block as they are stored."""
-    plain = grid.plain(values, grid.selection(number).shape)
-    return grid.conversion.element.encode(grid.conversion.apply(plain).ravel(order))
-
-
-def _bits(stored: Array) -> Array:
-    """An unsigned integer for each element that is zero where no bit is set."""
-    words = stored.view(f"u{min(8, stored.itemsize)}")
-    bits: Array = words if words.size == stored.size else words[::2] | words[1::2]
-    return bits
-
-
-def _joined(index: Integers, stored: Array, element: Element) -> Array:
-    pairs = np.empty(index.size, pair_dtype(element, 1))
-    pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
-    return pairs
+def _stored(
+    grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"]
+) -> tuple[Array, Array]:
+    """The values of a block as they are stored, and for each an integer: zero without any bit."""
+    # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
+    values = values[...].values if isinstance(values, Variable) else values
+    _, converted = grid.converted(number, values)
+    stored = grid.conversion.element.encode(converted.ravel(order))
+    return stored, bits_of(stored)
 
 
 def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstPass:
@@ -462,4 +448,4 @@ def _sorted_pairs(
             f"{conversion.name!r} has two pairs for the element {element}; drop one of them"
         )
     stored = conversion.element.encode(conversion.apply(values[order]))
-    return _joined(flat[order], stored, conversion.element)
+    return made_pairs(flat[order], stored, conversion.element)
