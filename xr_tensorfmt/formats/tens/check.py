@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import cast
@@ -11,14 +10,14 @@ from typing import cast
 import numpy as np
 
 from xr_tensorfmt.core.container import Container as TensorContainer
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
 from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
 from xr_tensorfmt.formats.tens.read import Storage, TensContainer
@@ -44,11 +43,11 @@ MOST_FILLED = 1 << 28
 def check(reader: HeaderReader, container: TensorContainer, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     source = reader.source
-    parsed = cast("TensContainer", container)
-    header, storage, layout = parsed.header, parsed.storage, container.tensors[0].layout
+    storage = cast("TensContainer", container).storage
+    header, layout = storage.header, container.tensors[0].layout
     yield from _check_dimensions(source, header)
     yield from _check_magics(source, storage)
-    gaps, stop = _gaps(header, storage)
+    gaps, stop = _gaps(storage)
     yield from check_gaps(source, gaps, most)
     yield from trailing(source, stop, "the data" if storage.pairs is None else "the pairs")
     if storage.pairs is not None:
@@ -66,35 +65,31 @@ def check(reader: HeaderReader, container: TensorContainer, most: int) -> Iterat
             return
         if len(pairs.group) > 1:
             yield from islice(_check_packed(source, pairs), most)
-    yield from _check_claims(source, header, storage, layout)
+    yield from _check_claims(source, storage, layout)
 
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     """Look for indices out of range, and for those that occur twice."""
-    with suppress(TensorFormatError):
+    first = None
+    try:
         if pairs.index(source).ascending:
             return
+    except SourceChangedError:
+        raise
+    except TensorFormatError as error:
+        yield (first := finding_of(error))
     shares = -(-pairs.count // MOST_COMPARED)
     for share in range(shares):  # each has all pairs of an index
         indices, numbers = [], []
-        for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
+        for begin, index in pairs.batches(source, _PAIRS_AT_ONCE):
             chosen = np.flatnonzero(index % np.uint64(shares) == share)
             indices.append(index[chosen])
-            numbers.append(first + chosen)
+            numbers.append(begin + chosen)
         index, number = np.concatenate(indices), np.concatenate(numbers)
         for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
-            yield _wrong_index(source, pairs, int(number[at]), int(index[at]))
-
-
-def _wrong_index(source: Source, pairs: Pairs, number: int, index: int) -> Finding:
-    message = f"{index}, expected a global index below {pairs.total}; the file is damaged"
-    if index < pairs.total:
-        message = (
-            f"{index}, as in another pair, expected an index that occurs once; "
-            "the value there is undefined: open with sparse='stored' to see all pairs"
-        )
-    place = pairs.offset + number * pairs.stride
-    return Finding(source.name, place, f"the index of pair {number}", message)
+            found = finding_of(pairs.wrong_index(source, int(number[at])))
+            if found != first:
+                yield found
 
 
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
@@ -137,7 +132,7 @@ def _check_magics(source: Source, storage: Storage) -> Iterator[Finding]:
         )
 
 
-def _gaps(header: Header, storage: Storage) -> tuple[list[Gap], int]:
+def _gaps(storage: Storage) -> tuple[list[Gap], int]:
     """The bytes that must be zero, and where the file should end."""
     gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
     stops = {each.offset: each.stop for each in storage.chunks}
@@ -146,7 +141,7 @@ def _gaps(header: Header, storage: Storage) -> tuple[list[Gap], int]:
         gaps.append(Gap(end, stops[each.offset], "the padding of a chunk 'SYMMETRY'"))
     if storage.pairs is not None:
         return gaps, storage.offset + storage.pairs * storage.pair_bytes
-    stop = storage.offset + header.total * storage.element_bytes
+    stop = storage.offset + storage.nbytes
     if storage.chunks and storage.chunks[-1].magic == DENSE_DATA:
         end = storage.chunks[-1].stop
         gaps.append(Gap(stop, end, "the padding of the chunk 'DENSDATA'"))
@@ -154,10 +149,8 @@ def _gaps(header: Header, storage: Storage) -> tuple[list[Gap], int]:
     return gaps, stop
 
 
-def _check_claims(
-    source: Source, header: Header, storage: Storage, layout: Layout
-) -> Iterator[Finding]:
-    names = header.index_names
+def _check_claims(source: Source, storage: Storage, layout: Layout) -> Iterator[Finding]:
+    header, names = storage.header, storage.header.index_names
     if len(set(names)) != len(names):
         return  # what the maps mean is not defined then
     for each in storage.symmetries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -39,6 +39,34 @@ def made_pairs(index: Integers, stored: Array, element: Element) -> Array:
     pairs = np.empty(index.size, pair_dtype(element, 1))
     pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
     return pairs
+
+
+def sorted_pairs(
+    name: str,
+    indices: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    stored: Array,
+    element: Element,
+) -> Array:
+    """Pairs by ascending index; ValueError where one has no place, or two have the same."""
+    flat, inner = np.zeros(stored.size, dtype=np.int64), 1
+    for dim, along in indices.items():
+        outside = ~((along >= 0) & (along < sizes[dim]))  # NaN is outside too
+        if outside.any():
+            raise ValueError(
+                f"{name!r} has a pair whose index {dim!r} is {along[outside][0]}; it must be from "
+                f"0 to {sizes[dim] - 1}"
+            )
+        flat += along.astype(np.int64) * inner
+        inner *= sizes[dim]
+    order = np.argsort(flat, kind="stable")
+    twice = order[1:][flat[order[1:]] == flat[order[:-1]]]
+    if twice.size:
+        element_of_both = {dim: int(along[twice[0]]) for dim, along in indices.items()}
+        raise ValueError(
+            f"{name!r} has two pairs for the element {element_of_both}; drop one of them"
+        )
+    return made_pairs(flat[order], stored[order], element)
 
 
 def bits_of(stored: Array) -> Array:
@@ -216,14 +244,9 @@ class Pairs(Layout):
             least, most = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
             if most.max() >= self.total:
                 number = int(np.argmax(index >= np.uint64(self.total)))
-                raise self._error(
-                    source,
-                    f"the index of pair {first + number}",
-                    first + number,
-                    int(index[number]),
-                    f"a global index below {self.total}",
-                    "the file is damaged, or its dimension headers are wrong",
-                )
+                raise self.wrong_index(source, first + number)
+            if most.max() - least.min() < index.size - 1:  # more pairs than indices
+                raise self.wrong_index(source, first + int(np.argmax(repeats(index))))
             lowest.append(least.astype(np.int64))
             highest.append(most.astype(np.int64))
             rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
@@ -246,7 +269,7 @@ class Pairs(Layout):
                     continue
                 again = filling.repeated(positions)
                 if operation == self.group[0] and again.any():
-                    raise self._duplicate(source, int(numbers[np.argmax(again)]))
+                    raise self.wrong_index(source, int(numbers[np.argmax(again)]))
                 images = values
                 if operation.sign < 0:
                     with np.errstate(invalid="ignore"):  # signalling NaNs warn
@@ -275,15 +298,15 @@ class Pairs(Layout):
             values = self.element.adopt(pairs["value"][chosen].view(self.element.stored))
             yield first + chosen, positions, values.reshape(-1, self.components)
 
-    def _duplicate(self, source: Source, number: int) -> TensorFormatError:
-        return self._error(
-            source,
-            f"the index of pair {number}",
-            number,
-            f"{self.records(source, number, number + 1)['index'][0]}, as in another pair",
-            "an index that occurs once",
-            "the value there is undefined; open with sparse='stored' to see all pairs",
-        )
+    def wrong_index(self, source: Source, number: int) -> TensorFormatError:
+        """The error about a pair whose index is out of range, or that of another pair."""
+        index = int(self.records(source, number, number + 1)["index"][0])
+        found, expected = str(index), f"a global index below {self.total}"
+        hint = "the file is damaged, or its dimension headers are wrong"
+        if index < self.total:
+            found, expected = f"{index}, as in another pair", "an index that occurs once"
+            hint = "the value there is undefined; open with sparse='stored' to see all pairs"
+        return self._error(source, f"the index of pair {number}", number, found, expected, hint)
 
     def _conflict(self, source: Source, number: int) -> TensorFormatError:
         return self._error(

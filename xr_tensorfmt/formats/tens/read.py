@@ -46,8 +46,9 @@ MOST_FILLED_ELEMENTS = 1 << 40
 
 @dataclass(frozen=True)
 class Storage:
-    """Where the values of a file are, what they are, and the chunks before them."""
+    """The header of a file, the chunks before its values, and where and what these are."""
 
+    header: Header
     element: Element
     components: int
     offset: int
@@ -57,10 +58,20 @@ class Storage:
     embedded: bytes | None = None
     findings: tuple[Finding, ...] = ()
 
+    @classmethod
+    def after(cls, header: Header, reader: HeaderReader) -> Storage:
+        """All values, directly after the header."""
+        return cls(header, *element_of(header, reader), header.stop)
+
     @property
     def element_bytes(self) -> int:
         """Bytes of one element of the tensor."""
         return self.element.stored.itemsize * self.components
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements of the tensor."""
+        return self.header.total * self.element_bytes
 
     @property
     def pair_bytes(self) -> int:
@@ -76,13 +87,13 @@ class Storage:
 def _raw(reader: HeaderReader, header: Header) -> Storage:
     """Values that follow the header at once, as in version 0.9."""
     remaining = reader.source.size - header.stop
-    candidates = [Storage(*element_of(each, reader), header.stop) for each in _candidates(header)]
-    sizes = [header.total * each.element_bytes for each in candidates]
+    candidates = [Storage.after(each, reader) for each in _candidates(header)]
+    sizes = [each.nbytes for each in candidates]
     chunk = Chunk.at(reader, header.stop)
     if chunk is not None and chunk.magic == DENSE_DATA:
-        for storage, size in zip(candidates, sizes, strict=True):
-            if _fits(reader, chunk, size):
-                return _in_chunk(reader, header, storage, chunk)
+        for storage in candidates:
+            if _fits(reader, chunk, storage.nbytes):
+                return _in_chunk(reader, replace(storage, chunks=(chunk,)))
     if remaining in sizes:
         return candidates[sizes.index(remaining)]
     if header.version != VERSION_0_9:
@@ -110,51 +121,40 @@ def _candidates(header: Header) -> Iterator[Header]:
 
 def _chunked(reader: HeaderReader, header: Header) -> Storage:
     """Values that chunks stand before, as in version 1.0."""
-    storage = Storage(*element_of(header, reader), header.stop)
-    fits_raw = reader.source.size - header.stop == header.total * storage.element_bytes
+    storage = Storage.after(header, reader)
+    fits_raw = reader.source.size - header.stop == storage.nbytes
     if fits_raw and not (header.is_index_value or begins_with_chunk(reader, header.stop)):
-        return _without_chunk(reader, storage)
-    end = header.stop
+        message = (
+            "missing, but values of exactly the right size follow at once; they are read as in "
+            "version 0.9"
+        )
+        field = "the chunk 'DENSDATA' that version 1.0 demands"
+        finding = Finding(reader.source.name, storage.offset, field, message, "warning")
+        return replace(storage, findings=(finding,))
     for chunk in walk(reader, header.stop):
-        if chunk.magic == DENSE_DATA:
+        storage = replace(storage, chunks=(*storage.chunks, chunk), offset=chunk.stop)
+        if chunk.magic == SYMMETRY:
+            symmetry = Symmetry.read(reader, header, chunk)
+            storage = replace(storage, symmetries=(*storage.symmetries, symmetry))
+        elif chunk.magic == EMBEDDED:
+            storage = replace(storage, embedded=embedded_metadata(reader, chunk))
+        elif chunk.magic == DENSE_DATA:
             _check_not_packed(reader, storage.symmetries)
-            return _in_chunk(reader, header, storage, chunk)
-        storage = _with_chunk(reader, header, storage, chunk)
-        end = chunk.stop
+            return _in_chunk(reader, storage)
     if header.is_index_value:
-        return _pairs(reader, header, storage, end)
+        return _pairs(reader, storage)
     raise reader.error(
         "the data",
-        f"missing ({reader.source.size - end} bytes remain)",
+        f"missing ({reader.source.size - storage.offset} bytes remain)",
         "a chunk 'DENSDATA'",
         "the file is cut off or damaged",
-        end,
+        storage.offset,
     )
 
 
-def _without_chunk(reader: HeaderReader, storage: Storage) -> Storage:
-    message = (
-        "missing, but values of exactly the right size follow at once; they are read as in "
-        "version 0.9"
-    )
-    field = "the chunk 'DENSDATA' that version 1.0 demands"
-    finding = Finding(reader.source.name, storage.offset, field, message, "warning")
-    return replace(storage, findings=(finding,))
-
-
-def _with_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk) -> Storage:
-    """What is known after one more chunk before the data."""
-    known = replace(storage, chunks=(*storage.chunks, chunk))
-    if chunk.magic == SYMMETRY:
-        symmetry = Symmetry.read(reader, header, chunk)
-        return replace(known, symmetries=(*storage.symmetries, symmetry))
-    if chunk.magic == EMBEDDED:
-        return replace(known, embedded=embedded_metadata(reader, chunk))
-    return known
-
-
-def _in_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chunk) -> Storage:
-    """Values in a chunk DENSDATA, after checking that it holds all of them."""
+def _in_chunk(reader: HeaderReader, storage: Storage) -> Storage:
+    """Values in the last chunk, which is DENSDATA, after checking that it holds all of them."""
+    header, chunk = storage.header, storage.chunks[-1]
     if header.is_index_value:
         raise reader.error(
             "a chunk 'DENSDATA'",
@@ -163,12 +163,11 @@ def _in_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chu
             "the header is damaged",
             chunk.offset,
         )
-    payload = header.total * storage.element_bytes
-    if not _fits(reader, chunk, payload):
+    if not _fits(reader, chunk, storage.nbytes):
         raise reader.error(
             "the size of chunk 'DENSDATA'",
             chunk.size,
-            f"{padded_size(payload)} for a tensor of shape {header.lengths}",
+            f"{padded_size(storage.nbytes)} for a tensor of shape {header.lengths}",
             "the file is damaged, or its data are packed in a way that the format does not define",
             chunk.size_at,
         )
@@ -180,7 +179,7 @@ def _in_chunk(reader: HeaderReader, header: Header, storage: Storage, chunk: Chu
             "the file is incomplete; fetch it again",
             chunk.offset,
         )
-    return replace(storage, offset=chunk.body, chunks=(*storage.chunks, chunk))
+    return replace(storage, offset=chunk.body)
 
 
 def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
@@ -201,28 +200,29 @@ def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> N
             )
 
 
-def _pairs(reader: HeaderReader, header: Header, storage: Storage, end: int) -> Storage:
-    count = reader.unsigned(end, COUNT_BYTES, "the number of pairs")
-    room = (reader.source.size - end - COUNT_BYTES) // storage.pair_bytes
-    if count > min(room, header.total):
+def _pairs(reader: HeaderReader, storage: Storage) -> Storage:
+    """Pairs of index and value behind the chunks, after their number."""
+    start, total = storage.offset, storage.header.total
+    count = reader.unsigned(start, COUNT_BYTES, "the number of pairs")
+    room = (reader.source.size - start - COUNT_BYTES) // storage.pair_bytes
+    if count > min(room, total):
         reason = f"{room} pairs that the file has room for"
-        if header.total < room:
-            reason = f"{header.total} elements of the tensor"
+        if total < room:
+            reason = f"{total} elements of the tensor"
         raise reader.error(
             "the number of pairs",
             count,
             f"at most the {reason}",
             "the file is cut off or damaged",
-            end,
+            start,
         )
-    return replace(storage, offset=end + COUNT_BYTES, pairs=count)
+    return replace(storage, offset=start + COUNT_BYTES, pairs=count)
 
 
 @dataclass(frozen=True)
 class TensContainer(Container):
-    """A container, and what its header says."""
+    """A container, and what the header says."""
 
-    header: Header = field(kw_only=True)
     storage: Storage = field(kw_only=True)
 
 
@@ -241,23 +241,20 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if storage.pairs is None:
         options.check_all_stored(path)
     has_components = storage.components > 1
-    layout = column_major(_layout(reader, header, storage, options), trailing=int(has_components))
+    layout = column_major(_layout(reader, storage, options), trailing=int(has_components))
     dims = (*names, COMPONENT) if has_components else names
-    encoding = {"tensorfmt": _facts(header, storage), "dtype": storage.element.encoding}
-    tensor = Tensor(options.name, dims, layout, _attrs(header, storage, names), encoding)
+    encoding = {"tensorfmt": _facts(storage), "dtype": storage.element.encoding}
+    tensor = Tensor(options.name, dims, layout, _attrs(storage, names), encoding)
     container = TensContainer(
-        (tensor,),
-        findings=storage.findings,
-        embedded=storage.embedded,
-        header=header,
-        storage=storage,
+        (tensor,), findings=storage.findings, embedded=storage.embedded, storage=storage
     )
     return _stored(path, container, options) if options.sparse == "stored" else container
 
 
-def _layout(reader: HeaderReader, header: Header, storage: Storage, options: OpenOptions) -> Layout:
+def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Layout:
     """All elements of the tensor, in the order of the file."""
-    lengths, components = header.lengths[::-1], storage.components
+    header, components = storage.header, storage.components
+    lengths = header.lengths[::-1]
     if storage.pairs is None:
         shape = (*lengths, components) if components > 1 else lengths
         return Dense(shape, storage.element, storage.offset)
@@ -276,7 +273,8 @@ def _layout(reader: HeaderReader, header: Header, storage: Storage, options: Ope
 
 def _stored(path: str, container: TensContainer, options: OpenOptions) -> Container:
     """The pairs of a file, with a coordinate for the index along each dimension."""
-    header, storage = container.header, container.storage
+    storage = container.storage
+    header = storage.header
     if storage.components > 1:
         raise ValueError(
             f"{path}: each element has {storage.components} numbers, and sparse='stored' is for "
@@ -303,7 +301,7 @@ def _stored(path: str, container: TensContainer, options: OpenOptions) -> Contai
     return replace(known, tensors=(values,), coordinates=(*coordinates, *others))
 
 
-def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
+def _attrs(storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
     # Strings rather than lists, which netCDF 3 cannot hold and netCDF 4 does not keep.
     attrs: dict[str, Any] = {}
     if storage.symmetries:
@@ -312,15 +310,16 @@ def _attrs(header: Header, storage: Storage, names: tuple[str, ...]) -> dict[str
         attrs["skipped_chunks"] = ", ".join(each.magic.decode() for each in storage.unknown_chunks)
     sparse = [
         name
-        for name, each in zip(names, header.dimensions, strict=True)
-        if each.is_sparse and not header.is_before_1_0
+        for name, each in zip(names, storage.header.dimensions, strict=True)
+        if each.is_sparse and not storage.header.is_before_1_0
     ]
     if sparse:
         attrs["sparse_dims"] = ", ".join(sparse)
     return attrs
 
 
-def _facts(header: Header, storage: Storage) -> dict[str, Any]:
+def _facts(storage: Storage) -> dict[str, Any]:
+    header = storage.header
     facts = {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",

@@ -24,7 +24,13 @@ from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import unchunked
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.formats.tens import chunks, spec
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, bits_of, made_pairs, pair_dtype
+from xr_tensorfmt.formats.tens.pairs import (
+    COUNT_BYTES,
+    bits_of,
+    made_pairs,
+    pair_dtype,
+    sorted_pairs,
+)
 from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.formats.tens.spec import Dimension, Header
 from xr_tensorfmt.formats.tens.symmetries import Operation, Symmetry, split
@@ -404,8 +410,9 @@ def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstP
     head = _head(header, (), encoded(checked, embedded), COUNT_BYTES)
 
     def loaded() -> FilePlan:
-        indices = {dim: np.asarray(checked.coordinates[dim].values) for dim in sizes}
-        pairs = _sorted_pairs(variable.values, indices, sizes, conversion)
+        indices = {dim: checked.coordinates[dim].values for dim in sizes}
+        stored = conversion.element.encode(conversion.apply(variable.values))
+        pairs = sorted_pairs(conversion.name, indices, sizes, stored, conversion.element)
         return _plan_pairs(pairs, conversion.name, head)
 
     return FirstPass(loaded)
@@ -424,28 +431,3 @@ def _other_coordinates(checked: CheckedInput, indices: Collection[str]) -> dict[
             what = f"the attributes {', '.join(map(repr, each.attrs))} of the index {name!r}"
             checked.dropping("attrs", what, "move them to the variable")
     return others
-
-
-def _sorted_pairs(
-    values: Array, indices: Mapping[str, Array], sizes: Mapping[str, int], conversion: Conversion
-) -> Array:
-    """Pairs by ascending index; ValueError where one has no place, or two have the same."""
-    flat, inner = np.zeros(len(values), dtype=np.int64), 1
-    for dim, along in indices.items():
-        outside = np.flatnonzero(~((along >= 0) & (along < sizes[dim])))  # NaN is outside too
-        if outside.size:
-            raise ValueError(
-                f"{conversion.name!r} has a pair whose index {dim!r} is {along[outside[0]]}; it "
-                f"must be from 0 to {sizes[dim] - 1}"
-            )
-        flat += along.astype(np.int64) * inner
-        inner *= sizes[dim]
-    order = np.argsort(flat, kind="stable")
-    twice = np.flatnonzero(flat[order[1:]] == flat[order[:-1]])
-    if twice.size:
-        element = {dim: int(along[order[twice[0]]]) for dim, along in indices.items()}
-        raise ValueError(
-            f"{conversion.name!r} has two pairs for the element {element}; drop one of them"
-        )
-    stored = conversion.element.encode(conversion.apply(values[order]))
-    return made_pairs(flat[order], stored, conversion.element)
