@@ -479,7 +479,7 @@ class TestText:
         """Pieces so short that values of a few digits are in two of them."""
         monkeypatch.setattr(text, "PIECE", 40)
         monkeypatch.setattr(text, "_MOST_VALUES", 5)
-        monkeypatch.setattr(text, "_LONGEST", 64)
+        monkeypatch.setattr(text, "GROUP", 3)
 
     @pytest.mark.parametrize("indexers", INDEXERS)
     @fixtures_are_not_reset

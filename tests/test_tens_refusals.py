@@ -190,7 +190,7 @@ REFUSED = {
     ),
     "antisymmetric smallest integer": (
         tf.index_value((3, 3), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)),
-        r"pair 0 at byte 80: another value for an element than a related pair gives, or one without",
+        r"pair 0 at byte 80: another value for an element than a related pair gives, or one wi",
     ),
     "group too large": (
         tf.index_value(

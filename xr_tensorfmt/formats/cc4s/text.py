@@ -19,10 +19,12 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 PIECE = 4 << 20
-"""Bytes of text between two places whose number of values is known."""
+"""Bytes of text that are searched for values at a time."""
 
-_MOST_VALUES = PIECE // 8
-_LONGEST = 1 << 10
+GROUP = 1 << 14
+"""Values between two of which the places in the text are known."""
+
+_MOST_VALUES = 1 << 19
 _BLANK = ord(" ")
 _SEPARATORS = bytes.maketrans(b"(,)", b"   ")
 
@@ -31,9 +33,9 @@ _SEPARATORS = bytes.maketrans(b"(,)", b"   ")
 class Text(Layout):
     """A row-major array as text.
 
-    Where its values begin is only known once the text before them was looked at: at first use the
-    values in each piece of 4 MiB are counted. From then on only the pieces are read that hold what
-    is selected.
+    Where its values begin is only known once the text before them was looked at: at first use it is
+    noted where each group of values begins. From then on only the groups are read that hold what is
+    selected.
     """
 
     stored_as = "as text"
@@ -41,7 +43,7 @@ class Text(Layout):
     lengths: tuple[int, ...]
     is_complex: bool
     size: int
-    _counts: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
+    _begins: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,48 +95,38 @@ class Text(Layout):
 
     def _flat(self, source: Source, flat: Integers) -> Array:
         """Values at ascending flat indices."""
-        first, stop = int(flat[0]), int(flat[-1]) + 1
-        counts = self._counts.get(lambda: self._counted(source))
-        piece = int(np.searchsorted(counts, first, side="right")) - 1
-        end = int(np.searchsorted(counts, stop, side="left"))
-        start = piece * PIECE
-        # The last value may end in the piece that follows.
-        upto = min(self.size, end * PIECE + _LONGEST)
-        text = source.read(Extents.single(start, upto))
-        places = _begins(text, self._before(source, start), is_complex=self.is_complex)
-        places = places[first - int(counts[piece]) :]
-        bounds = [*places[: stop - first].tolist(), *places[stop - first :][:1].tolist(), text.size]
-        begin = bounds[0] if first else 0  # there is no value to which other bytes could belong
-        raw = text[begin : bounds[stop - first]].tobytes()
-        if upto < self.size and bounds[stop - first] == text.size and raw[-1] not in b" \t\r\n)":
-            raise self._wrong_value(source, raw[bounds[stop - first - 1] - begin :], upto)
+        begins = self._begins.get(lambda: self._groups(source))
+        first, stop = int(flat[0]) // GROUP, int(flat[-1]) // GROUP + 1
+        start = int(begins[first])
+        raw = source.read(Extents.single(start, int(begins[stop]))).tobytes()
+        count = min(stop * GROUP, prod(self.lengths)) - first * GROUP
         try:
-            return self._parsed(raw, stop - first)[flat - first]
+            return self._parsed(raw, count)[flat - first * GROUP]
         except ValueError:
-            raise self._wrong_value(source, raw, start + begin) from None
+            raise self._wrong_value(source, raw, start) from None
 
-    def _before(self, source: Source, start: int) -> int:
-        return int(source.read(Extents.single(start - 1, start))[0]) if start else _BLANK
-
-    def _counted(self, source: Source) -> Integers:
-        """How many values begin before each piece, and in all of them."""
-        counts = [0]
-        before = _BLANK
+    def _groups(self, source: Source) -> Integers:
+        """Where each group of values begins, and the end of the text."""
+        begins: list[Integers] = []
+        count, before = 0, _BLANK
         for start in range(0, self.size, PIECE):
             text = source.read(Extents.single(start, min(self.size, start + PIECE)))
-            counts.append(counts[-1] + _begins(text, before, is_complex=self.is_complex).size)
+            places = _begins(text, before, is_complex=self.is_complex)
+            begins.append(start + places[-count % GROUP :: GROUP])
+            count += places.size
             before = int(text[-1])
         expected = prod(self.lengths)
-        if counts[-1] != expected:
+        if count != expected:
             raise TensorFormatError(
                 source.name,
                 "the elements",
-                f"{counts[-1]} values",
+                f"{count} values",
                 f"{expected} for a tensor of shape {self.lengths[::-1]}",
                 "the file is incomplete, or belongs to another YAML file; fetch both again",
-                offset=self.size if counts[-1] < expected else 0,
+                offset=self.size if count < expected else 0,
             )
-        return np.array(counts)
+        begins[0][0] = 0  # there is no value to which bytes before the first could belong
+        return np.concatenate([*begins, [self.size]])
 
     def _parsed(self, raw: bytes, count: int) -> Array:
         """Numbers from a text of so many values; ValueError where it is not."""
