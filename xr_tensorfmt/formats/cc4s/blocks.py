@@ -16,7 +16,7 @@ from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of, row_major_strides
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.cc4s.spec import Condition, Properties, TensorHeader
+from xr_tensorfmt.formats.cc4s.spec import Properties, TensorHeader
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 MOST_BLOCKS = 1 << 22
@@ -53,16 +53,24 @@ class Blocks:
         """Number of stored elements."""
         return int(self.offsets[-1])
 
+    @cached_property
+    def located(self) -> list[tuple[Integers, Integers]]:
+        """For each axis the set that each index is in, or -1, and its position there."""
+        located = []
+        for length, groups in zip(self.lengths, self.groups, strict=True):
+            label, within = np.full((2, length), -1, dtype=np.int64)
+            for number, group in enumerate(groups):
+                label[group], within[group] = number, np.arange(group.size)
+            located.append((label, within))
+        return located
+
     def places_of(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
         """Which points are in a block, and which of the stored elements these are."""
-        label, within = np.full((2, points[0].size, len(points)), -1, dtype=np.int64)
-        for axis, (groups, indices) in enumerate(zip(self.groups, points, strict=True)):
-            for number, group in enumerate(groups):
-                position = np.searchsorted(group, indices)
-                if not group.size:
-                    continue
-                found = group[np.minimum(position, group.size - 1)] == indices
-                label[found, axis], within[found, axis] = number, position[found]
+        label, within = np.empty((2, points[0].size, len(points)), dtype=np.int64)
+        for axis, ((labels, positions), indices) in enumerate(
+            zip(self.located, points, strict=True)
+        ):
+            label[:, axis], within[:, axis] = labels[indices], positions[indices]
         row = _numbers_of_rows(np.concatenate((self.labels, label)))
         block_of_row = np.full(row.size, -1)
         block_of_row[row[: len(self.labels)]] = np.arange(len(self.labels))
@@ -72,10 +80,6 @@ class Blocks:
         strides = np.ones_like(shapes)
         strides[:, :-1] = np.cumprod(shapes[:, :0:-1], axis=1)[:, ::-1]
         return inside, self.offsets[block[inside]] + (within[inside] * strides).sum(axis=1)
-
-    def __dask_tokenize__(self) -> tuple[object, ...]:
-        """What tells two lists of blocks apart."""
-        return self.lengths, [list(groups) for groups in self.groups], self.labels
 
 
 def find_blocks(
@@ -100,7 +104,8 @@ def find_blocks(
         constraints = [
             (_indices(fields, header, dimension, name, properties), rows[:, column])
             for condition, rows in zip(header.conditions, chosen, strict=True)
-            for column, name in _constrained(condition, dimension)
+            for column, (name, of) in enumerate(condition.properties)
+            if of == dimension
         ]
         group, label = _groups(header.dimensions[dimension].length, constraints, len(numbers))
         groups.append(group)
@@ -110,12 +115,6 @@ def find_blocks(
         hint = "each block is stored once; correct the file"
         raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
     return Blocks(header.lengths[::-1], tuple(groups), table)
-
-
-def _constrained(condition: Condition, dimension: int) -> Iterator[tuple[int, str]]:
-    for column, (name, of) in enumerate(condition.properties):
-        if of == dimension:
-            yield column, name
 
 
 def _indices(
@@ -227,10 +226,15 @@ class Filled(Layout):
         """For each block that is touched, where in the selection and where in the file it is."""
         if not selection.size:
             return
-        within = [
-            [_common(entry_indices(entry), group) for group in groups]
-            for entry, groups in zip(selection.entries, self.blocks.groups, strict=True)
-        ]
+        within = []
+        blocks = self.blocks
+        for entry, groups, (labels, positions) in zip(
+            selection.entries, blocks.groups, blocks.located, strict=True
+        ):
+            indices = entry_indices(entry)
+            label = labels[indices]
+            chosen = [np.flatnonzero(label == number) for number in range(len(groups))]
+            within.append([(each, positions[indices[each]]) for each in chosen])
         touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
         for axis, pairs in enumerate(within):
             nonempty = np.array([chosen.size > 0 for chosen, _ in pairs], dtype=np.bool_)
@@ -244,12 +248,6 @@ class Filled(Layout):
                 np.ix_(*(chosen for chosen, _ in pairs)),
                 sum((index * stride for index, stride in steps), place),
             )
-
-
-def _common(chosen: Integers, group: Integers) -> tuple[Integers, Integers]:
-    """Positions of the common elements of two ascending arrays in each of them."""
-    _, first, second = np.intersect1d(chosen, group, assume_unique=True, return_indices=True)
-    return first, second
 
 
 def _vector(inner: Layout, ascending: Integers) -> Selection:

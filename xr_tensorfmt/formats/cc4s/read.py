@@ -41,7 +41,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     variable_name,
 )
 from xr_tensorfmt.formats.cc4s.text import Text
-from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 ENTRY = "entry"
 """Dimension of stored elements, where a file has only blocks."""
@@ -102,20 +102,20 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     yaml = _yaml_of(reader)
     if yaml is None:
         raise not_beside(reader.source)
-    fields = Fields.parse(yaml.source.name, _content(yaml))
+    fields = Fields.read(yaml)
     parts = _parts(fields, options)
     opened = _open_all(reader.source, parts, fields.path)
     properties, findings = _properties(opened)
     dims = unique_dims([part.header.dimensions for part in parts])
     variables = [
-        _variable(part, _elements(opened, part), properties, names, options)
+        _variable(part, opened[part.elements][0], properties, names, options)
         for part, names in zip(parts, dims, strict=True)
     ]
-    labels, unfitting = _labels(variables, dims, properties)
+    labels, unfitting = _labels(variables, properties)
     return Container(
         tuple(variable.tensor for variable in variables),
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
-        siblings=tuple(source for source, _ in filter(None, opened.values())),
+        siblings=tuple(source for source, _ in opened.values()),
         findings=(
             *findings,
             *chain.from_iterable(variable.findings for variable in variables),
@@ -157,53 +157,30 @@ def _components(components: Fields, stem: str) -> Iterator[Part]:
         yield Part(name, fields, header, elements_file(stem, name), name)
 
 
-def _content(reader: HeaderReader) -> bytes:
-    size = reader.source.size
-    if size > MOST_BYTES:
-        raise TensorFormatError(
-            reader.source.name,
-            "the size of the YAML",
-            f"{size} bytes",
-            f"at most {MOST_BYTES}",
-            "elements belong in the file beside it",
-            offset=MOST_BYTES,
-        )
-    return reader.first_bytes(size)
-
-
 KnownProperties = Mapping[str, tuple[str, Properties]]
 """The properties of dimensions with the path of their file, by the type of the dimensions."""
 
-Opened = Mapping[str, tuple[Source, bytes] | None]
-"""Files by their names, with their first bytes; None for those that are missing."""
+Opened = Mapping[str, tuple[Source, bytes]]
+"""Files by their names, with their first bytes."""
 
 
 def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
-    """Open the elements and the properties, all at once where that takes requests."""
+    """Open the elements, and those properties that exist, all at once where that takes requests."""
     types = {each.type for part in parts for each in part.header.dimensions}
-    of_properties = [f"{name}{YAML}" for name in types if name is not None and is_file_name(name)]
-    files = [*(part.elements for part in parts), *sorted(of_properties)]
-    opened: dict[str, tuple[Source, bytes] | None] = {}
-    errors: dict[str, OSError] = {}
+    of_properties = sorted(f"{name}{YAML}" for name in types if is_file_name(name))
+    files = [*(part.elements for part in parts), *of_properties]
+    opened: dict[str, tuple[Source, bytes]] = {}
 
     def open_one(number: int) -> None:
         file = files[number]
         try:
             opened[file] = opened_beside(source, file, f"it has the elements of {path}")
-        except OSError as error:
-            errors[file] = error
+        except OSError:
+            if number < len(parts):
+                raise
 
     source.run(open_one, range(len(files)))
-    for part in parts:
-        if part.elements in errors:
-            raise errors[part.elements]
-    return {file: opened.get(file) for file in files}
-
-
-def _elements(opened: Opened, part: Part) -> Source:
-    found = opened[part.elements]
-    assert found is not None, "missing elements are an error"
-    return found[0]
+    return {file: opened[file] for file in files if file in opened}
 
 
 def _properties(opened: Opened) -> tuple[KnownProperties, list[Finding]]:
@@ -211,12 +188,11 @@ def _properties(opened: Opened) -> tuple[KnownProperties, list[Finding]]:
     findings = []
     properties: dict[str, tuple[str, Properties]] = {}
     for file, found in opened.items():
-        if found is None or not file.endswith(YAML):
+        if not file.endswith(YAML):
             continue
-        path = found[0].name
         try:
-            fields = Fields.parse(path, _content(HeaderReader(*found)))
-            properties[stem_of(file)] = path, Properties.unpack(fields)
+            fields = Fields.read(HeaderReader(*found))
+            properties[stem_of(file)] = fields.path, Properties.unpack(fields)
         except TensorFormatError as error:
             findings.append(replace(finding_of(error), severity="warning"))
     return properties, findings
@@ -241,10 +217,10 @@ class InAtomicUnits(Elementwise):
 
 @dataclass(frozen=True)
 class ReadVariable:
-    """A variable, and the names of the dimensions of the file."""
+    """A variable, and the dimensions of the file with their names, and those by default."""
 
     tensor: Tensor
-    dimensions: tuple[tuple[str, Dimension], ...]
+    dimensions: list[tuple[str, str, Dimension]]
     # The indices of stored elements, if only these are wanted.
     indices: list[Tensor]
     findings: list[Finding]
@@ -263,9 +239,11 @@ def _variable(
     names = named_dims(options.dims, part.name, default)
     blocks = _blocks(part, properties, options)
     layout, findings = _stored(part, source, blocks)
-    dims, indices = names, []
+    dims, indices = names, list[Tensor]()
     if blocks is not None and options.sparse == "stored":
-        dims, indices = (ENTRY,), _indices(blocks, names)
+        dims, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
+        along = (IndexOfStored(blocks, last - number) for number in range(len(names)))
+        indices = [Tensor(name, dims, each) for name, each in zip(names, along, strict=True)]
     else:
         layout = column_major(layout if blocks is None else Filled(layout, blocks))
     if options.apply_unit and header.unit != 1:
@@ -276,7 +254,7 @@ def _variable(
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": 1.0 if options.apply_unit else header.unit}
     tensor = Tensor(part.name, dims, layout, attrs, _encoding(part, names, blocks), source)
-    dimensions = tuple(zip(names, header.dimensions, strict=True))
+    dimensions = list(zip(names, default, header.dimensions, strict=True))
     return ReadVariable(tensor, dimensions, indices, findings)
 
 
@@ -297,48 +275,33 @@ def _blocks(part: Part, properties: KnownProperties, options: OpenOptions) -> Bl
     return blocks
 
 
-def _indices(blocks: Blocks, names: Sequence[str]) -> list[Tensor]:
-    """The index along each dimension of each stored element."""
-    axes = reversed(range(len(names)))  # the layout has the slowest dimension first
-    return [
-        Tensor(name, (ENTRY,), IndexOfStored(blocks, axis))
-        for name, axis in zip(names, axes, strict=True)
-    ]
-
-
 def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, list[Finding]]:
     """The elements in the order of the file, after a look at its size."""
     header = part.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
-    count, item = prod(lengths), header.element.stored.itemsize
-    if header.elements == TEXT:
-        _check_complete(source, part, count * _LEAST_TEXT - 1 if count else 0)
-        return Text(lengths, header.element.dtype.kind == "c", source.size), []
-    _check_complete(source, part, count * item)
-    return Dense(lengths, header.element, 0), list(_stale(source, count * item))
-
-
-def _stale(source: Source, stop: int) -> Iterator[Finding]:
-    """The finding about bytes after the elements, if there are any."""
-    if source.size > stop:
-        message = (
-            f"{source.size - stop} more bytes; programs do not truncate the file, so that these "
-            "may be of a larger tensor that was there before; they are not used"
-        )
-        yield Finding(source.name, stop, "the end of the elements", message, "warning")
-
-
-def _check_complete(source: Source, part: Part, least: int) -> None:
+    count, is_text = prod(lengths), header.elements == TEXT
+    least = count * header.element.stored.itemsize
+    if is_text:
+        least = count * _LEAST_TEXT - 1 if count else 0
     if source.size < least:
-        shape = part.header.lengths
         raise TensorFormatError(
             source.name,
             "the elements",
             f"{source.size} bytes",
-            f"{least} for {part.header.scalar_type} of shape {shape} as in {part.fields.path}",
+            f"{least} for {header.scalar_type} of shape {header.lengths} as in {part.fields.path}",
             "the file is incomplete, or belongs to another YAML file; fetch both again",
             offset=source.size,
         )
+    if is_text:
+        return Text(lengths, header.element.dtype.kind == "c", source.size), []
+    layout = Dense(lengths, header.element, 0)
+    if source.size == least:
+        return layout, []
+    message = (
+        f"{source.size - least} more bytes; programs do not truncate the file, so that these "
+        "may be of a larger tensor that was there before; they are not used"
+    )
+    return layout, [Finding(source.name, least, "the end of the elements", message, "warning")]
 
 
 def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:
@@ -363,36 +326,29 @@ def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict
 
 
 def _labels(
-    variables: Sequence[ReadVariable],
-    dims: Sequence[tuple[str, ...]],
-    properties: KnownProperties,
+    variables: Sequence[ReadVariable], properties: KnownProperties
 ) -> tuple[list[Tensor], list[Finding]]:
     """Coordinates for the properties of dimensions, and findings about those that do not fit."""
     labels: dict[str, Tensor] = {}
     findings = []
+    every = [dimension for variable in variables for dimension in variable.dimensions]
     for kind, (path, known) in properties.items():
-        places = [
-            (name, default, dimension.length)
-            for variable, defaults in zip(variables, dims, strict=True)
-            for (name, dimension), default in zip(variable.dimensions, defaults, strict=True)
-            if dimension.type == kind
-        ]
+        lengths = {each.length for _, _, each in every if each.type == kind}
         for prop, indices in known.indices.items():
             attrs = {"values": known.values[prop]} if prop in known.values else {}
-            fitting = [place for place in places if place[2] == indices.size]
-            for name, default, _ in fitting:
-                label = f"{default}_{prop}"
-                labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
-            if not fitting:
-                lengths = " or ".join(map(str, sorted({length for _, _, length in places})))
+            for name, default, each in every:
+                if each == Dimension(indices.size, kind):
+                    label = f"{default}_{prop}"
+                    labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
+            if indices.size not in lengths:
                 message = (
-                    f"{indices.size} integers, expected {lengths} as the dimension has so many "
-                    "indices; they are not used: the file is of another calculation"
+                    f"{indices.size} integers, expected {' or '.join(map(str, sorted(lengths)))} "
+                    "as the dimension has so many indices; they are not used: the file is of "
+                    "another calculation"
                 )
                 field = f"propertyIndices.{prop}"
                 findings.append(Finding(path, None, field, message, "warning"))
-    tensors = [variable.tensor for variable in variables]
-    present = {dim for tensor in tensors for dim in tensor.dims}
-    taken = present | {tensor.name for tensor in tensors}
+    present = {dim for variable in variables for dim in variable.tensor.dims}
+    taken = present | {variable.tensor.name for variable in variables}
     usable = (label for label in labels.values() if present.issuperset(label.dims))
     return [label for label in usable if label.name not in taken], findings

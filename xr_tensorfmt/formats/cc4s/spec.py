@@ -255,11 +255,6 @@ class Properties:
             "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
         }
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Properties) and self.pack() == other.pack()
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
     """Names for the dimensions of all tensors of a file: their types, or else their positions.

@@ -59,11 +59,6 @@ class Text(Layout):
         """All of the text, as nothing else is known before it is read."""
         return Extents.single(0, self.size) if self.size else Extents.none()
 
-    @property
-    def bytes_per_element(self) -> float:
-        """The average."""
-        return self.size / max(1, prod(self.lengths))
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """As if the values were in the file."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)

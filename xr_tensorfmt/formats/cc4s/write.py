@@ -269,17 +269,12 @@ def _embedded(
     tensors: Sequence[TensorToWrite], native_name: str | None
 ) -> dict[str, EmbeddedVariable]:
     """What to embed of variables, by their names, or for a sole one by the usual name."""
-    embedded = {}
-    for tensor in tensors:
-        key, variable = tensor.name, tensor.embedded
-        if native_name is not None:
-            key = OpenOptions.name
-            # A variable of the usual name has none of its own.
-            if tensor.name not in (native_name, OpenOptions.name):
-                variable = replace(variable, name=tensor.name)
-        if variable != EmbeddedVariable():
-            embedded[key] = variable
-    return embedded
+    embedded = {each.name: each.embedded for each in tensors}
+    if native_name is not None:
+        ((name, variable),) = embedded.items()
+        is_usual = name in (native_name, OpenOptions.name)
+        embedded = {OpenOptions.name: replace(variable, name=None if is_usual else name)}
+    return {name: each for name, each in embedded.items() if each != EmbeddedVariable()}
 
 
 def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) -> dict[str, Any]:
@@ -300,21 +295,17 @@ def _properties(
     others, properties = dict(checked.coordinates), []
     sizes = {dim: n for each in checked.variables.values() for dim, n in each.sizes.items()}
     for kind in {each: None for each in types.values() if each and is_file_name(each)}:
-        found = {
-            dim: _properties_of(kind, dim, checked.coordinates)
-            for dim in types
-            if types[dim] == kind
-        }
-        first = next((dim for dim, each in found.items() if each.indices), None)
+        dims = [dim for dim in types if types[dim] == kind]
+        found = {dim: _properties_of(kind, dim, checked.coordinates) for dim in dims}
+        first = next((dim for dim in dims if found[dim].indices), None)
         # The file will give labels to all dimensions of the type and length.
         if first is not None and all(
-            each == found[first] if sizes[dim] == sizes[first] else not each.indices
+            each.pack() == found[first].pack() if sizes[dim] == sizes[first] else not each.indices
             for dim, each in found.items()
         ):
             properties.append(found[first])
-            for dim, each in found.items():
-                for name in each.indices:
-                    del others[f"{dim}_{name}"]
+            of_file = {f"{dim}_{name}" for dim in dims for name in found[dim].indices}
+            others = {name: each for name, each in others.items() if name not in of_file}
     return properties, others
 
 
@@ -356,7 +347,7 @@ def _properties_file(path: str, properties: Properties) -> FileBeside:
             known = Properties.unpack(Fields.parse("", existing))
         except TensorFormatError:
             return False
-        if known != properties:
+        if known.pack() != properties.pack():
             names = ", ".join(properties.indices)
             raise ValueError(
                 f"{path}: {name} beside it says something else of {names}, which other tensors in "

@@ -11,6 +11,7 @@ from typing import Any
 
 from yaml12 import Yaml, format_yaml, parse_yaml
 
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import MOST_NESTED, is_nested_within
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
@@ -46,6 +47,16 @@ class Fields:
     path: str
     values: Mapping[Any, Any]
     within: str = ""
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Fields:
+        """Read and parse a file; the errors of `parse`, and one for a file that is too long."""
+        path, size = reader.source.name, reader.source.size
+        if size > MOST_BYTES:
+            hint, field = "elements belong in the file beside it", "the size of the YAML"
+            found, expected = f"{size} bytes", f"at most {MOST_BYTES}"
+            raise TensorFormatError(path, field, found, expected, hint, offset=MOST_BYTES)
+        return cls.parse(path, reader.first_bytes(size))
 
     @classmethod
     def parse(cls, path: str, content: bytes) -> Fields:
