@@ -437,7 +437,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
         (
             xr.DataArray(da.zeros(2**32, chunks=2**30), dims="a", name="tensor"),
             {},
-            "'tensor' has 4294967296 elements along 'a', and TENS counts to 4294967295; split",
+            "there are 4294967296 elements along 'a', and TENS counts to 4294967295; split",
         ),
         (
             xr.DataArray(da.zeros((2**31, 2**31, 1), chunks=2**30), dims=list("abc")),

@@ -88,13 +88,12 @@ def _yaml_of(reader: HeaderReader) -> HeaderReader | None:
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of the YAML file, the file of its elements, and its key in a TensorSet."""
+    """One tensor of the YAML file, which may be a component, and the file of its elements."""
 
     name: str
     fields: Fields
     header: TensorHeader
     elements: str
-    component: str | None = None
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -153,12 +152,8 @@ def _components(components: Fields, stem: str) -> Iterator[Part]:
         if name != key and name in components:
             raise components.error(key, f"{name} twice", "different keys", "correct the file")
         fields = components.mapping(key)
-        header = TensorHeader.unpack(fields)
-        yield Part(name, fields, header, elements_file(stem, name), name)
+        yield Part(name, fields, TensorHeader.unpack(fields), elements_file(stem, name))
 
-
-KnownProperties = Mapping[str, tuple[str, Properties]]
-"""The properties of dimensions with the path of their file, by the type of the dimensions."""
 
 Opened = Mapping[str, tuple[Source, bytes]]
 """Files by their names, with their first bytes."""
@@ -183,16 +178,15 @@ def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
     return {file: opened[file] for file in files if file in opened}
 
 
-def _properties(opened: Opened) -> tuple[KnownProperties, list[Finding]]:
+def _properties(opened: Opened) -> tuple[Mapping[str, Properties], list[Finding]]:
     """The properties of all types; a file that is damaged is a finding."""
     findings = []
-    properties: dict[str, tuple[str, Properties]] = {}
+    properties = {}
     for file, found in opened.items():
         if not file.endswith(YAML):
             continue
         try:
-            fields = Fields.read(HeaderReader(*found))
-            properties[stem_of(file)] = fields.path, Properties.unpack(fields)
+            properties[stem_of(file)] = Properties.unpack(Fields.read(HeaderReader(*found)))
         except TensorFormatError as error:
             findings.append(replace(finding_of(error), severity="warning"))
     return properties, findings
@@ -229,7 +223,7 @@ class ReadVariable:
 def _variable(
     part: Part,
     source: Source,
-    properties: KnownProperties,
+    properties: Mapping[str, Properties],
     default: tuple[str, ...],
     options: OpenOptions,
 ) -> ReadVariable:
@@ -258,13 +252,14 @@ def _variable(
     return ReadVariable(tensor, dimensions, indices, findings)
 
 
-def _blocks(part: Part, properties: KnownProperties, options: OpenOptions) -> Blocks | None:
+def _blocks(
+    part: Part, properties: Mapping[str, Properties], options: OpenOptions
+) -> Blocks | None:
     """The blocks of a tensor; None where all elements are stored."""
     if not part.header.conditions:
         options.check_all_stored(part.fields.path)
         return None
-    known = {name: found for name, (_, found) in properties.items()}
-    blocks = find_blocks(part.fields, part.header, known)
+    blocks = find_blocks(part.fields, part.header, properties)
     if options.sparse == "auto" and part.header.total > MOST_FILLED_ELEMENTS:
         raise part.fields.error(
             "dimensions",
@@ -320,19 +315,19 @@ def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict
     }
     if header.elements != TEXT:
         facts["offset"] = 0
-    if part.component is not None:
-        facts["component"] = part.component
+    if part.fields.within:
+        facts["component"] = part.name
     return {"tensorfmt": facts, "dtype": header.element.encoding}
 
 
 def _labels(
-    variables: Sequence[ReadVariable], properties: KnownProperties
+    variables: Sequence[ReadVariable], properties: Mapping[str, Properties]
 ) -> tuple[list[Tensor], list[Finding]]:
     """Coordinates for the properties of dimensions, and findings about those that do not fit."""
     labels: dict[str, Tensor] = {}
     findings = []
     every = [dimension for variable in variables for dimension in variable.dimensions]
-    for kind, (path, known) in properties.items():
+    for kind, known in properties.items():
         lengths = {each.length for _, _, each in every if each.type == kind}
         for prop, indices in known.indices.items():
             attrs = {"values": known.values[prop]} if prop in known.values else {}
@@ -347,7 +342,7 @@ def _labels(
                     "another calculation"
                 )
                 field = f"propertyIndices.{prop}"
-                findings.append(Finding(path, None, field, message, "warning"))
+                findings.append(Finding(known.path, None, field, message, "warning"))
     present = {dim for variable in variables for dim in variable.tensor.dims}
     taken = present | {variable.tensor.name for variable in variables}
     usable = (label for label in labels.values() if present.issuperset(label.dims))

@@ -220,6 +220,8 @@ class Properties:
     indices: Mapping[str, Integers]
     # For each property what the integers stand for; missing where they stand for themselves.
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    # The file that they were read from.
+    path: str = ""
 
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
@@ -240,7 +242,7 @@ class Properties:
                 raise per_index.error(name, found, expected, "correct the file")
             if known != list(range(int(array.max(initial=-1)) + 1)):
                 values[str(name)] = known
-        return cls(fields.string("dimensionType"), indices, values)
+        return cls(fields.string("dimensionType"), indices, values, fields.path)
 
     def pack(self) -> dict[str, Any]:
         """The fields."""

@@ -132,11 +132,6 @@ def plan(checked: CheckedInput) -> FilePlan:
     content = content.replace("&", r"\u0026").replace("*", r"\u002a")
     content = "" if embedded.is_empty else content
     yaml = dumped(_packed(tensors, content, is_set=is_set))
-    if len(yaml) > MOST_BYTES:
-        raise ValueError(
-            f"{checked.path}: attributes and coordinates make the YAML {len(yaml)} bytes long, and "
-            f"at most {MOST_BYTES} are read; drop or shorten some"
-        )
     check_safe(checked.path, yaml)
     elements = [
         FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)

@@ -52,10 +52,7 @@ class Fields:
     def read(cls, reader: HeaderReader) -> Fields:
         """Read and parse a file; the errors of `parse`, and one for a file that is too long."""
         path, size = reader.source.name, reader.source.size
-        if size > MOST_BYTES:
-            hint, field = "elements belong in the file beside it", "the size of the YAML"
-            found, expected = f"{size} bytes", f"at most {MOST_BYTES}"
-            raise TensorFormatError(path, field, found, expected, hint, offset=MOST_BYTES)
+        _check_length(path, size)
         return cls.parse(path, reader.first_bytes(size))
 
     @classmethod
@@ -159,6 +156,7 @@ class Fields:
 
 def check_safe(path: str, content: bytes) -> None:
     """Refuse what would fill the memory, exhaust the stack, or end the YAML within the file."""
+    _check_length(path, len(content))
     may_have = b"&" in content and b"*" in content and _ALIAS.search(content)
     anchor = _ANCHOR.search(content) if may_have else None
     if anchor is not None:
@@ -185,6 +183,13 @@ def check_safe(path: str, content: bytes) -> None:
         hint = "elements belong in the file beside it"
         expected = f"at most {MOST_MARKS} of any of {_MARKS.decode()!r}"
         raise TensorFormatError(path, "the YAML", f"{marks} separators", expected, hint, offset=0)
+
+
+def _check_length(path: str, size: int) -> None:
+    if size > MOST_BYTES:
+        hint = "elements belong in the file beside it; drop or shorten attributes and coordinates"
+        field, found, expected = "the size of the YAML", f"{size} bytes", f"at most {MOST_BYTES}"
+        raise TensorFormatError(path, field, found, expected, hint, offset=MOST_BYTES)
 
 
 def _children(value: Any) -> Iterable[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
 from xr_tensorfmt.core.header import HeaderReader
 
@@ -23,14 +24,8 @@ HEADER_BYTES = _HEADER.size
 UNIT = 8
 """Bytes that the size of every chunk is a multiple of."""
 
-PAGE = 4096
-"""The values of a file that is written begin at a multiple of this."""
-
 MOST_CHUNKS = 4096
 """Limit on the chunks before the data, so that a hostile file cannot keep a reader busy."""
-
-TENSOR = "tensor"
-"""The name that the embedded metadata use for the one tensor of a file."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ Source: cc4s, ``reference/binary_tensor_file_format.txt``, and the files that cc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
+from string import ascii_letters
 from struct import Struct
 from typing import Any
 
@@ -91,16 +93,8 @@ class Header:
 
     def pack(self) -> bytes:
         """The header and the dimension headers as they are in a file."""
-        fixed = _FIXED.pack(
-            MAGIC,
-            self.version,
-            self.number_type,
-            self.bytes_per_number,
-            self.numbers,
-            len(self.dimensions),
-            self.flags,
-            0,
-        )
+        fields = MAGIC, self.version, self.number_type, self.bytes_per_number, self.numbers
+        fixed = _FIXED.pack(*fields, len(self.dimensions), self.flags, 0)
         return fixed + b"".join(each.pack() for each in self.dimensions)
 
     @classmethod
@@ -169,6 +163,20 @@ def is_index_name(name: str) -> bool:
     return len(name) == 1 and "!" <= name <= "~"
 
 
+def dimensions_of(path: str, sizes: Mapping[Any, int]) -> tuple[Dimension, ...]:
+    """Dimensions with their names where these are index names, and free letters elsewhere."""
+    for dim, length in sizes.items():
+        if length > MOST_LENGTH:
+            raise ValueError(
+                f"{path}: there are {length} elements along {dim!r}, and TENS counts to "
+                f"{MOST_LENGTH}; split that dimension in two"
+            )
+    own = set(filter(is_index_name, sizes))
+    letters = (letter for letter in ascii_letters if letter not in own)
+    names = (dim if dim in own else next(letters) for dim in sizes)
+    return tuple(map(Dimension, sizes.values(), map(ord, names)))
+
+
 def recognises(head: bytes, size: int) -> bool:
     """Whether a file can only be TENS; four other formats are known that begin with its magic."""
     if min(size, len(head)) < FIXED_BYTES:
@@ -222,10 +230,13 @@ def _check_flags(reader: HeaderReader, version: int, flags: int) -> None:
 
 _CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
 
-DTYPES = (
-    *("float64", "float32", "complex128", "complex64"),
-    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
-)
+DTYPES = {
+    VERSION_0_9: ("float64", "complex128"),
+    VERSION_1_0: (
+        *("float64", "float32", "complex128", "complex64"),
+        *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+    ),
+}
 """The dtypes that are written; other numbers are only read."""
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.value_checks import nearly_equal
 from xr_tensorfmt.formats.tens.chunks import Chunk
 from xr_tensorfmt.formats.tens.spec import Header
 
@@ -111,6 +114,14 @@ def split(string: str) -> list[str]:
     return string.split(_SEPARATOR) if string else []
 
 
+def still_holding(symmetries: str, index_names: str, header: Header) -> list[Symmetry]:
+    """The symmetries of another file that can hold with a header, by its index names."""
+    letters = str.maketrans(dict(zip(index_names, header.index_names, strict=False)))
+    old = map(Symmetry.parse, split(symmetries))
+    new = [Symmetry(each.code, each.index_map.translate(letters)) for each in old]
+    return [each for each in new if each.obstacle(header) is None]
+
+
 @dataclass(frozen=True)
 class Operation:
     """``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``."""
@@ -134,6 +145,33 @@ class Operation:
         stored = np.unravel_index(flat, lengths, order="F")
         image = tuple(stored[axis] for axis in self.inverse)
         return np.ravel_multi_index(image, lengths, order="F").astype(np.int64)
+
+
+def check_images(
+    name: str,
+    dims: Sequence[Hashable],
+    symmetry: Symmetry,
+    operation: Operation,
+    values: Array,
+    images: Array,
+    starts: Sequence[int],
+) -> NDArray[np.bool_]:
+    """Compare values with their images; ValueError at the first that differs."""
+    wrong = ~nearly_equal(values, images if operation.sign > 0 else -images)
+    if operation.sign < 0 and values.dtype.kind == "i":
+        wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
+    if wrong.any():
+        within = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        index = np.add(starts, within).tolist()
+        here, there = (
+            ", ".join(f"{dim}={along}" for dim, along in zip(dims, place, strict=True))
+            for place in (index, [index[axis] for axis in operation.axes])
+        )
+        raise ValueError(
+            f"{name!r} is {values[within]} at {here} and {images[within]} at {there}, which the "
+            f"symmetry '{symmetry}' does not allow; pass symmetries= without it"
+        )
+    return wrong
 
 
 def group_of_packed(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from string import ascii_letters
 from typing import Any, Literal, Unpack
 
 import dask.array as da
@@ -16,10 +15,10 @@ from dask.base import compute
 from dask.delayed import Delayed, delayed
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
+from xr_tensorfmt.core.chunk_grid import PAGE, TARGET, contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Plain
-from xr_tensorfmt.core.value_checks import nearly_equal
+from xr_tensorfmt.core.elements import Array, Plain, elements_of
+from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import unchunked
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
@@ -32,8 +31,8 @@ from xr_tensorfmt.formats.tens.pairs import (
     sorted_pairs,
 )
 from xr_tensorfmt.formats.tens.read import ENTRY
-from xr_tensorfmt.formats.tens.spec import Dimension, Header
-from xr_tensorfmt.formats.tens.symmetries import Operation, Symmetry, split
+from xr_tensorfmt.formats.tens.spec import Header
+from xr_tensorfmt.formats.tens.symmetries import Symmetry, check_images, split, still_holding
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
@@ -160,27 +159,13 @@ def _are_stored_pairs(variable: Variable) -> bool:
 
 
 def _header(
-    checked: CheckedInput,
-    version: int,
-    sizes: Mapping[Any, int],
-    flags: int = 0,
-    dtypes: Sequence[str] = spec.DTYPES,
+    checked: CheckedInput, version: int, sizes: Mapping[Any, int], flags: int = 0
 ) -> tuple[Header, Conversion]:
     """The header of the one variable, and its dtype in the file."""
-    elements = {each: Plain(np.dtype(each).newbyteorder("<")) for each in dtypes}
+    elements = elements_of(spec.DTYPES[version])
     conversion = checked.conversion(*checked.only, elements)
-    own = set(filter(spec.is_index_name, sizes))
-    letters = (letter for letter in ascii_letters if letter not in own)
-    dimensions = []
-    for dim, length in sizes.items():
-        if length > spec.MOST_LENGTH:
-            raise ValueError(
-                f"{checked.path}: {conversion.name!r} has {length} elements along {dim!r}, and "
-                f"TENS counts to {spec.MOST_LENGTH}; split that dimension in two"
-            )
-        dimensions.append(Dimension(length, ord(dim if dim in own else next(letters))))
     fields = spec.number_fields(conversion.element.dtype)
-    return Header(version, *fields, flags, tuple(dimensions)), conversion
+    return Header(version, *fields, flags, spec.dimensions_of(checked.path, sizes)), conversion
 
 
 def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
@@ -207,8 +192,7 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
             "symmetries; write all values, without sparse= and symmetries=, of a file that was "
             "opened without sparse='stored'"
         )
-    dtypes = ("float64", "complex128")
-    header, conversion = _header(checked, spec.VERSION_0_9, variable.sizes, dtypes=dtypes)
+    header, conversion = _header(checked, spec.VERSION_0_9, variable.sizes)
     checked.only_values(header.names)
     return _plan_values(variable, conversion, header.pack(), 1)
 
@@ -225,7 +209,7 @@ def _plan_1_0(
     stated = _stated_symmetries(checked.path, symmetries, header, variable)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = b"" if sparse else chunks.packed_header(chunks.DENSE_DATA, nbytes)
-    embedded = encoded(checked, one_tensor(checked, chunks.TENSOR))
+    embedded = encoded(checked, one_tensor(checked, OpenOptions.name))
     head = _head(header, stated, embedded, len(data) or COUNT_BYTES) + data
 
     def planned() -> FilePlan:
@@ -242,7 +226,7 @@ def _head(header: Header, symmetries: Sequence[Symmetry], embedded: bytes, follo
     stated = b"".join(chunks.packed_chunk(chunks.SYMMETRY, each.pack()) for each in symmetries)
     start = header.pack() + stated
     known = len(start) + chunks.HEADER_BYTES + len(embedded) + following
-    return start + chunks.packed_chunk(chunks.EMBEDDED, embedded + bytes(-known % chunks.PAGE))
+    return start + chunks.packed_chunk(chunks.EMBEDDED, embedded + bytes(-known % PAGE))
 
 
 def _stated_symmetries(
@@ -252,11 +236,8 @@ def _stated_symmetries(
     if symmetries is None:
         facts = _facts_of(variable)
         is_same = tuple(variable.encoding.get("preferred_chunks", ())) == variable.dims
-        names = zip(facts.get("index_names", ""), header.index_names, strict=False)
-        letters = str.maketrans(dict(names))
-        old = map(Symmetry.parse, split(facts.get("symmetries", "")) if is_same else ())
-        new = [Symmetry(each.code, each.index_map.translate(letters)) for each in old]
-        return [each for each in new if each.obstacle(header) is None]
+        known = facts.get("symmetries", "") if is_same else ""
+        return still_holding(known, facts.get("index_names", ""), header)
     strings = split(symmetries) if isinstance(symmetries, str) else list(symmetries)
     if not all(isinstance(string, str) for string in strings):
         raise TypeError(f"symmetries={symmetries!r} is not a list of strings such as '-x ba'")
@@ -287,39 +268,24 @@ def _check_symmetries(
     for each in symmetries:
         operation = each.operation(header)
         image = array.transpose(operation.inverse).rechunk(array.chunks)
-        compare = partial(_compare, each, operation, conversion, variable.dims)
+        check = partial(check_images, conversion.name, variable.dims, each, operation)
+        compare = partial(_compare, check, conversion)
         meta = np.empty(0, dtype=bool)
         differing.append(da.map_blocks(compare, array, image, dtype=bool, meta=meta).any())  # type: ignore[no-untyped-call]
     compute(*differing)  # type: ignore[no-untyped-call]
 
 
 def _compare(
-    symmetry: Symmetry,
-    operation: Operation,
+    check: Callable[..., Array],
     conversion: Conversion,
-    dims: Sequence[Any],
     values: Array,
     images: Array,
     block_info: Any = None,
 ) -> Array:
-    """Compare a block with its images; ValueError at the first value that differs."""
+    """Compare a block with its images."""
+    starts = [start for start, _ in block_info[0]["array-location"]]
     values, images = (conversion.apply(np.asarray(each)) for each in (values, images))
-    wrong = ~nearly_equal(values, images if operation.sign > 0 else -images)
-    if operation.sign < 0 and values.dtype.kind == "i":
-        wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
-    if wrong.any():
-        within = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        starts = [start for start, _ in block_info[0]["array-location"]]
-        index = np.add(starts, within).tolist()
-        here, there = (
-            ", ".join(f"{dim}={along}" for dim, along in zip(dims, place, strict=True))
-            for place in (index, [index[axis] for axis in operation.axes])
-        )
-        raise ValueError(
-            f"{conversion.name!r} is {values[within]} at {here} and {images[within]} at {there}, "
-            f"which the symmetry '{symmetry}' does not allow; pass symmetries= without it"
-        )
-    return wrong
+    return check(values, images, starts)
 
 
 def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
@@ -351,14 +317,13 @@ def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
 def _counted_pairs(grid: BlockGrid, values: Any, number: int) -> int:
     """How many pairs a block has."""
     # In the order of memory, which spares a copy.
-    _, bits = _stored(grid, values, number, "K")
-    return int(np.count_nonzero(bits))
+    return int(np.count_nonzero(bits_of(_stored(grid, values, number, "K"))))
 
 
 def _made_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array:
     """The pairs of a block by ascending index, after checking that they are as many as counted."""
-    stored, bits = _stored(grid, values, number, "C")
-    positions = np.flatnonzero(bits)
+    stored = _stored(grid, values, number, "C")
+    positions = np.flatnonzero(bits_of(stored))
     if positions.size != count:
         raise ValueError(
             f"{count} values of a chunk were not zero when they were counted, and "
@@ -370,15 +335,12 @@ def _made_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array:
     return made_pairs(runs.starts[run] + within, stored[positions], grid.conversion.element)
 
 
-def _stored(
-    grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"]
-) -> tuple[Array, Array]:
-    """The values of a block as they are stored, and for each an integer: zero without any bit."""
+def _stored(grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"]) -> Array:
+    """The values of a block as they are stored."""
     # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
     values = values[...].values if isinstance(values, Variable) else values
     _, converted = grid.converted(number, values)
-    stored = grid.conversion.element.encode(converted.ravel(order))
-    return stored, bits_of(stored)
+    return grid.conversion.element.encode(converted.ravel(order))
 
 
 def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstPass:
@@ -406,7 +368,7 @@ def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstP
     sizes = {along[axis]: facts["shape"][axis] for axis in axes}
     others = _other_coordinates(checked, sizes)
     header, conversion = _header(checked, spec.VERSION_1_0, sizes, spec.INDEX_VALUE_FLAG)
-    embedded = one_tensor(checked, chunks.TENSOR, dims=list(sizes), coordinates=others)
+    embedded = one_tensor(checked, OpenOptions.name, dims=list(sizes), coordinates=others)
     head = _head(header, (), encoded(checked, embedded), COUNT_BYTES)
 
     def loaded() -> FilePlan:
