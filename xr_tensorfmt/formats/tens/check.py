@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import cast
@@ -17,7 +18,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
 from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
 from xr_tensorfmt.formats.tens.read import Storage, TensContainer
@@ -69,27 +70,25 @@ def check(reader: HeaderReader, container: TensorContainer, most: int) -> Iterat
 
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Look for indices out of range, and for those that occur twice."""
-    first = None
-    try:
+    """Look for indices out of range or twice, first near each other; then far from each other."""
+    with suppress(TensorFormatError):
         if pairs.index(source).ascending:
             return
-    except SourceChangedError:
-        raise
-    except TensorFormatError as error:
-        yield (first := finding_of(error))
-    shares = -(-pairs.count // MOST_COMPARED)
+    is_right = True
+    for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
+        for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
+            is_right = False
+            yield finding_of(pairs.wrong_index(source, first + at))
+    shares = -(-pairs.count // MOST_COMPARED) if is_right else 0
     for share in range(shares):  # each has all pairs of an index
         indices, numbers = [], []
-        for begin, index in pairs.batches(source, _PAIRS_AT_ONCE):
+        for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
             chosen = np.flatnonzero(index % np.uint64(shares) == share)
             indices.append(index[chosen])
-            numbers.append(begin + chosen)
-        index, number = np.concatenate(indices), np.concatenate(numbers)
-        for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
-            found = finding_of(pairs.wrong_index(source, int(number[at])))
-            if found != first:
-                yield found
+            numbers.append(first + chosen)
+        number = np.concatenate(numbers)
+        for wrong in number[repeats(np.concatenate(indices))].tolist():
+            yield finding_of(pairs.wrong_index(source, wrong))
 
 
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
