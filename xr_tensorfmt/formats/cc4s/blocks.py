@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -27,19 +28,42 @@ MOST_INDICES = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
+class Axis:
+    """The sets of indices that blocks have along an axis; no two of them share an index."""
+
+    # For each index the number of its set, or -1.
+    labels: Integers
+    # The indices by their sets, first those of none, and where each set begins and the last ends.
+    order: Integers
+    starts: Integers
+
+    @classmethod
+    def of(cls, labels: Integers, count: int) -> Axis:
+        """Sort the indices by their sets, of which there are so many."""
+        order = np.argsort(labels, kind="stable")
+        return cls(labels, order, np.searchsorted(labels[order], np.arange(count + 1)))
+
+    @cached_property
+    def positions(self) -> Integers:
+        """The position of each index within its set."""
+        positions = np.empty_like(self.order)
+        positions[self.order] = np.arange(self.order.size)
+        return np.asarray(positions - self.starts[self.labels])
+
+
+@dataclass(frozen=True, eq=False)
 class Blocks:
     """The blocks of a tensor, in the order of the file; axes are slowest first."""
 
     lengths: tuple[int, ...]
-    # For each axis the sets of indices that blocks have along it.
-    groups: tuple[tuple[Integers, ...], ...]
+    axes: tuple[Axis, ...]
     # For each block, and for each axis, which of the sets it has.
     labels: Integers
 
     @cached_property
     def shapes(self) -> Integers:
         """Lengths of the axes of each block."""
-        sizes = [np.array([group.size for group in groups]) for groups in self.groups]
+        sizes = [np.diff(axis.starts) for axis in self.axes]
         columns = [size[label] for size, label in zip(sizes, self.labels.T, strict=True)]
         return np.stack(columns, axis=1)
 
@@ -53,24 +77,11 @@ class Blocks:
         """Number of stored elements."""
         return int(self.offsets[-1])
 
-    @cached_property
-    def located(self) -> list[tuple[Integers, Integers]]:
-        """For each axis the set that each index is in, or -1, and its position there."""
-        located = []
-        for length, groups in zip(self.lengths, self.groups, strict=True):
-            label, within = np.full((2, length), -1, dtype=np.int64)
-            for number, group in enumerate(groups):
-                label[group], within[group] = number, np.arange(group.size)
-            located.append((label, within))
-        return located
-
     def places_of(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
         """Which points are in a block, and which of the stored elements these are."""
-        label, within = np.empty((2, points[0].size, len(points)), dtype=np.int64)
-        for axis, ((labels, positions), indices) in enumerate(
-            zip(self.located, points, strict=True)
-        ):
-            label[:, axis], within[:, axis] = labels[indices], positions[indices]
+        axes = list(zip(self.axes, points, strict=True))
+        label = np.stack([axis.labels[indices] for axis, indices in axes], axis=1)
+        within = np.stack([axis.positions[indices] for axis, indices in axes], axis=1)
         row = _numbers_of_rows(np.concatenate((self.labels, label)))
         block_of_row = np.full(row.size, -1)
         block_of_row[row[: len(self.labels)]] = np.arange(len(self.labels))
@@ -99,7 +110,7 @@ def find_blocks(
     for condition, count in zip(header.conditions, counts, strict=True):
         chosen.append(condition.non_zeros[numbers % max(1, count)])
         numbers //= max(1, count)
-    groups, labels = [], []
+    axes, labels = [], []
     for dimension in reversed(range(len(header.dimensions))):
         constraints = [
             (_indices(fields, header, dimension, name, properties), rows[:, column])
@@ -107,14 +118,14 @@ def find_blocks(
             for column, (name, of) in enumerate(condition.properties)
             if of == dimension
         ]
-        group, label = _groups(header.dimensions[dimension].length, constraints, len(numbers))
-        groups.append(group)
+        axis, label = _axis(header.dimensions[dimension].length, constraints, len(numbers))
+        axes.append(axis)
         labels.append(label)
     table = np.stack(labels, axis=1)
     if len(table) > 1 + _numbers_of_rows(table).max(initial=-1):
         hint = "each block is stored once; correct the file"
         raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
-    return Blocks(header.lengths[::-1], tuple(groups), table)
+    return Blocks(header.lengths[::-1], tuple(axes), table)
 
 
 def _indices(
@@ -139,22 +150,19 @@ def _indices(
     return found
 
 
-def _groups(
+def _axis(
     length: int, constraints: Sequence[tuple[Integers, Integers]], count: int
-) -> tuple[tuple[Integers, ...], Integers]:
+) -> tuple[Axis, Integers]:
     """The different sets of indices along a dimension, and which one each block has."""
     if not constraints:
-        return (np.arange(length),), np.zeros(count, dtype=np.int64)
+        return Axis.of(np.zeros(length, np.int64), 1), np.zeros(count, np.int64)
     of_indices = np.stack([indices for indices, _ in constraints], axis=1)
     of_blocks = np.stack([values for _, values in constraints], axis=1)
     row = _numbers_of_rows(np.concatenate((of_blocks, of_indices)))
     wanted, label = np.unique(row[:count], return_inverse=True)
-    order = np.argsort(row[count:], kind="stable")
-    ascending = row[count:][order]
-    starts = np.searchsorted(ascending, wanted).tolist()
-    stops = np.searchsorted(ascending, wanted, side="right").tolist()
-    groups = [order[start:stop] for start, stop in zip(starts, stops, strict=True)]
-    return tuple(groups or [order[:0]]), label
+    label_of_row = np.full(row.size, -1)
+    label_of_row[wanted] = np.arange(wanted.size)
+    return Axis.of(label_of_row[row[count:]], wanted.size), label
 
 
 def _numbers_of_rows(table: Integers) -> Integers:
@@ -227,14 +235,11 @@ class Filled(Layout):
         if not selection.size:
             return
         within = []
-        blocks = self.blocks
-        for entry, groups, (labels, positions) in zip(
-            selection.entries, blocks.groups, blocks.located, strict=True
-        ):
+        for entry, sets in zip(selection.entries, self.blocks.axes, strict=True):
             indices = entry_indices(entry)
-            label = labels[indices]
-            chosen = [np.flatnonzero(label == number) for number in range(len(groups))]
-            within.append([(each, positions[indices[each]]) for each in chosen])
+            here = Axis.of(sets.labels[indices], sets.starts.size - 1)
+            chosen = [here.order[start:stop] for start, stop in pairwise(here.starts.tolist())]
+            within.append([(each, sets.positions[indices[each]]) for each in chosen])
         touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
         for axis, pairs in enumerate(within):
             nonempty = np.array([chosen.size > 0 for chosen, _ in pairs], dtype=np.bool_)
@@ -307,8 +312,6 @@ class IndexOfStored(Layout):
         shapes = self.blocks.shapes[block]
         stride = shapes[:, self.axis + 1 :].prod(axis=1)
         within = (flat - self.blocks.offsets[block]) // stride % shapes[:, self.axis]
-        groups = self.blocks.groups[self.axis]
-        starts = np.cumsum([0, *(group.size for group in groups)])[:-1]
-        labels = self.blocks.labels[block, self.axis]
-        indices: Array = np.concatenate(groups)[starts[labels] + within]
+        axis, labels = self.blocks.axes[self.axis], self.blocks.labels[block, self.axis]
+        indices: Array = axis.order[axis.starts[labels] + within]
         return indices
