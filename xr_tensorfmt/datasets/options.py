@@ -70,21 +70,15 @@ class Request(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Request)}
-_ALL_DEFAULTS = Request()
+_KEYWORDS = [field.name for field in fields(Request)]
 
 
 def request_of(**keywords: Any) -> Request:
     """The keywords of the engine; TypeError where there is no such keyword."""
-    given = {name: value for name, value in keywords.items() if not _is_default(name, value)}
-    return Request(**given) if given else _ALL_DEFAULTS
-
-
-def _is_default(name: str, value: object) -> bool:
-    if name not in _DEFAULTS:
-        raise TypeError(
-            f"{name!r}{did_you_mean(name, _DEFAULTS)} is not a keyword of the engine "
-            f"'tensorfmt', which are {', '.join(_DEFAULTS)}"
-        )
-    default = _DEFAULTS[name]
-    return value is default or (type(value) is float and value == default)
+    for name in keywords:
+        if name not in _KEYWORDS:
+            raise TypeError(
+                f"{name!r}{did_you_mean(name, _KEYWORDS)} is not a keyword of the engine "
+                f"'tensorfmt', which are {', '.join(_KEYWORDS)}"
+            )
+    return Request(**keywords)
