@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests import tensfiles as tf
 from tests.opening import opened
 from tests.processes import succeeds_in_a_child
-from xr_tensorfmt.core.cached_value import CachedValue
+from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.sources.memory import FileObject
 
 pytestmark = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, groupby, islice
 from typing import Literal
 
 import numpy as np
@@ -118,46 +118,53 @@ def check_gaps(source: Source, gaps: Iterable[Gap], most: int = 1) -> Iterator[F
     Finding
         For each gap one, at its first wrong byte, or up to `most`, for each 4 MiB of a longer one.
     """
-    ordered = sorted((gap for gap in gaps if gap.start < gap.stop), key=lambda gap: gap.start)
-    sizes = accumulate(min(gap.stop - gap.start, _BATCH) for gap in ordered)
-    # The beginnings of several gaps are read at once, and the rest until enough is found.
-    for _, batch in groupby(zip(ordered, sizes, strict=True), lambda pair: pair[1] // _BATCH):
-        several = [gap for gap, _ in batch]
-        found = _check_batch(source, [next(_pieces(gap)) for gap in several])
-        yield from (finding for findings in found for finding in findings)
-        for gap, findings in zip(several, found, strict=True):
-            later = (_check_batch(source, [piece])[0] for piece in islice(_pieces(gap), 1, None))
-            yield from islice(chain.from_iterable(later), max(0, most - len(findings)))
+    found: Counter[Gap] = Counter()
+    for batch in _batches(sorted(gaps, key=lambda gap: gap.start)):
+        wanted = [(gap, piece) for gap, piece in batch if found[gap] < most]
+        contents = _contents(source, [piece for _, piece in wanted])
+        for (gap, piece), raw in zip(wanted, contents, strict=True):
+            finding = _check(source.name, piece, raw)
+            if finding is not None and found[gap] < most:
+                found[gap] += 1
+                yield finding
 
 
-def _pieces(gap: Gap) -> Iterator[Gap]:
-    """Parts of a gap; a file without data may have very many."""
-    for start in range(gap.start, gap.stop, _PIECE):
-        yield replace(gap, start=start, stop=min(gap.stop, start + _PIECE))
+def _batches(gaps: Iterable[Gap]) -> Iterator[list[tuple[Gap, Gap]]]:
+    """The gaps with their parts, as many at a time as are read together."""
+    batch, size = [], 0
+    for gap in gaps:
+        # A file without data may have very many parts.
+        for start in range(gap.start, gap.stop, _PIECE):
+            stop = min(gap.stop, start + _PIECE)
+            batch.append((gap, replace(gap, start=start, stop=stop)))
+            size += stop - start
+            if size >= _BATCH:
+                yield batch
+                batch, size = [], 0
+    yield batch
 
 
-def _check_batch(source: Source, batch: list[Gap]) -> list[list[Finding]]:
-    starts = np.array([gap.start for gap in batch], dtype=np.int64)
-    lengths = np.array([gap.stop for gap in batch], dtype=np.int64) - starts
-    contents = np.split(source.read(Extents(starts, lengths)), np.cumsum(lengths)[:-1])
-    return [list(_check(source.name, gap, raw)) for gap, raw in zip(batch, contents, strict=True)]
+def _contents(source: Source, gaps: Sequence[Gap]) -> Sequence[Bytes]:
+    if not gaps:
+        return []
+    starts = np.array([gap.start for gap in gaps], dtype=np.int64)
+    lengths = np.array([gap.stop for gap in gaps], dtype=np.int64) - starts
+    return np.split(source.read(Extents(starts, lengths)), np.cumsum(lengths)[:-1])
 
 
-def _check(path: str, gap: Gap, raw: Bytes) -> Iterator[Finding]:
+def _check(path: str, gap: Gap, raw: Bytes) -> Finding | None:
     wrong = np.logical_and.reduce([raw != filler for filler in gap.fillers])
     count = int(np.count_nonzero(wrong))
-    if count:
-        first = int(np.argmax(wrong))
-        expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
-        yield Finding(
-            path,
-            gap.start + first,
-            gap.what,
-            f"{count} of the {raw.size} bytes from byte {gap.start} on are not {expected}, the "
-            f"first is {int(raw[first]):#04x}; no reader uses them, so the file may be damaged, "
-            "or something was written there: compare it with its origin",
-            gap.severity,
-        )
+    if not count:
+        return None
+    first = int(np.argmax(wrong))
+    expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
+    message = (
+        f"{count} of the {raw.size} bytes from byte {gap.start} on are not {expected}, the first "
+        f"is {int(raw[first]):#04x}; no reader uses them, so the file may be damaged, or something "
+        "was written there: compare it with its origin"
+    )
+    return Finding(path, gap.start + first, gap.what, message, gap.severity)
 
 
 def trailing(source: Source, stop: int, after: str, severity: Severity = "error") -> list[Finding]:

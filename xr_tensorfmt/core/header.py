@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from math import prod
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.source import Fill, Source
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
 
-class SourceWithHead(Source):
-    """A source whose first bytes are not fetched again; for parsing a header alone."""
+class _SourceWithHead:
+    """A Source whose first bytes are not fetched again; for parsing a header alone."""
 
     def __init__(self, source: Source, head: bytes) -> None:
         self._source = source
         self._head = np.frombuffer(head, dtype=np.uint8)
-        self.size = source.size
-        self.mapped = source.mapped
-        self.high_latency = source.high_latency
-        self.read_ahead = source.read_ahead
 
-    @property
-    def name(self) -> str:
-        """As the source."""
-        return self._source.name
-
-    def opened(self) -> AbstractContextManager[Fill]:
-        """As the source."""
-        return self._source.opened()
-
-    def window(self, start: int, stop: int) -> Bytes | None:
-        """As the source."""
-        return self._source.window(start, stop)
-
-    def sibling(self, path: str) -> tuple[Source, bytes] | None:
-        """As the source."""
-        return self._source.sibling(path)
-
-    def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
-        """As the source."""
-        self._source.run(read, numbers)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
 
     def read(self, extents: Extents) -> Bytes:
         """Copy the ranges from the first bytes if these contain them."""
         if extents.bounds[1] <= self._head.size:
             return extents.gather(self._head, 0)
         return self._source.read(extents)
+
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """As `Source.read_bytes`."""
+        return self.read(Extents.single(start, stop)).tobytes()
 
 
 # Fields further behind the first bytes are fetched without what is between.
@@ -73,7 +54,7 @@ class HeaderReader:
     """
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
-        self.source = SourceWithHead(source, head) if head else source
+        self.source = cast("Source", _SourceWithHead(source, head)) if head else source
         self._head = bytearray(head)
         # The last bytes that were fetched from far behind the first ones, and their offset.
         self._far, self._far_start = b"", 0

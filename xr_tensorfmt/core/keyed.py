@@ -16,7 +16,7 @@ from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import KEY
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MOST_BYTES, check_rank, check_size
-from xr_tensorfmt.core.json_document import Document
+from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source

@@ -1,11 +1,14 @@
-"""Locks that a process which was forked finds free, whichever thread held them before."""
+"""Locks that a forked process finds free, whichever thread held them, and values computed once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from threading import Lock
+from typing import Generic, TypeVar
 from weakref import WeakSet
+
+Value = TypeVar("Value")
 
 
 def call_in_children(call: Callable[[], object]) -> None:
@@ -40,3 +43,35 @@ def _renew_all() -> None:
 
 
 call_in_children(_renew_all)
+
+
+class CachedValue(Generic[Value]):
+    """Computes a value once for all threads; the value is pickled if it is known.
+
+    A process that is forked while a thread computes the value computes it anew.
+    """
+
+    def __init__(self, value: Value | None = None) -> None:
+        self._value = value
+        self._lock = RenewedLock()
+
+    @property
+    def known(self) -> Value | None:
+        """The value if it has been computed."""
+        return self._value
+
+    def get(self, compute: Callable[[], Value]) -> Value:
+        """The value; the first caller computes it while others wait."""
+        if self._value is None:
+            with self._lock.current:
+                if self._value is None:
+                    self._value = compute()
+        return self._value
+
+    def __dask_tokenize__(self) -> str:
+        """Independent of whether the value is known, so that names in dask are."""
+        return type(self).__name__
+
+    def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[Value | None]]:
+        """Pickle without the lock."""
+        return CachedValue, (self._value,)

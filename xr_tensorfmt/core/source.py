@@ -196,11 +196,11 @@ class Source(ABC):
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         with self.opened() as fill:
             for part in self.parts(extents):
-                needed = part.target(packed)
-                fetched = needed if part.whole else np.empty(part.size, dtype=np.uint8)
+                whole = part.whole
+                fetched = part.target(packed) if whole else np.empty(part.size, dtype=np.uint8)
                 self._fill(fill, part.start, fetched)
-                if not part.whole:
-                    needed[:] = part.extents.gather(fetched, part.start)
+                if not whole:
+                    part.place(packed, fetched)
         return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_document import Document
+from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.keyed import StoredTensor, is_count
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.mag import MAGIC

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.cached_value import CachedValue
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
 from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
+from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
