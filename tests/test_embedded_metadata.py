@@ -328,7 +328,6 @@ BAD = {
     "a wrong array": GOOD | {"attrs": {"a": {TAG: {}}}},
     "numbers that are no map": GOOD | {"numpy_attrs": [3]},
     "a wrong number": GOOD | {"numpy_attrs": {"epoch": {TAG: {}}}},
-    "deep attributes": GOOD | {"attrs": {"a": nested(34)}},
 }
 
 

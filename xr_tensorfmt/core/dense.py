@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, Read, raw_bytes, values_of, within
+from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, Read, raw_bytes, within
 from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, row_major_strides
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
+from xr_tensorfmt.errors import TensorFormatError
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,8 @@ class Dense(Layout):
         flat = np.ravel_multi_index(points, self.shape)
         unique, inverse = np.unique(flat, return_inverse=True)
         raw = source.read(self._extents(Runs(unique, 1))).view(self.element.stored)
-
-        def offset_of(position: int) -> int:
-            return self.offset + self._item * int(unique[position])
-
-        return values_of(self.element.adopt, raw, source.name, offset_of)[inverse]
+        with self._located(source, lambda position: np.unravel_index(unique[position], self.shape)):
+            return self.element.adopt(raw)[inverse]
 
     def _view(self, source: Source, selection: Selection) -> Array | None:
         """Sliced elements as a strided view of one window."""
@@ -120,13 +119,15 @@ class Dense(Layout):
         span = LARGEST_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MOST_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
-            raw = self._raw(source, selection)
-            return self._values(source, selection, self.element.adopt, raw)
+            with self._located(source, selection.index_of):
+                return self.element.adopt(self._raw(source, selection))
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in batches:
             piece = values[position : position + batch.size].reshape(batch.shape)
-            self._copy_batch(piece, source, batch)
+            raw = self._view(source, batch) if self._windowed(batch) else None
+            with self._located(source, batch.index_of):
+                self.element.decode_into(piece, self._raw(source, batch) if raw is None else raw)
             position += batch.size
         return values.reshape(selection.shape)
 
@@ -135,28 +136,23 @@ class Dense(Layout):
         needed = batch.size * self._item + batch.run_count * PAGE
         return batch.sliced and needed >= batch.span * self._item
 
-    def _copy_batch(self, values: Array, source: Source, batch: Selection) -> None:
-        raw = self._view(source, batch) if self._windowed(batch) else None
-        if raw is None:
-            raw = self._raw(source, batch)
-
-        def decode(raw: Array) -> Array:
-            self.element.decode_into(values, raw)
-            return values
-
-        self._values(source, batch, decode, raw)
-
     def _raw(self, source: Source, selection: Selection) -> Array:
         raw = source.read(self.extents(selection)).view(self.element.stored)
         return raw.reshape(selection.shape)
 
-    def _values(
-        self, source: Source, selection: Selection, convert: Callable[[Array], Array], raw: Array
-    ) -> Array:
-        def offset_of(position: int) -> int:
-            return self._offset_of(selection.index_of(position))
-
-        return values_of(convert, raw, source.name, offset_of)
+    @contextmanager
+    def _located(
+        self, source: Source, index_of: Callable[[int], tuple[Any, ...]]
+    ) -> Iterator[None]:
+        """Add the offset to an error about an element, whose index its position tells."""
+        try:
+            yield
+        except ElementError as error:
+            found, expected, hint = error.found, error.expected, error.hint
+            offset = int(self._offset_of(index_of(error.position)))
+            raise TensorFormatError(
+                source.name, "the element", found, expected, hint, offset=offset
+            ) from error
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """The values themselves where they have the byte order of the file, else in batches."""

@@ -49,16 +49,14 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     )
 
 
-def from_json(value: Any, level: int = 0) -> Any:
-    """Decode what `to_json` has encoded."""
-    if level > MOST_LEVELS:
-        raise ValueError(f"JSON is nested deeper than {MOST_LEVELS} levels")
+def from_json(value: Any) -> Any:
+    """Decode what `to_json` has encoded, from JSON whose nesting is limited."""
     if isinstance(value, Mapping):
         if set(value) == {TAG}:
             array = array_from_json(value[TAG])
             return array if array.ndim else array[()]
-        return {key: from_json(item, level + 1) for key, item in value.items()}
-    return [from_json(item, level + 1) for item in value] if isinstance(value, list) else value
+        return {key: from_json(item) for key, item in value.items()}
+    return [from_json(item) for item in value] if isinstance(value, list) else value
 
 
 def without_dtypes(value: Any) -> Any:

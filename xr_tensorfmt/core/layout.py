@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Element, ElementError
+from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.selection import Selection, Then, in_order
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
 
 Read = tuple[Source, Extents]
 """Byte ranges of a source that are read at once."""
@@ -194,18 +193,14 @@ class Layout(ABC):
         """The layout after its places in a file are verified, before bytes are overwritten."""
         return self
 
-    @property
-    def is_checked_by_format(self) -> bool:
-        """Whether the check of the format reads all values, so that no other pass is needed."""
-        return False
-
-    @property
-    def is_compared_after_writing(self) -> bool:
-        """Whether `compare` must be called with all values after they were written."""
-        return False
+    is_checked_by_format = False
+    """Whether the check of the format reads all values, so that no other pass is needed."""
 
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """Compare values with those read from a written file; ValueError where they differ."""
+        """Compare values with those read from a written file; ValueError where they differ.
+
+        A layout that overrides this is called with all values after they were written.
+        """
         raise NotImplementedError
 
 
@@ -221,20 +216,3 @@ def within(part: Selection, whole: Selection) -> tuple[slice, ...]:
 def raw_bytes(stored: Array) -> Bytes:
     """Look at contiguous elements as bytes."""
     return stored.reshape(-1).view(np.uint8)
-
-
-def values_of(
-    convert: Callable[[Array], Array], raw: Array, path: str, offset_of: Callable[[int], int]
-) -> Array:
-    """Convert stored elements to values; an error gives the offset of the element."""
-    try:
-        return convert(raw)
-    except ElementError as error:
-        raise TensorFormatError(
-            path,
-            "the element",
-            error.found,
-            error.expected,
-            error.hint,
-            offset=offset_of(error.position),
-        ) from error

@@ -27,9 +27,7 @@ def branch(container: Container, group: str | None, separator: str) -> Container
         return container
     if not any(tensor.name.startswith(start) for tensor in container.tensors):
         start = f"{group}{separator}"  # the slash may be one of the names
-    scope = _Scope()
-    for prefix_above in reversed(_starts(start, separator)[:-1]):
-        scope = scope.below(prefix_above)
+    scope = _Scope(tuple(_starts(start, separator)[:-1]))
     tensors = tuple(
         scope.renamed(tensor, tensor.name[len(start) :])
         for tensor in container.tensors

@@ -98,7 +98,9 @@ class FilePlan:
     @property
     def compared(self) -> tuple[Placed, ...]:
         """The variables that must be compared with the file once it is written."""
-        return tuple(each for each in self.placed if each.layout.is_compared_after_writing)
+        return tuple(
+            each for each in self.placed if type(each.layout).compare is not Layout.compare
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -256,11 +256,6 @@ class Mirrored(Packed):
     def check_implied(self, selection: Selection, values: Array) -> None:
         """Nothing, as `compare` looks at what is below the diagonal."""
 
-    @property
-    def is_compared_after_writing(self) -> bool:
-        """The mirror image of a value may be in any other chunk."""
-        return True
-
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
         """Refuse values that are not the mirror images of those above the diagonal, or on it."""
         rows, columns = map(entry_indices, selection.entries)
@@ -300,14 +295,12 @@ class BlockMatrix(Layout):
         """The dtype that holds the values of all blocks."""
         return np.result_type(*{block.layout.dtype for block in self.blocks})
 
+    # The check of PyCauset reads what each block stores, which may be very little.
+    is_checked_by_format = True
+
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @property
-    def is_checked_by_format(self) -> bool:
-        """The check of PyCauset reads what each block stores, which may be very little."""
-        return True
 
     def extents(self, selection: Selection) -> Extents:
         """None in this file: each block has a file of its own."""

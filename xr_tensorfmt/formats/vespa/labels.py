@@ -174,6 +174,8 @@ class Labels(Layout):
             position += entry_length(part)
         return column
 
+    is_checked_by_format = True  # the check of the format reads all labels
+
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read each label once."""
         unique, inverse = np.unique(points[0], return_inverse=True)
