@@ -100,7 +100,7 @@ def _findings(source: Source, format: str | None, head: bytes, most: int) -> Ite
     except TensorFormatError as error:
         yield finding_of(error)
         return
-    checks = attempt(lambda: chosen.check(reader, container, most), "")
+    checks = attempt(lambda: chosen.check(reader, container, most))
     yield from _merged(container.findings, list(islice(checks, MOST_FINDINGS + 1)))
     yield from check_values(source, (*container.tensors, *container.coordinates), most)
 

@@ -58,18 +58,18 @@ def _marks(text: str) -> int:
 
 def check_nested(value: Any) -> None:
     """Refuse nesting that other programs could not follow."""
-    if not is_nested_within(MOST_NESTED, value, _children):
+    if is_too_deep(value, _children):
         raise LimitError(_TOO_DEEP)
 
 
-def is_nested_within(most: int, value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
-    """Whether the containers in a value are nested at most so deep; nothing recurses."""
+def is_too_deep(value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
+    """Whether the containers in a value are nested beyond the limit; nothing recurses."""
     level = [value]
-    for _ in range(most + 1):
+    for _ in range(MOST_NESTED + 1):
         level = [each for parent in level for each in _containers(children, parent)]
         if not level:
-            return True
-    return False
+            return False
+    return True
 
 
 def _containers(children: Callable[[Any], Iterable[Any]], value: Any) -> list[Any]:

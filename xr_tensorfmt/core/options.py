@@ -10,7 +10,6 @@ from xr_tensorfmt.core.container import Names
 
 Sparse = Literal["auto", "dense", "stored"]
 TextErrors = Literal["strict", "surrogateescape"]
-_SPARSE, _TEXT_ERRORS = get_args(Sparse), get_args(TextErrors)
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,13 @@ class OpenOptions:
         """Refuse invalid values."""
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
-        if self.sparse not in _SPARSE:
-            words = ", ".join(map(repr, _SPARSE))
-            raise ValueError(f"sparse={self.sparse!r} is not one of {words}")
-        if self.errors not in _TEXT_ERRORS:
-            words = ", ".join(map(repr, _TEXT_ERRORS))
-            raise ValueError(f"errors={self.errors!r} is not one of {words}")
+        for keyword, value, allowed in (
+            ("sparse", self.sparse, get_args(Sparse)),
+            ("errors", self.errors, get_args(TextErrors)),
+        ):
+            if value not in allowed:
+                words = ", ".join(map(repr, allowed))
+                raise ValueError(f"{keyword}={value!r} is not one of {words}")
         fill_value: object = self.fill_value
         if fill_value is not None and not isinstance(fill_value, Real):
             raise TypeError(f"fill_value={fill_value!r} is not a real number")

@@ -57,14 +57,14 @@ def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
         )
 
 
-def attempt(check: Callable[[], Iterable[Finding]], within: str) -> Iterator[Finding]:
+def attempt(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """What a check finds; an error of the reader that ends the check is the last finding."""
     try:
         yield from check()
     except SourceChangedError:
         raise
     except TensorFormatError as error:
-        yield finding_of(error, within)
+        yield finding_of(error)
 
 
 def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Any
 from yaml12 import Yaml, format_yaml, parse_yaml
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import MOST_NESTED, is_nested_within
+from xr_tensorfmt.core.json_text import MOST_NESTED, is_too_deep
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MOST_BYTES = 64 << 20
@@ -66,7 +66,7 @@ class Fields:
             raise TensorFormatError(
                 path, "the YAML", str(error), "YAML 1.2 in UTF-8", "the file is damaged", offset=0
             ) from error
-        if not is_nested_within(MOST_NESTED, values, _children):
+        if is_too_deep(values, _children):
             raise _nested_too_deeply(path, 0)
         return cls(path, cls(path, {"the file": values}).mapping("the file").values)
 

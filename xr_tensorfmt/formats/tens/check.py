@@ -99,7 +99,7 @@ def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
         return ()
 
     for selection in chunks(pairs):
-        yield from attempt(partial(fill, selection), "")
+        yield from attempt(partial(fill, selection))
 
 
 def _check_dimensions(source: Source, header: Header) -> Iterator[Finding]:

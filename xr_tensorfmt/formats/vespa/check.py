@@ -29,7 +29,7 @@ def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Fin
     """Check the labels of all blocks, some of which are in memory at a time."""
     labels = [each.layout for each in container.coordinates if isinstance(each.layout, Labels)]
     if labels:
-        yield from attempt(lambda: _check_labels(reader.source, labels, most), "")
+        yield from attempt(lambda: _check_labels(reader.source, labels, most))
 
 
 def _check_labels(source: Source, labels: Sequence[Labels], most: int) -> Iterator[Finding]:
