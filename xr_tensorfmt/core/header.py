@@ -81,14 +81,9 @@ class HeaderReader:
         """
         stop = offset + length
         if stop > self.source.size:
-            raise TensorFormatError(
-                self.source.name,
-                field,
-                f"cut off by the end of the file at byte {self.source.size}",
-                f"{length} bytes",
-                "the file is incomplete; fetch it again",
-                offset=offset,
-            )
+            found = f"cut off by the end of the file at byte {self.source.size}"
+            hint = "the file is incomplete; fetch it again"
+            raise self.error(field, found, f"{length} bytes", hint, offset)
         ahead = self.source.read_ahead
         if offset > len(self._head) + min(ahead, _NEAR):
             return self._far_bytes(offset, stop)
@@ -213,27 +208,18 @@ WIDEST = 16
 def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
     """Refuse a rank that numpy cannot hold."""
     if rank > MOST_DIMENSIONS:
-        raise TensorFormatError(
-            path,
-            f"the rank of {tensor}",
-            rank,
-            f"at most {MOST_DIMENSIONS} dimensions",
-            "the header is damaged, or the file is of another format",
-            offset=offset,
-        )
+        field, expected = f"the rank of {tensor}", f"at most {MOST_DIMENSIONS} dimensions"
+        hint = "the header is damaged, or the file is of another format"
+        raise TensorFormatError(path, field, rank, expected, hint, offset=offset)
 
 
 def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
     """Refuse a shape that is larger than any address space."""
     if not is_addressable(lengths, item):
-        raise TensorFormatError(
-            path,
-            "the tensor's size",
-            f"{item} bytes for each element of shape {tuple(lengths)}",
-            f"at most {MOST_BYTES} bytes",
-            "it is larger than any address space; the header is damaged",
-            offset=offset,
-        )
+        found = f"{item} bytes for each element of shape {tuple(lengths)}"
+        field, expected = "the tensor's size", f"at most {MOST_BYTES} bytes"
+        hint = "it is larger than any address space; the header is damaged"
+        raise TensorFormatError(path, field, found, expected, hint, offset=offset)
 
 
 def is_addressable(lengths: Sequence[int], item: int) -> bool:

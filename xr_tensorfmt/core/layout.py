@@ -197,10 +197,7 @@ class Layout(ABC):
     """Whether the check of the format reads all values, so that no other pass is needed."""
 
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """Compare values with those read from a written file; ValueError where they differ.
-
-        A layout that overrides this is called with all values after they were written.
-        """
+        """If overridden, compare values with those of a written file; ValueError if they differ."""
         raise NotImplementedError
 
 

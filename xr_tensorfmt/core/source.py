@@ -213,13 +213,10 @@ class Source(ABC):
         while done < target.size:
             count = fill(start + done, view[done:])
             if not count:
+                end, expected = start + done, f"{target.size} bytes from byte {start} on"
+                hint = "the file was truncated while it was read; fetch it again"
                 raise TensorFormatError(
-                    self.name,
-                    "the file's end",
-                    start + done,
-                    f"{target.size} bytes from byte {start} on",
-                    "the file was truncated while it was read; fetch it again",
-                    offset=start + done,
+                    self.name, "the file's end", end, expected, hint, offset=end
                 )
             done += count
 

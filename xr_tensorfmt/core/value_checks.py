@@ -86,14 +86,12 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
         if wrong.any():
             first = int(np.argmax(wrong))
             index = np.ravel_multi_index(selection.index_of(first), layout.shape)
-            yield Finding(
-                source.name,
-                layout.offset + int(index),
-                f"the values of {name!r}",
+            message = (
                 f"{np.count_nonzero(wrong)} bytes that are neither 0 nor 1, which are read as "
-                "True; write the file anew if that is what they mean",
-                "warning",
+                "True; write the file anew if that is what they mean"
             )
+            offset, field = layout.offset + int(index), f"the values of {name!r}"
+            yield Finding(source.name, offset, field, message, "warning")
 
 
 @dataclass(frozen=True)
