@@ -241,13 +241,12 @@ def test_embedded_metadata_are_read_as_they_are_written() -> None:
     assert not embedded.is_empty
 
 
-def test_empty_embedded_metadata_have_no_options() -> None:
+def test_empty_embedded_metadata_have_no_members() -> None:
     assert EmbeddedMetadata().is_empty
-    empty = {"version": 1, "tensors": {}, "coordinates": {}}
-    assert EmbeddedMetadata().to_dict() == empty
-    # No attributes are something else than that the format says what they are.
-    assert EmbeddedMetadata(attrs={}).to_dict() == empty | {"attrs": {}}
-    assert not EmbeddedMetadata(attrs={}).is_empty
+    assert EmbeddedMetadata().to_dict() == {"version": 1}
+    # Empty members mean the same.
+    written = {"version": 1, "tensors": {}, "coordinates": {}, "attrs": {}}
+    assert EmbeddedMetadata.from_dict(written).is_empty
 
 
 def test_names_dims_attributes_and_labels_are_applied() -> None:

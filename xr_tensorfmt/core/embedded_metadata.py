@@ -69,7 +69,7 @@ class EmbeddedMetadata:
     # Attributes that the format stores without their dtypes.
     numpy_attrs: Mapping[str, Any] = field(default_factory=dict)
     # Attributes that the format does not store.
-    attrs: Mapping[str, Any] | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -84,18 +84,11 @@ class EmbeddedMetadata:
         return cls(**members)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object, without options that are not used."""
-        members = {
-            "tensors": {name: variable.to_dict() for name, variable in self.tensors.items()},
-            "stored_coordinates": self.stored_coordinates,
-            "coordinates": {name: labels.to_dict() for name, labels in self.coordinates.items()},
-            "tagged_attrs": self.tagged_attrs,
-            "numpy_attrs": self.numpy_attrs,
-        }
-        always = ("tensors", "coordinates")
-        used = {name: value for name, value in members.items() if value or name in always}
-        data = {"version": VERSION} | used
-        return data if self.attrs is None else data | {"attrs": self.attrs}
+        """The JSON object, without members that say nothing."""
+        members = {"version": VERSION, **vars(self)}
+        for name in ("tensors", "coordinates"):
+            members[name] = {key: each.to_dict() for key, each in members[name].items()}
+        return {name: value for name, value in members.items() if value}
 
     @property
     def is_empty(self) -> bool:
@@ -174,7 +167,7 @@ def _attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str
         # The dtype is that of a number which another program may have changed since.
         if name in stored and dumps(without_dtypes(value)) == dumps(stored[name]):
             attrs[name] = from_json(value)
-    return attrs if embedded.attrs is None else attrs | dict(from_json(embedded.attrs))
+    return attrs | dict(from_json(embedded.attrs))
 
 
 def _described(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:

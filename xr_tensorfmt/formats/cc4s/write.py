@@ -125,7 +125,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     embedded = EmbeddedMetadata(
         tensors=_embedded(tensors, None if is_set else variable_name(stem)),
         coordinates=labels(checked, others),
-        attrs=attributes(checked, checked.attrs, "the Dataset") or None,
+        attrs=attributes(checked, checked.attrs, "the Dataset"),
     )
     # JSON has these in strings alone, where YAML could take them for an anchor and its alias.
     content = encoded(checked, embedded).decode()

@@ -61,7 +61,7 @@ def _metadata(
     attrs = keyed.dataset_attributes(checked)
     metadata = {name: value for name, value in attrs.items() if isinstance(value, str)}
     more = {name: value for name, value in attrs.items() if name not in metadata}
-    embedded = replace(keyed.embedded_variables(checked, entries, others), attrs=more or None)
+    embedded = replace(keyed.embedded_variables(checked, entries, others), attrs=more)
     if not embedded.is_empty:
         metadata[EMBEDDED_KEY] = encoded(checked, embedded).decode()
     return metadata
