@@ -24,7 +24,6 @@ from xarray.core.indexing import (
     OuterIndexer,
     VectorizedIndexer,
 )
-from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
 from xr_tensorfmt.core.elements import Array
@@ -110,19 +109,15 @@ class DistinctVariable(Variable):
     __slots__ = ()
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
-        """As `Variable.chunk`, in fewer steps where `xarray.open_dataset` calls it."""
-        named, manager = keywords.get("from_array_kwargs") or {}, keywords.get("chunked_array_type")
+        """As `Variable.chunk`."""
+        named = keywords.get("from_array_kwargs") or {}
         lazy = unwrapped(self)
         if lazy is not None:
             _check_chunks(self, lazy[0])
             lazy[0].has_unused_limit = False
-        if lazy is not None and isinstance(named.get("name"), str):
-            named = {**named, "name": f"{named['name']}-{_token(lazy[0])}"}
-            keywords["from_array_kwargs"] = named
-            if isinstance(manager, ChunkManagerEntrypoint) and chunks.keys() >= {*self.dims}:
-                array: Any = ImplicitToExplicitIndexingAdapter(wrapped_data(self), OuterIndexer)
-                data = manager.from_array(array, tuple(chunks[dim] for dim in self.dims), **named)
-                return Variable(self.dims, data, self.attrs, self.encoding, fastpath=True)
+            if isinstance(named.get("name"), str):
+                name = f"{named['name']}-{_token(lazy[0])}"
+                keywords["from_array_kwargs"] = {**named, "name": name}
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
