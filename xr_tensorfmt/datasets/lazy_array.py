@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from xarray import Dataset, Variable
@@ -30,7 +29,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Transposed, transposed
+from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
 from xr_tensorfmt.sources.threads import loads_of
 
@@ -110,33 +109,18 @@ class DistinctVariable(Variable):
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
         """As `Variable.chunk`."""
+        from dask.base import tokenize  # noqa: PLC0415  # not needed before
+
         named = keywords.get("from_array_kwargs") or {}
         lazy = unwrapped(self)
         if lazy is not None:
             _check_chunks(self, lazy[0])
             lazy[0].has_unused_limit = False
             if isinstance(named.get("name"), str):
-                name = f"{named['name']}-{_token(lazy[0])}"
-                keywords["from_array_kwargs"] = {**named, "name": name}
+                token = tokenize(lazy[0].source, lazy[0].layout)
+                keywords["from_array_kwargs"] = {**named, "name": f"{named['name']}-{token}"}
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
-
-
-_tokens: WeakKeyDictionary[Source, str] = WeakKeyDictionary()
-"""For each source the token that its variables have in common."""
-
-
-def _token(array: TensorArray) -> str:
-    """What tells the array from others of the same name, for names in dask."""
-    from dask.base import tokenize  # noqa: PLC0415  # not needed before
-
-    token = _tokens.get(array.source)
-    if token is None:
-        token = _tokens[array.source] = tokenize(array.source)
-    # Field by field, as dask takes long to look at a dataclass.
-    layout = array.layout
-    axes, inner = (layout.axes, layout.inner) if isinstance(layout, Transposed) else ((), layout)
-    return tokenize(token, axes, inner)
 
 
 def _check_chunks(variable: Variable, lazy: TensorArray) -> None:
