@@ -39,7 +39,7 @@ class TensorArray(BackendArray):
 
     __slots__ = ("dtype", "has_unused_limit", "layout", "shape", "source")
 
-    def __init__(self, source: Source, layout: Layout, *, has_unused_limit: bool) -> None:
+    def __init__(self, source: Source, layout: Layout, *, has_unused_limit: bool = False) -> None:
         self.source = source
         self.layout = layout
         self.shape = layout.shape
