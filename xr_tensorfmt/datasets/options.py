@@ -70,7 +70,7 @@ class Request(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-_KEYWORDS = [field.name for field in fields(Request)]
+_KEYWORDS = dict.fromkeys(field.name for field in fields(Request))
 
 
 def request_of(**keywords: Any) -> Request:
