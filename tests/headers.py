@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 
 

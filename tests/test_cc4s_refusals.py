@@ -18,8 +18,8 @@ from tests import cc4sfiles as cf
 from tests.opening import opened
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, validate
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text as elements_as_text
 from xr_tensorfmt.formats.cc4s import yaml_text

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as stnp
 from tests import magfiles as mf
 from tests.datasets import index_labels, json_values, names
 from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import (
@@ -35,7 +35,6 @@ from xr_tensorfmt.core.json_values import (
     from_json,
     to_json,
 )
-from xr_tensorfmt.core.options import OpenOptions
 
 arrays = stnp.arrays(
     st.one_of(

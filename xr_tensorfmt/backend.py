@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
     from xarray import Dataset, DataTree
 
-    from xr_tensorfmt.core.container import Names
-    from xr_tensorfmt.core.options import Sparse, TextErrors
+    from xr_tensorfmt.core.container import Names, Sparse, TextErrors
     from xr_tensorfmt.sources import InputOutput
 
 

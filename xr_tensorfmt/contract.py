@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed, column_major, transposed

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from json import dumps
 from typing import Any, Self
 
-from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 

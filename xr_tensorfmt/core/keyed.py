@@ -10,7 +10,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeGuard
 
-from xr_tensorfmt.core.container import Container, Names, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import KEY
@@ -18,7 +18,6 @@ from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MOST_BYTES, check_rank, check_size
 from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError, shorten

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import TARGET
-from xr_tensorfmt.core.options import OpenOptions
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.datasets.groups import prefix
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import InputOutput

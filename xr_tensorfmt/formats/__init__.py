@@ -10,10 +10,9 @@ from importlib.metadata import entry_points
 from operator import itemgetter
 
 from xr_tensorfmt.contract import Format
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, did_you_mean, shorten
 from xr_tensorfmt.formats.cc4s import Cc4sFormat

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import all_formats
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric

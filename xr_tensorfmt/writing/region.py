@@ -13,11 +13,10 @@ from dask.delayed import Delayed
 from xarray import Variable
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources

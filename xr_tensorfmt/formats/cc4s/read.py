@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, not_beside, opened_beside
 from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
 from xr_tensorfmt.errors import TensorFormatError

@@ -13,10 +13,10 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError

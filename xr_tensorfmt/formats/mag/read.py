@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.keyed import keyed_container
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot
 from xr_tensorfmt.formats.mag.spec import Contents, check_placement

@@ -13,9 +13,9 @@ from math import prod
 from operator import itemgetter
 from struct import Struct, unpack
 
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.formats.mag.spec import (
     DAMAGED,
     SNAPSHOT_100_DTYPES,

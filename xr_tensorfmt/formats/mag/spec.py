@@ -15,11 +15,11 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.keyed import StoredTensor
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 
 DAMAGED = "the header is damaged"

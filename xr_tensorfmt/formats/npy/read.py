@@ -11,12 +11,11 @@ from zipfile import ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.container import Container, named_dims
+from xr_tensorfmt.core.container import Container, OpenOptions, named_dims
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import Finding, finding_of, trailing
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.core.keyed import StoredTensor, keyed_container
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.zip_members import members, stored_content
 from xr_tensorfmt.errors import TensorFormatError

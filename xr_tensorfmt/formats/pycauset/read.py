@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC

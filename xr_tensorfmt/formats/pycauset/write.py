@@ -12,9 +12,9 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container

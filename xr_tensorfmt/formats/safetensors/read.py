@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.keyed import StoredTensor, is_count, keyed_container
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.safetensors import INDEX

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.formats.tens.chunks import (
     DENSE_DATA,

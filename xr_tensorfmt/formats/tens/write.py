@@ -16,9 +16,9 @@ from dask.delayed import Delayed, delayed
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET, contiguous_chunk
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Plain, elements_of
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import unchunked
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller

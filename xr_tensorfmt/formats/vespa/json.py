@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
 from xr_tensorfmt.core.json_text import parsed
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack_string

@@ -193,11 +193,6 @@ class Labels(Layout):
             source, window, starts, entry, extents.starts, self.number, self.errors
         )
 
-    @property
-    def is_checked_by_format(self) -> bool:
-        """The check of the format reads all labels."""
-        return True
-
 
 @dataclass(frozen=True)
 class Repeated:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory

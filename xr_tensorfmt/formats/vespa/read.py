@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import TensorFormatError
