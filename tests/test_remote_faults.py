@@ -75,7 +75,7 @@ def opened(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
 @pytest.fixture
 def no_time_for_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let requests whose progress cannot be seen end as soon as the others."""
-    monkeypatch.setattr("xr_tensorfmt.sources.retries.LEAST_HIDDEN_RATE", 1e9)
+    monkeypatch.setattr("xr_tensorfmt.sources.requests.LEAST_HIDDEN_RATE", 1e9)
 
 
 REPEATED: list[Fault] = [

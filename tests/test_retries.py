@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from xr_tensorfmt.sources import retries
-from xr_tensorfmt.sources.retries import Progress, Transient, repeated, transient
+from xr_tensorfmt.sources.requests import Progress
+from xr_tensorfmt.sources.retries import repeated
+from xr_tensorfmt.sources.store_errors import Transient, transient
 
 
 class RefusedError(Exception):

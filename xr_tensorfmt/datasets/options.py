@@ -10,8 +10,7 @@ from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.datasets.groups import prefix
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.sources import InputOutput
-from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
+from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, checked_timeout
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,21 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
-from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 InputOutput = Literal["auto", "mmap", "read"]
 _WAYS = get_args(InputOutput)
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a request may take without progress."""
 
 
 def is_url(file: object) -> bool:
@@ -65,6 +68,17 @@ def open_source(file: Any, io: InputOutput = "auto") -> Source:
         f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
         "a binary file object or bytes"
     )
+
+
+def checked_timeout(timeout: object) -> float | None:
+    """A number of seconds, or None for no limit."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
+    if not (timeout > 0 and isfinite(timeout)):
+        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
+    return float(timeout)
 
 
 def _check_io(io: str) -> None:

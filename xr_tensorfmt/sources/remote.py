@@ -22,11 +22,11 @@ from fsspec.utils import get_protocol
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import StoreUnavailableError
-from xr_tensorfmt.sources.caches import fetch_from_cache, is_cache, open_copy
-from xr_tensorfmt.sources.fetching import start_fetch, start_info
+from xr_tensorfmt.sources import DEFAULT_TIMEOUT, checked_timeout
+from xr_tensorfmt.sources.caches import is_cache, open_copy, read_copy
 from xr_tensorfmt.sources.object_store import ObjectStore, adapted, is_lost, is_object_store
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
-from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, checked_timeout
+from xr_tensorfmt.sources.retries import start_fetch, start_info
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of, result_of
 from xr_tensorfmt.sources.transports import configured, store_of
@@ -101,11 +101,7 @@ class RemoteFile(Source):
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges by concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        fs = of_this_process(self.fs)
-        if is_cache(fs):
-            self._read_cached(fs, extents, packed)
-            return packed
-        parts = iter(self.parts(extents))
+        fs, parts = of_this_process(self.fs), iter(self.parts(extents))
         pending: dict[Future[Answer], tuple[Part, Bytes]] = {}
         try:
             while True:
@@ -129,23 +125,9 @@ class RemoteFile(Source):
         fs = of_this_process(self.fs)
 
         def fill(start: int, buffer: memoryview) -> int:
-            if is_cache(fs):
-                buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
-                return len(buffer)
             return result_of(self._start(fs, start, buffer)).count
 
         yield fill
-
-    def _read_cached(self, fs: AbstractFileSystem, extents: Extents, packed: Bytes) -> None:
-        parts = self.parts(extents)
-
-        def place(number: int, data: bytes) -> None:
-            part = parts[number]
-            self._asked(part.start, part.stop).check_count(len(data))
-            part.place(packed, np.frombuffer(data, dtype=np.uint8))
-
-        asked = self._asked(*extents.bounds)
-        fetch_from_cache(fs, asked, [(each.start, each.stop) for each in parts], place)
 
     def _start(self, fs: AbstractFileSystem, start: int, into: memoryview) -> Future[Answer]:
         return start_fetch(fs, self._asked(start, start + len(into)), into, self.timeout)
@@ -154,26 +136,50 @@ class RemoteFile(Source):
         return Asked(self.url, self.path, start, stop, self.version, self.size)
 
 
+class CachedFile(RemoteFile):
+    """An object, read through a cache of fsspec."""
+
+    def read(self, extents: Extents) -> Bytes:
+        """Read byte ranges of the copy, one thread at a time."""
+        packed = np.empty(extents.nbytes, dtype=np.uint8)
+        fs, asked = of_this_process(self.fs), self._asked(*extents.bounds)
+        read = partial(read_copy, fs, asked, self.parts(extents), packed)
+        ask_store(read, url=self.url, path=self.path, options=fs, context=asked.context)
+        return packed
+
+    @contextmanager
+    def opened(self) -> Iterator[Fill]:
+        """Give access to the copy."""
+
+        def fill(start: int, buffer: memoryview) -> int:
+            buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
+            return len(buffer)
+
+        yield fill
+
+
 def open_remote(
     url: str, fs: AbstractFileSystem, path: str, timeout: float | None = DEFAULT_TIMEOUT
 ) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and at the same time its first bytes."""
     fs = of_this_process(fs)
     if is_cache(fs):
-        return _open_cached(url, fs, path, timeout)
+        info = ask_store(open_copy, fs, url, path, url=url, path=path, options=fs)
+        source = _described(CachedFile, info, url, fs, path, timeout)
+        length = min(source.size, HEAD_BYTES)
+        return source, source.read_bytes(0, length) if length else b""
     fs.invalidate_cache(path)  # a cached listing may be of an older version
     asked = start_info(fs, url, path, timeout)
     head = bytearray(HEAD_BYTES)
     fetched = start_fetch(fs, Asked(url, path, 0, HEAD_BYTES), memoryview(head), timeout)
     try:
-        info = _info(url, asked, fetched)
-        if info["size"] == 0:
-            return RemoteFile(url, fs, path, 0, Version.of(info), timeout), b""
+        source = _described(RemoteFile, _info(asked, fetched), url, fs, path, timeout)
+        if source.size == 0:
+            return source, b""
         answer = result_of(fetched)
     finally:
         asked.cancel()
         fetched.cancel()
-    source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info), timeout)
     if source.version.differs(answer.version):
         raise changed(url, answer.version, source.version)
     if answer.size is not None and answer.size != source.size:
@@ -183,31 +189,24 @@ def open_remote(
     return source, bytes(head[: answer.count])
 
 
-def _open_cached(
-    url: str, fs: AbstractFileSystem, path: str, timeout: float | None
-) -> tuple[RemoteFile, bytes]:
-    """Open an object of which a cache has a copy, or gets one."""
-    info = open_copy(fs, url, path)
-    _check_info(url, info)
-    source = RemoteFile(url, fs, path, int(info["size"]), Version.of(info), timeout)
-    if not source.size:
-        return source, b""
-    return source, source.read(Extents.single(0, min(source.size, HEAD_BYTES))).tobytes()
-
-
-def _info(url: str, asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, Any]:
+def _info(asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, Any]:
     """The info of an object; of two errors, the one that is more specific."""
     try:
-        info = result_of(asked)
+        return result_of(asked)
     except FileNotFoundError:
         result_of(fetched)  # fsspec's info() turns every HTTP error into "not found"
         raise
-    _check_info(url, info)
-    return info
 
 
-def _check_info(url: str, info: Mapping[str, Any]) -> None:
-    """Refuse what cannot be read by byte ranges."""
+def _described(
+    kind: type[RemoteFile],
+    info: Mapping[str, Any],
+    url: str,
+    fs: AbstractFileSystem,
+    path: str,
+    timeout: float | None,
+) -> RemoteFile:
+    """The file of an info, unless it cannot be read by byte ranges."""
     if info.get("type") == "directory":
         raise IsADirectoryError(f"{url} is a directory; pass the path of a file in it")
     if info.get("size") is None:
@@ -215,6 +214,7 @@ def _check_info(url: str, info: Mapping[str, Any]) -> None:
             f"{url}: the store does not tell the size of the object, so it cannot be read by byte "
             "ranges; put 'simplecache::' before the URL to open a local copy"
         )
+    return kind(url, fs, path, int(info["size"]), Version.of(info), timeout)
 
 
 def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:

@@ -1,7 +1,8 @@
-"""What is asked of a store, and what it must answer; nothing here sends a request."""
+"""What is asked of a store, what it must answer, and how slowly; nothing here sends a request."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 from collections.abc import Iterable, Mapping
@@ -74,6 +75,11 @@ class Asked:
     version: Version = _NO_VERSION
     size: int | None = None
 
+    @property
+    def context(self) -> str:
+        """For messages."""
+        return f", while bytes {self.start} to {self.stop - 1} were fetched"
+
     def check_range(self, status: int, content_range: str, length: int | None) -> int | None:
         """Refuse a response that is not the requested range, before its body is received."""
         found = _CONTENT_RANGE.fullmatch(content_range) if status == _PARTIAL else None
@@ -131,3 +137,49 @@ def changed(path: str, found: object, expected: object) -> SourceChangedError:
         str(expected),
         "it has been replaced since it was opened; open it again",
     )
+
+
+LEAST_RATE = 1000
+"""Bytes a second that count as progress.
+
+A line of 200 kB/s gives each of 24 concurrent requests eight times as much.
+"""
+
+LEAST_HIDDEN_RATE = 10_000
+"""Bytes a second of a request whose progress cannot be seen."""
+
+
+class Progress:
+    """The window of time in which a request must make progress."""
+
+    def __init__(self, window: asyncio.Timeout, timeout: float | None) -> None:
+        self._window, self._timeout, self._said = window, timeout, ""
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that a response has begun."""
+        self._received = 0
+        if self._timeout is not None:
+            self._allow(self._timeout, f"nothing was received for {self._timeout:.3g} s")
+
+    def advance(self, count: int) -> None:
+        """Note that bytes of a response were received."""
+        self._received += count
+        if self._timeout is not None and self._received >= LEAST_RATE * self._timeout:
+            self.begin()
+        else:
+            self._said = f"only {self._received} bytes were received within {self._timeout} s"
+
+    def hide(self, count: int) -> None:
+        """Allow time for bytes whose arrival cannot be seen."""
+        if self._timeout is not None:
+            seconds = self._timeout + count / LEAST_HIDDEN_RATE
+            self._allow(seconds, f"there was no answer within {seconds:.3g} s")
+
+    def _allow(self, seconds: float, otherwise: str) -> None:
+        self._said = otherwise
+        self._window.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def __str__(self) -> str:
+        """What was received too little of."""
+        return self._said

@@ -1,34 +1,32 @@
-"""How long a request may make no progress, and which failures are followed by another attempt.
+"""Requests to stores: each has a limit without progress, and is repeated where that may help.
 
-Nothing here depends on the library that sends a request.
+What is sent is in `transports`, which failures may be transient in `store_errors`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from errno import ECONNABORTED, ECONNRESET, EPIPE, ETIMEDOUT
-from math import inf, isfinite
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from errno import EIO, ETIMEDOUT
+from functools import partial
+from math import inf
 from random import SystemRandom
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from fsspec import AbstractFileSystem
+
+from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
+from xr_tensorfmt.sources.requests import Answer, Asked, Progress, changed
+from xr_tensorfmt.sources.store_errors import Transient, ask_store, store_error, transient
+from xr_tensorfmt.sources.transports import Transport, store_of, transport_of
 
 Result = TypeVar("Result")
-
-DEFAULT_TIMEOUT = 60.0
-"""Seconds that a request may take without progress."""
-
-LEAST_RATE = 1000
-"""Bytes a second that count as progress.
-
-A line of 200 kB/s gives each of 24 concurrent requests eight times as much.
-"""
-
-LEAST_HIDDEN_RATE = 10_000
-"""Bytes a second of a request whose progress cannot be seen."""
+Attempt = Callable[[Progress], Awaitable[Result]]
+Failed = Callable[[Transient, int, float], Exception]
+"""The error to raise for the last failure, after so many attempts and seconds."""
 
 MOST_ATTEMPTS = 5
 MOST_TIMEOUTS = 3
@@ -39,93 +37,90 @@ FIRST_PAUSE = 0.5
 
 _jitter = SystemRandom()
 
-_TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
-_TRANSIENT_NUMBERS = {ECONNRESET, ECONNABORTED, EPIPE, ETIMEDOUT}
-# By name, as the libraries need not be there: of aiohttp, Python's http.client, and botocore.
-_RESETS = {
-    "ClientPayloadError",
-    "ServerDisconnectedError",
-    "IncompleteRead",
-    "ConnectionClosedError",
-    "HTTPClientError",
-    "IncompleteReadError",
-    "ResponseParserError",
-    "ResponseStreamingError",
-}
-_TIMEOUTS = {"TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"}
+# By event loop, and within it by store; used in the thread of the loop alone.
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, asyncio.Semaphore]]
+_slots = WeakKeyDictionary()
 
 
-def checked_timeout(timeout: object) -> float | None:
-    """A number of seconds, or None for no limit."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
-    if not (timeout > 0 and isfinite(timeout)):
-        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
-    return float(timeout)
+def start_fetch(
+    fs: AbstractFileSystem, asked: Asked, into: memoryview, timeout: float | None
+) -> Future[Answer]:
+    """Start a request for a range of an object, which is put into memory of its length.
 
-
-class Progress:
-    """The window of time in which a request must make progress."""
-
-    def __init__(self, window: asyncio.Timeout, timeout: float | None) -> None:
-        self._window = window
-        self._timeout = timeout
-        self._received = 0
-        self._said = "" if timeout is None else f"nothing was received for {timeout:.3g} s"
-
-    def begin(self) -> None:
-        """Note that a response has begun."""
-        if self._timeout is not None:
-            self._received = 0
-            self._said = f"nothing was received for {self._timeout:.3g} s"
-            self._restart(self._timeout)
-
-    def advance(self, count: int) -> None:
-        """Note that bytes of a response were received."""
-        self._received += count
-        if self._timeout is None or self._received < LEAST_RATE * self._timeout:
-            self._said = f"only {self._received} bytes were received within {self._timeout} s"
-        else:
-            self.begin()
-
-    def hide(self, count: int | None) -> None:
-        """Allow time for bytes whose arrival cannot be seen; any time if there is no limit."""
-        if self._timeout is None or count is None:
-            self._window.reschedule(None)
-            return
-        seconds = self._timeout + count / LEAST_HIDDEN_RATE
-        self._said = f"there was no answer within {seconds:.3g} s"
-        self._restart(seconds)
-
-    def _restart(self, seconds: float) -> None:
-        self._window.reschedule(asyncio.get_running_loop().time() + seconds)
-
-    def __str__(self) -> str:
-        """What was received too little of."""
-        return self._said
-
-
-Attempt = Callable[[Progress], Awaitable[Result]]
-
-
-@dataclass(frozen=True)
-class Transient:
-    """A failure that another attempt may not meet.
-
-    `wait` is how long the server asks to wait, `sent` how often a library has sent the request.
+    Errors of the future are of this package, or `OSError`.
     """
 
-    error: Exception
-    is_timeout: bool = False
-    by_status: bool = False
-    wait: float = 0.0
-    sent: int = 1
+    async def get(progress: Progress) -> Answer:
+        answer = await transport.get(asked, into, progress)
+        if asked.version.differs(answer.version):
+            raise changed(asked.url, answer.version, asked.version)
+        if asked.size is not None:
+            asked.check_count(answer.count)
+        return answer
+
+    transport = transport_of(fs)
+    return _start(get, transport, asked.url, asked.path, timeout, asked)
 
 
-Failed = Callable[[Transient, int, float], Exception]
-"""The error to raise for the last failure, after so many attempts and seconds."""
+def start_info(
+    fs: AbstractFileSystem, url: str, path: str, timeout: float | None
+) -> Future[dict[str, Any]]:
+    """Start a request for size and version of an object; errors as of `start_fetch`."""
+    transport = transport_of(fs)
+    return _start(partial(transport.info, path), transport, url, path, timeout)
+
+
+def _start(
+    attempt: Attempt[Result],
+    transport: Transport,
+    url: str,
+    path: str,
+    timeout: float | None,
+    asked: Asked | None = None,
+) -> Future[Result]:
+    context = asked.context if asked else ""
+    span = (asked.start, asked.stop) if asked else None
+
+    def failed(last: Transient, attempts: int, seconds: float) -> Exception:
+        error = store_error(last.error, url, path, transport.fs, context)
+        assert isinstance(error, OSError), "this is the type where no others are kept"
+        kind = StoreTimeoutError if last.is_timeout else StoreUnavailableError
+        number = ETIMEDOUT if last.is_timeout else error.errno or EIO
+        times = "once" if attempts == 1 else f"{attempts} times"
+        reason = f"{error.strerror}; it was requested {times} in {seconds:.3g} s{_advice(last)}"
+        return kind(number, reason, url, span, attempts, seconds)
+
+    async def send() -> Result:
+        await transport.connect()
+        slot = _slot(transport, path)
+        repeats = not transport.repeats_statuses
+        return await repeated(attempt, timeout, slot, failed, repeats_statuses=repeats)
+
+    async def send_and_convert() -> Result:
+        sending = asyncio.ensure_future(send())
+        try:
+            await asyncio.wait([sending])
+            return ask_store(
+                sending.result, url=url, path=path, options=transport.fs, context=context
+            )
+        finally:
+            sending.cancel()
+
+    return asyncio.run_coroutine_threadsafe(send_and_convert(), transport.loop)
+
+
+def _advice(last: Transient) -> str:
+    if last.wait:
+        return f", and the server asks for a pause of {last.wait:.3g} s; try again later"
+    return "; pass a larger timeout= to wait longer" if last.is_timeout else "; try again later"
+
+
+def _slot(transport: Transport, path: str) -> asyncio.Semaphore:
+    slots = _slots.setdefault(asyncio.get_running_loop(), {})
+    store = store_of(transport.fs, path)
+    if store not in slots:
+        slots[store] = asyncio.Semaphore(transport.most)
+    return slots[store]
 
 
 async def repeated(
@@ -170,56 +165,3 @@ async def _watched(attempt: Attempt[Result], limit: float | None) -> Result:
         if progress is None or not window.expired():
             raise
     raise TimeoutError(str(progress))
-
-
-def transient(error: Exception) -> Transient | None:
-    """Whether a failure may be transient, by the error or by one from which a library made it."""
-    origin = _origin(error)
-    # fsspec turns every failure of HEAD into FileNotFoundError.
-    said = origin if isinstance(error, FileNotFoundError) and origin is not None else error
-    for each in (error, origin):
-        if each is None:
-            continue
-        status, headers, repeats = _answered(each)
-        names = {kind.__name__ for kind in type(each).__mro__}
-        is_timeout = not names.isdisjoint(_TIMEOUTS) or status in (408, 504)
-        if status in _TRANSIENT_STATUSES:
-            return Transient(said, is_timeout, True, _wait(headers), 1 + repeats)
-        if is_timeout or type(each).__name__ in _RESETS or _is_reset(each):
-            return Transient(said, is_timeout)
-    return None
-
-
-def _origin(error: Exception) -> Exception | None:
-    """The error from which a library made this one; botocore has it among its arguments."""
-    arguments = getattr(error, "kwargs", None)
-    inner = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
-    return inner if isinstance(inner, Exception) else None
-
-
-def _answered(error: Exception) -> tuple[int | None, Mapping[str, Any], int]:
-    """Status, headers and number of repetitions, in an error of aiohttp or of botocore."""
-    status, headers, repeats = getattr(error, "status", None), getattr(error, "headers", None), 0
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        about = response.get("ResponseMetadata", {})
-        status, headers = about.get("HTTPStatusCode"), about.get("HTTPHeaders")
-        repeats = about.get("RetryAttempts", 0)
-    return status if isinstance(status, int) else None, headers or {}, repeats
-
-
-def _is_reset(error: Exception) -> bool:
-    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
-        return True
-    return isinstance(error, OSError) and error.errno in _TRANSIENT_NUMBERS
-
-
-def _wait(headers: Mapping[str, Any]) -> float:
-    """The seconds of ``Retry-After``, which may be a date."""
-    value = next((str(headers[name]) for name in headers if name.lower() == "retry-after"), "")
-    if value.isdecimal():
-        return float(value)
-    with suppress(ValueError, TypeError):
-        then = parsedate_to_datetime(value)
-        return max(0.0, (then - datetime.now(then.tzinfo or UTC)).total_seconds())
-    return 0.0

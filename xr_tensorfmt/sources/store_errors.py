@@ -1,10 +1,18 @@
-"""Errors of stores, converted to built-in exceptions that pickle and contain no secrets."""
+"""What errors of stores mean: built-in exceptions without secrets, and which may be transient.
+
+The errors of each library are known here alone, by their attributes and names, as the libraries
+need not be there.
+"""
 
 from __future__ import annotations
 
 import errno
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -41,6 +49,21 @@ _NUMBERS_BY_STATUS = {
     410: errno.ENOENT,
     504: errno.ETIMEDOUT,
 }
+
+_TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
+_TRANSIENT_NUMBERS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
+# Of aiohttp, Python's http.client, and botocore.
+_RESETS = {
+    "ClientPayloadError",
+    "ServerDisconnectedError",
+    "IncompleteRead",
+    "ConnectionClosedError",
+    "HTTPClientError",
+    "IncompleteReadError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+}
+_TIMEOUTS = {"TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"}
 
 
 def redacted(text: str) -> str:
@@ -92,10 +115,38 @@ def store_error(
     return OSError(_number(error), f"{reason}{context}", url)
 
 
+@dataclass(frozen=True)
+class _Response:
+    """What a server has answered, and how often the library had repeated its request."""
+
+    status: int
+    message: str = ""
+    headers: Mapping[str, Any] | None = None
+    repeats: int = 0
+
+
+def _response(error: BaseException | None) -> _Response | None:
+    """The response in an error of a library, or in that behind it."""
+    if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
+        return _Response(403, str(error).partition("\n")[2])
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        about, said = response.get("ResponseMetadata", {}), response.get("Error", {})
+        status, repeats = about.get("HTTPStatusCode", 0), about.get("RetryAttempts", 0)
+        return _Response(status, said.get("Message", ""), about.get("HTTPHeaders"), repeats)
+    for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
+        status = getattr(error, name, None)
+        if isinstance(status, int):
+            message = str(getattr(error, "message", "")).partition("\n")[0]
+            return _Response(status, message, getattr(error, "headers", None))
+    # adlfs raises it from an error of Azure.
+    return _response(error.__cause__) if type(error) is RuntimeError else None
+
+
 def _number(error: Exception) -> int:
-    answered = _answered(error)
-    if answered is not None:
-        return _NUMBERS_BY_STATUS.get(answered[0], errno.EIO)
+    response = _response(error)
+    if response is not None:
+        return _NUMBERS_BY_STATUS.get(response.status, errno.EIO)
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return error.errno
     if type(error).__name__ == "NoCredentialsError":  # botocore's
@@ -103,23 +154,11 @@ def _number(error: Exception) -> int:
     return next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
 
 
-def _answered(error: BaseException | None) -> tuple[int, str] | None:
-    """The HTTP status and the message in an error of a library, or in that behind it."""
-    if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
-        return 403, str(error).partition("\n")[2]
-    for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
-        status = getattr(error, name, None)
-        if isinstance(status, int):
-            return status, str(getattr(error, "message", "")).partition("\n")[0]
-    # adlfs raises it from an error of Azure.
-    return _answered(error.__cause__) if type(error) is RuntimeError else None
-
-
 def _reason(error: Exception, url: str, path: str) -> str:
-    answered, text = _answered(error), str(error)
-    if answered is not None:
+    response, text = _response(error), str(error)
+    if response is not None:
         # Not str(error), which also describes the request.
-        return " ".join(("the server answered", *map(str, answered))).rstrip()
+        return f"the server answered {response.status} {response.message}".rstrip()
     names = ("", path.strip("/"), url)
     if isinstance(error, FileNotFoundError) and (
         text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
@@ -128,6 +167,64 @@ def _reason(error: Exception, url: str, path: str) -> str:
     if isinstance(error, OSError):
         return error.strerror or text or type(error).__name__
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Transient:
+    """A failure that another attempt may not meet.
+
+    `wait` is how long the server asks to wait, `sent` how often a library has sent the request.
+    """
+
+    error: Exception
+    is_timeout: bool = False
+    by_status: bool = False
+    wait: float = 0.0
+    sent: int = 1
+
+
+def transient(error: Exception) -> Transient | None:
+    """Whether a failure may be transient, by the error or by one from which a library made it."""
+    origin = _origin(error)
+    # fsspec turns every failure of HEAD into FileNotFoundError.
+    said = origin if isinstance(error, FileNotFoundError) and origin is not None else error
+    for each in (error, origin):
+        if each is None:
+            continue
+        response = _response(each)
+        status = response and response.status
+        names = {kind.__name__ for kind in type(each).__mro__}
+        is_timeout = not names.isdisjoint(_TIMEOUTS) or status in (408, 504)
+        if response and status in _TRANSIENT_STATUSES:
+            wait = _wait(response.headers or {})
+            return Transient(said, is_timeout, True, wait, 1 + response.repeats)
+        if is_timeout or type(each).__name__ in _RESETS or _is_reset(each):
+            return Transient(said, is_timeout)
+    return None
+
+
+def _origin(error: Exception) -> Exception | None:
+    """The error from which a library made this one; botocore has it among its arguments."""
+    arguments = getattr(error, "kwargs", None)
+    inner = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
+    return inner if isinstance(inner, Exception) else None
+
+
+def _is_reset(error: Exception) -> bool:
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        return True
+    return isinstance(error, OSError) and error.errno in _TRANSIENT_NUMBERS
+
+
+def _wait(headers: Mapping[str, Any]) -> float:
+    """The seconds of ``Retry-After``, which may be a date."""
+    value = next((str(headers[name]) for name in headers if name.lower() == "retry-after"), "")
+    if value.isdecimal():
+        return float(value)
+    with suppress(ValueError, TypeError):
+        then = parsedate_to_datetime(value)
+        return max(0.0, (then - datetime.now(then.tzinfo or UTC)).total_seconds())
+    return 0.0
 
 
 def _secrets(options: object, *, inside: bool = False) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How single requests are sent: a class for each library, and one for all other file systems.
 
 A transport makes one attempt of a request, and says what it received. It neither repeats a request
-nor limits its time, which `retries` does for all of them.
+nor limits its time, which `retries` does for all of them; nor does it convert errors of libraries.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from xr_tensorfmt.sources.object_store import (
     converted_errors,
     described,
 )
-from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
-from xr_tensorfmt.sources.retries import Progress
+from xr_tensorfmt.sources.requests import Answer, Asked, Progress, Version, changed
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
 
 _PIECE = 1 << 20
@@ -38,6 +37,11 @@ call_in_children(reset_lock)
 class Transport(ABC):
     """A library that sends requests to a store."""
 
+    most = MOST_AT_ONCE
+    """Limit on the concurrent requests to a store."""
+    repeats_statuses = False
+    """Whether the library itself repeats what a server answers with 503 and the like."""
+
     def __init__(self, fs: Any) -> None:
         self.fs = fs
 
@@ -46,16 +50,6 @@ class Transport(ABC):
         """The event loop in which requests are made; it runs in a thread of fsspec."""
         loop: asyncio.AbstractEventLoop = getattr(self.fs, "loop", None) or get_loop()
         return loop
-
-    @property
-    def most(self) -> int:
-        """Limit on the concurrent requests to a store."""
-        return MOST_AT_ONCE
-
-    @property
-    def repeats_statuses(self) -> bool:
-        """Whether the library itself repeats what a server answers with 503 and the like."""
-        return False
 
     async def connect(self) -> None:
         """Make the client; that of S3 reads the models of botocore, but waits for no server."""
@@ -112,17 +106,13 @@ def _condition(version: Version) -> dict[str, str]:
 class S3(Transport):
     """S3, by the client of s3fs; its `cat_file` has no conditions, and repeats what fails."""
 
-    @property
-    def most(self) -> int:
-        """No more than there are connections, of which botocore opens ten by default."""
-        connections: int = self.fs.config_kwargs.get("max_pool_connections", 10)
-        return min(MOST_AT_ONCE, connections)
-
-    @property
-    def repeats_statuses(self) -> bool:
-        """Whether botocore does so, which it does unless it is configured otherwise."""
-        retries = self.fs.config_kwargs.get("retries") or {}
-        return bool(retries.get("total_max_attempts", 1 + retries.get("max_attempts", 4)) > 1)
+    def __init__(self, fs: Any) -> None:
+        super().__init__(fs)
+        # By default botocore opens ten connections, and repeats a request four times.
+        self.most = min(MOST_AT_ONCE, fs.config_kwargs.get("max_pool_connections", 10))
+        retries = fs.config_kwargs.get("retries") or {}
+        attempts = retries.get("total_max_attempts", 1 + retries.get("max_attempts", 4))
+        self.repeats_statuses = attempts > 1
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
@@ -141,8 +131,8 @@ class S3(Transport):
         try:
             response = await client.get_object(**given)
         except sys.modules["botocore.exceptions"].ClientError as error:
-            asked.check_status(_status(error))
-            raise sys.modules["s3fs.errors"].translate_boto_error(error) from error
+            asked.check_status(error.response["ResponseMetadata"].get("HTTPStatusCode", 0))
+            raise
         progress.begin()
         try:
             status = response["ResponseMetadata"]["HTTPStatusCode"]
@@ -157,10 +147,6 @@ class S3(Transport):
 async def _pieces(body: Any) -> AsyncIterator[bytes]:
     while piece := await body.read(_PIECE):
         yield piece
-
-
-def _status(error: Any) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 async def _received(pieces: AsyncIterator[bytes], into: memoryview, progress: Progress) -> int:
@@ -178,14 +164,15 @@ def _put(data: Any, into: memoryview) -> int:
     """Copy bytes as far as there is memory for them; how many there were."""
     found, target = np.frombuffer(data, np.uint8), np.frombuffer(into, np.uint8)
     length = min(found.size, target.size)
-    target[:length] = found[
-        :length
-    ]  # other threads run meanwhile, as with a memoryview they do not
+    # Other threads run meanwhile, as with a memoryview they do not.
+    target[:length] = found[:length]
     return found.size
 
 
 class Google(Transport):
     """Google Cloud Storage, by gcsfs, which itself repeats what fails."""
+
+    repeats_statuses = True
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range of a generation; only buckets with object versioning keep old ones."""
@@ -205,6 +192,8 @@ class Google(Transport):
 
 class Azure(Transport):
     """Azure Blob Storage, by the client of adlfs, which itself repeats what fails."""
+
+    repeats_statuses = True
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version, which `cat_file` has not."""
@@ -228,11 +217,9 @@ class Azure(Transport):
 class Obstore(Transport):
     """Stores of obstore."""
 
-    @property
-    def repeats_statuses(self) -> bool:
-        """Whether obstore does so, which it does unless it is configured otherwise."""
-        repeats: bool = self.fs.repeats
-        return repeats
+    def __init__(self, fs: ObjectStore) -> None:
+        super().__init__(fs)
+        self.repeats_statuses = fs.repeats
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
@@ -259,16 +246,13 @@ class Blocking(Transport):
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range by `cat_file`."""
         progress.hide(asked.stop - asked.start)
-        return Answer(_put(await asyncio.wrap_future(in_thread(self._cat_file, asked)), into))
+        cat_file = partial(self.fs.cat_file, asked.path, start=asked.start, end=asked.stop)
+        return Answer(_put(await asyncio.wrap_future(in_thread(cat_file)), into))
 
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
         """Request size and version."""
         info: dict[str, Any] = await asyncio.wrap_future(in_thread(self.fs.info, path))
         return info
-
-    def _cat_file(self, asked: Asked) -> bytes:
-        data: bytes = self.fs.cat_file(asked.path, start=asked.start, end=asked.stop)
-        return data
 
 
 def _coroutine(fs: AbstractFileSystem, method: str) -> Any:
@@ -276,24 +260,22 @@ def _coroutine(fs: AbstractFileSystem, method: str) -> Any:
     return getattr(fs, f"_{method}")
 
 
-def transport_of(fs: AbstractFileSystem) -> Transport:
-    """The transport for a file system."""
-    if _is(fs, "fsspec.implementations.http", "HTTPFileSystem"):
-        return Http(fs)
-    if _is(fs, "s3fs.core", "S3FileSystem"):
-        return S3(fs)
+_KNOWN: dict[tuple[str, str], type[Transport]] = {
+    ("fsspec.implementations.http", "HTTPFileSystem"): Http,
+    ("s3fs.core", "S3FileSystem"): S3,
+    ("gcsfs.core", "GCSFileSystem"): Google,
+    ("adlfs.spec", "AzureBlobFileSystem"): Azure,
+}
+
+
+def transport_of(fs: Any) -> Transport:
+    """The transport for a file system, whose class is not imported for it."""
     if isinstance(fs, ObjectStore):
         return Obstore(fs)
-    if _is(fs, "gcsfs.core", "GCSFileSystem"):
-        return Google(fs)
-    if _is(fs, "adlfs.spec", "AzureBlobFileSystem"):
-        return Azure(fs)
+    for (module, name), transport in _KNOWN.items():
+        if module in sys.modules and isinstance(fs, getattr(sys.modules[module], name)):
+            return transport(fs)
     return Blocking(fs)
-
-
-def _is(fs: AbstractFileSystem, module: str, name: str) -> bool:
-    """Whether a file system is an instance of a class, without importing the class."""
-    return module in sys.modules and isinstance(fs, getattr(sys.modules[module], name))
 
 
 def store_of(fs: AbstractFileSystem, path: str) -> tuple[int, str]:
