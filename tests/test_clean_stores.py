@@ -25,7 +25,7 @@ from tests.opening import opened
 from tests.processes import run_python
 from tests.servers import S3Store
 from xr_tensorfmt import to_mag
-from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.writing.sending import LocalCopy
 from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
 from xr_tensorfmt.writing.upload import unfinished_at

@@ -15,7 +15,8 @@ from tests import cc4sfiles, clouds
 from tests import tensfiles as tf
 from tests.opening import opened
 from xr_tensorfmt import SourceChangedError, to_file
-from xr_tensorfmt.sources.remote import locate_for_reading
+from xr_tensorfmt.sources.places import locate_for_reading
+from xr_tensorfmt.sources.remote import open_remote
 from xr_tensorfmt.writing import upload
 
 pytestmark = [
@@ -152,7 +153,8 @@ def test_what_fails_leaves_what_was_there(cloud: clouds.Cloud) -> None:
 def test_azure_is_read_by_obstore() -> None:
     with clouds.azure() as cloud:
         url = cloud.put("o/a.tens", tf.version_0_9(VALUES))
-        assert locate_for_reading(url, cloud.options, None, 60).open()[0].fs.origin.root in url
+        source, _ = open_remote(locate_for_reading(url, cloud.options, None, 60))
+        assert source.place.fs.origin.root in url
         for chunks in (None, {}):
             tensor = opened("o/a.tens", fs=cloud.of_obstore(), chunks=chunks).tensor
             np.testing.assert_array_equal(tensor[3, 5:9], VALUES[3, 5:9])

@@ -20,7 +20,7 @@ from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError, explain, to_file
 from xr_tensorfmt.sources.object_store import adapted
-from xr_tensorfmt.sources.remote import locate_for_reading
+from xr_tensorfmt.sources.places import locate_for_reading
 
 VALUES = np.arange(6000.0).reshape(30, 200)
 CONTENT = tf.version_0_9(VALUES)

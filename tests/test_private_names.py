@@ -76,7 +76,7 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
     assert found == {
         ("datasets/lazy_array.py", "_construct_direct"),
         ("datasets/lazy_array.py", "_data"),
-        ("sources/remote.py", "_strip_protocol"),
+        ("sources/places.py", "_strip_protocol"),
     }
 
 

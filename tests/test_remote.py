@@ -21,6 +21,7 @@ from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, LARGEST_PART, RemoteFile
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE
@@ -366,7 +367,7 @@ def test_guessing_asks_no_store(store: Store) -> None:
 
 
 def test_a_source_is_equal_to_its_copy_and_small() -> None:
-    source = RemoteFile("memory://x", MemoryStore().fs, "/x", 5, Version("etag"))
+    source = RemoteFile(Place("memory://x", MemoryStore().fs, "/x"), 5, Version("etag"))
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source
     assert len(pickle.dumps(source)) < 500

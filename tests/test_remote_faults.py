@@ -41,7 +41,8 @@ from xr_tensorfmt import (
     TensorFormatError,
     validate,
 )
-from xr_tensorfmt.sources.remote import HEAD_BYTES, locate, locate_for_reading
+from xr_tensorfmt.sources.places import locate, locate_for_reading
+from xr_tensorfmt.sources.remote import HEAD_BYTES
 from xr_tensorfmt.sources.retries import MOST_ATTEMPTS, MOST_TIMEOUTS
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE
 

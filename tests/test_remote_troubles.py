@@ -27,6 +27,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 from xr_tensorfmt.errors import TensorFormatError as FormatError
 from xr_tensorfmt.sources.local import LocalFile
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.remote import HEAD_BYTES, open_remote
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, Threads
@@ -301,7 +302,7 @@ def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3St
     fs = fsspec.filesystem("s3", **s3.by_s3fs.options)
     for rows in (3, 40):
         url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
-        source, _ = open_remote(url, fs, "bucket/bare")
+        source, _ = open_remote(Place(url, fs, "bucket/bare"))
         bare = replace(source, version=Version())
         s3.put("bare", tf.version_0_9(np.ones((10, rows))))
         with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):

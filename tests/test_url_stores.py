@@ -27,9 +27,9 @@ from tests.processes import succeeds_in_a_child
 from tests.servers import S3Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.datasets.lazy_array import unwrapped
-from xr_tensorfmt.sources.object_store import ObjectStore
-from xr_tensorfmt.sources.remote import locate_for_reading
-from xr_tensorfmt.sources.url_stores import store_of_url
+from xr_tensorfmt.sources.object_store import ObjectStore, store_of_url
+from xr_tensorfmt.sources.places import locate_for_reading
+from xr_tensorfmt.sources.remote import open_remote
 
 VALUES = np.arange(6000.0).reshape(30, 200)
 CONTENT = tf.version_0_9(VALUES)
@@ -57,7 +57,7 @@ def store_for(url: str, **options: Any) -> Any:
 
 
 def source_of(tensor: xr.DataArray) -> AbstractFileSystem:
-    return unwrapped(tensor.variable)[0].source.fs
+    return unwrapped(tensor.variable)[0].source.place.fs
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_dataset_opened_by_url_is_the_same_by_both(s3: S3Store) -> None:
 def test_the_version_of_both_is_the_same(s3: S3Store) -> None:
     url = s3.put("same.bin", CONTENT)
     tags = {
-        locate_for_reading(url, options, None, 7).open()[0].version.etag
+        open_remote(locate_for_reading(url, options, None, 7))[0].version.etag
         for options in (s3.options, s3.by_s3fs.options)
     }
     assert len(tags) == 1

@@ -23,7 +23,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from tests.opening import opened
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import to_file, to_mag
-from xr_tensorfmt.sources.remote import locate
+from xr_tensorfmt.sources.places import locate
 from xr_tensorfmt.writing import sending, upload
 from xr_tensorfmt.writing.sending import OrderedStream
 

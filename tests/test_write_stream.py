@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing import sending
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.file_plan import FilePlan

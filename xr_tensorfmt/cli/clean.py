@@ -91,7 +91,7 @@ def _unfinished(place: str, storage_options: Pairs, *, recursive: bool) -> Itera
     """What is unfinished in a local directory or in a store."""
     place = _LOCAL.sub("", place)
     if is_url(place):
-        from xr_tensorfmt.sources.remote import locate  # noqa: PLC0415  # fsspec takes its time
+        from xr_tensorfmt.sources.places import locate  # noqa: PLC0415  # fsspec takes its time
         from xr_tensorfmt.writing.upload import unfinished_at  # noqa: PLC0415
 
         found = locate(place, dict(storage_options), None)

@@ -33,7 +33,7 @@ from xr_tensorfmt.cli.options import (
     verify_option,
 )
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.remote import Place, locate
+from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.unfinished import remove_own
 

@@ -13,7 +13,7 @@ from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, options_for, store_for
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
 from xr_tensorfmt.writing.tree import flattened, keys_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -21,6 +21,7 @@ from fsspec import AbstractFileSystem
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.locks import RenewedLock
 from xr_tensorfmt.core.source import Part
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Asked, Version, changed
 
 # A whole file is downloaded at its first read, which one thread at a time must do.
@@ -36,27 +37,28 @@ def is_cache(fs: AbstractFileSystem) -> bool:
     return cached is not None and isinstance(fs, cached.CachingFileSystem)
 
 
-def open_copy(fs: Any, url: str, path: str) -> dict[str, Any]:
+def open_copy(place: Place) -> dict[str, Any]:
     """The info of an object, with the size of its copy."""
-    info = dict(_info(fs, path))
+    fs: Any = place.fs
+    info = _info(fs, place.path)
     if info.get("type") == "directory":
         return info
     version, wanted = Version.of(info), None if fs.compression else info.get("size")
     for _ in range(2):
-        with _opened(fs, url, path, version) as file:
+        with _opened(place, version) as file:
             size = file.seek(0, os.SEEK_END)
         if wanted in (None, size):
             return {**info, "size": size}
-        shutil.rmtree(_directory(fs, path, version))  # the copy was cut off
-    raise changed(url, f"a copy of {size} bytes", f"{wanted} bytes")
+        shutil.rmtree(_directory(place, version))  # the copy was cut off
+    raise changed(place.url, f"a copy of {size} bytes", f"{wanted} bytes")
 
 
-def read_copy(fs: Any, asked: Asked, parts: Iterable[Part], packed: Bytes) -> None:
+def read_copy(asked: Asked, parts: Iterable[Part], packed: Bytes) -> None:
     """Read parts of a copy, which is made where there is none."""
-    with _opened(fs, asked.url, asked.path, asked.version) as file:
+    with _opened(asked.place, asked.version) as file:
         size = file.seek(0, os.SEEK_END)
         if size != asked.size:
-            raise changed(asked.url, f"a copy of {size} bytes", f"{asked.size} bytes")
+            raise changed(asked.place.url, f"a copy of {size} bytes", f"{asked.size} bytes")
         for part in parts:
             file.seek(part.start)
             data = file.read(part.size)
@@ -65,39 +67,40 @@ def read_copy(fs: Any, asked: Asked, parts: Iterable[Part], packed: Bytes) -> No
 
 
 @contextmanager
-def _opened(fs: Any, url: str, path: str, version: Version) -> Iterator[BinaryIO]:
+def _opened(place: Place, version: Version) -> Iterator[BinaryIO]:
     """Open the copy of a version; an error where what was fetched for it is of another one."""
-    directory = _directory(fs, path, version)
+    fs: Any = place.fs
+    directory = _directory(place, version)
     checked = os.path.join(directory, _CHECKED)
     options = {**fs.storage_options, "cache_storage": directory, "expiry_time": None}
     of_version = type(fs)(*fs.storage_args[:1], **options, skip_instance_cache=True)
     with _one_download.current:
         is_checked = os.path.exists(checked)
-        with _own_errors(fs, path), of_version.open(path, "rb") as file:
+        with _own_errors(fs, place.path), of_version.open(place.path, "rb") as file:
             yield file
         if is_checked:
             return
-        found = Version.of(_info(fs, path))
+        found = Version.of(_info(fs, place.path))
         if version.differs(found):
             shutil.rmtree(directory, ignore_errors=True)
-            raise changed(url, found, version)
+            raise changed(place.url, found, version)
         if getattr(type(fs), "local_file", False):  # and not blocks, of which more may be fetched
             with suppress(OSError), open(checked, "wb"):
                 pass
 
 
-def _directory(fs: Any, path: str, version: Version) -> str:
-    name = sha256(f"{path}\n{version.etag}\n{version.modified}".encode()).hexdigest()
-    return os.path.join(fs.storage[-1], name)
+def _directory(place: Place, version: Version) -> str:
+    fs: Any = place.fs
+    name = f"{place.path}\n{version.etag}\n{version.modified}"
+    return os.path.join(fs.storage[-1], sha256(name.encode()).hexdigest())
 
 
-def _info(fs: Any, path: str) -> Mapping[str, Any]:
+def _info(fs: Any, path: str) -> dict[str, Any]:
     """The info of an object in the store."""
     store = _store_of(fs)
     store.invalidate_cache(path)  # a cached listing may be of an older version
     with _own_errors(fs, path):
-        info: Mapping[str, Any] = store.info(path)
-    return info
+        return dict(store.info(path))
 
 
 @contextmanager

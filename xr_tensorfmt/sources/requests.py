@@ -6,10 +6,13 @@ import asyncio
 import errno
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.sources.places import Place
 
 # Names that fsspec's file systems use for the two, in order of preference. Google's store has
 # conditions on the generation alone.
@@ -68,8 +71,7 @@ class Answer:
 class Asked:
     """A request for a range of an object, with the version and size that are expected."""
 
-    url: str
-    path: str = field(repr=False)
+    place: Place
     start: int
     stop: int
     version: Version = _NO_VERSION
@@ -93,7 +95,7 @@ class Asked:
             total, sent = length, "the whole file"
             is_it = self.start == 0 and length is not None and length <= self.stop
         if self.size is not None and total is not None and total != self.size:
-            raise changed(self.url, f"{total} bytes", f"{self.size} bytes")
+            raise changed(self.place.url, f"{total} bytes", f"{self.size} bytes")
         if not is_it:
             raise self.refused(sent)
         return total
@@ -104,21 +106,21 @@ class Asked:
             errno.EIO,
             f"the server sent {sent} instead of bytes {self.start} to {self.stop - 1}; it "
             "does not serve byte ranges; put 'simplecache::' before the URL to open a local copy",
-            self.url,
+            self.place.url,
         )
 
     def check_status(self, status: int) -> None:
         """Refuse a status that means that the object was replaced."""
         if status == _PRECONDITION_FAILED:
-            raise changed(self.url, "another version", self.version)
+            raise changed(self.place.url, "another version", self.version)
         if status == _NOT_SATISFIABLE and self.size is not None:
-            raise changed(self.url, f"no byte {self.start}", f"{self.size} bytes")
+            raise changed(self.place.url, f"no byte {self.start}", f"{self.size} bytes")
 
     def check_count(self, count: int) -> None:
         """Refuse another number of bytes than was asked for."""
         if count != self.stop - self.start:
             raise TensorFormatError(
-                self.url,
+                self.place.url,
                 f"bytes {self.start} to {self.stop - 1}",
                 f"{count} bytes",
                 f"{self.stop - self.start} bytes",

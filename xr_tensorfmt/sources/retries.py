@@ -16,11 +16,10 @@ from random import SystemRandom
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from fsspec import AbstractFileSystem
-
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Answer, Asked, Progress, changed
-from xr_tensorfmt.sources.store_errors import Transient, ask_store, store_error, transient
+from xr_tensorfmt.sources.store_errors import Transient, store_error, transient
 from xr_tensorfmt.sources.transports import Transport, store_of, transport_of
 
 Result = TypeVar("Result")
@@ -42,67 +41,57 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, asyncio.Sema
 _slots = WeakKeyDictionary()
 
 
-def start_fetch(
-    fs: AbstractFileSystem, asked: Asked, into: memoryview, timeout: float | None
-) -> Future[Answer]:
+def start_fetch(asked: Asked, into: memoryview) -> Future[Answer]:
     """Start a request for a range of an object, which is put into memory of its length.
 
     Errors of the future are of this package, or `OSError`.
     """
 
-    async def get(progress: Progress) -> Answer:
+    async def get(transport: Transport, progress: Progress) -> Answer:
         answer = await transport.get(asked, into, progress)
         if asked.version.differs(answer.version):
-            raise changed(asked.url, answer.version, asked.version)
+            raise changed(asked.place.url, answer.version, asked.version)
         if asked.size is not None:
             asked.check_count(answer.count)
         return answer
 
-    transport = transport_of(fs)
-    return _start(get, transport, asked.url, asked.path, timeout, asked)
+    return _start(get, asked.place, asked)
 
 
-def start_info(
-    fs: AbstractFileSystem, url: str, path: str, timeout: float | None
-) -> Future[dict[str, Any]]:
+def start_info(place: Place) -> Future[dict[str, Any]]:
     """Start a request for size and version of an object; errors as of `start_fetch`."""
-    transport = transport_of(fs)
-    return _start(partial(transport.info, path), transport, url, path, timeout)
+    return _start(lambda transport, progress: transport.info(place.path, progress), place)
 
 
 def _start(
-    attempt: Attempt[Result],
-    transport: Transport,
-    url: str,
-    path: str,
-    timeout: float | None,
+    attempt: Callable[[Transport, Progress], Awaitable[Result]],
+    place: Place,
     asked: Asked | None = None,
 ) -> Future[Result]:
     context = asked.context if asked else ""
-    span = (asked.start, asked.stop) if asked else None
+    transport = transport_of(place.fs)
 
     def failed(last: Transient, attempts: int, seconds: float) -> Exception:
-        error = store_error(last.error, url, path, transport.fs, context)
+        error = store_error(last.error, place.url, place.path, place.fs, context)
         assert isinstance(error, OSError), "this is the type where no others are kept"
         kind = StoreTimeoutError if last.is_timeout else StoreUnavailableError
         number = ETIMEDOUT if last.is_timeout else error.errno or EIO
         times = "once" if attempts == 1 else f"{attempts} times"
         reason = f"{error.strerror}; it was requested {times} in {seconds:.3g} s{_advice(last)}"
-        return kind(number, reason, url, span, attempts, seconds)
+        span = (asked.start, asked.stop) if asked else None
+        return kind(number, reason, place.url, span, attempts, seconds)
 
     async def send() -> Result:
         await transport.connect()
-        slot = _slot(transport, path)
-        repeats = not transport.repeats_statuses
-        return await repeated(attempt, timeout, slot, failed, repeats_statuses=repeats)
+        slot, repeats = _slot(transport, place.path), not transport.repeats_statuses
+        once = partial(attempt, transport)
+        return await repeated(once, place.timeout, slot, failed, repeats_statuses=repeats)
 
     async def send_and_convert() -> Result:
         sending = asyncio.ensure_future(send())
         try:
             await asyncio.wait([sending])
-            return ask_store(
-                sending.result, url=url, path=path, options=transport.fs, context=context
-            )
+            return place.ask(sending.result, context=context)
         finally:
             sending.cancel()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -80,7 +80,7 @@ class Http(Transport):
         }
         options = {**self._timeout, **self.fs.kwargs, "headers": headers}
         session = await self.fs.set_session()
-        async with session.get(self.fs.encode_url(asked.path), **options) as response:
+        async with session.get(self.fs.encode_url(asked.place.path), **options) as response:
             progress.begin()
             asked.check_status(response.status)
             response.raise_for_status()
@@ -116,7 +116,7 @@ class S3(Transport):
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
-        bucket, key, version_id = self.fs.split_path(asked.path)
+        bucket, key, version_id = self.fs.split_path(asked.place.path)
         request = {
             "Bucket": bucket,
             "Key": key,
@@ -177,16 +177,16 @@ class Google(Transport):
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range of a generation; only buckets with object versioning keep old ones."""
         progress.hide(asked.stop - asked.start)
-        cat_file = partial(_coroutine(self.fs, "cat_file"), asked.path)
+        cat_file = partial(_coroutine(self.fs, "cat_file"), asked.place.path)
         generation = asked.version.etag or None
         try:
             data = await cat_file(start=asked.start, end=asked.stop, generation=generation)
             return Answer(_put(data, into))
         except FileNotFoundError:
-            self.fs.invalidate_cache(asked.path)
-            found = Version.of(await self.info(asked.path, progress))
+            self.fs.invalidate_cache(asked.place.path)
+            found = Version.of(await self.info(asked.place.path, progress))
             if asked.version.differs(found):
-                raise changed(asked.url, found, asked.version) from None
+                raise changed(asked.place.url, found, asked.version) from None
             raise
 
 
@@ -198,7 +198,7 @@ class Azure(Transport):
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version, which `cat_file` has not."""
         progress.hide(asked.stop - asked.start)
-        container, blob, version_id = self.fs.split_path(asked.path)
+        container, blob, version_id = self.fs.split_path(asked.place.path)
         options: dict[str, Any] = {"version_id": version_id} if version_id else {}
         if asked.version.etag:
             unchanged = sys.modules["azure.core"].MatchConditions.IfNotModified
@@ -225,12 +225,14 @@ class Obstore(Transport):
         """Request a range, with a condition on the version."""
         options = {"range": (asked.start, asked.stop), **condition(asked.version)}
         with converted_errors(self.fs, asked):
-            response = await self.fs.store.get_async(self.fs.key_of(asked.path), options=options)
+            response = await self.fs.store.get_async(
+                self.fs.key_of(asked.place.path), options=options
+            )
             # Its stream would show progress, but takes half as much time again of the processor.
             progress.hide(asked.stop - asked.start)
             size = response.meta["size"]
             if asked.size is not None and size != asked.size:
-                raise changed(asked.url, f"{size} bytes", f"{asked.size} bytes")
+                raise changed(asked.place.url, f"{size} bytes", f"{asked.size} bytes")
             count = _put(await response.bytes_async(), into)
             return Answer(count, Version.of(described(response.meta)), size)
 
@@ -246,7 +248,7 @@ class Blocking(Transport):
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range by `cat_file`."""
         progress.hide(asked.stop - asked.start)
-        cat_file = partial(self.fs.cat_file, asked.path, start=asked.start, end=asked.stop)
+        cat_file = partial(self.fs.cat_file, asked.place.path, start=asked.start, end=asked.stop)
         return Answer(_put(await asyncio.wrap_future(in_thread(cat_file)), into))
 
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
@@ -281,10 +283,3 @@ def transport_of(fs: Any) -> Transport:
 def store_of(fs: AbstractFileSystem, path: str) -> tuple[int, str]:
     """What shares a limit on concurrent requests: a file system, and over HTTP a server."""
     return hash(fs), urlsplit(path).netloc if "://" in path else ""
-
-
-def configured(url: str, options: Mapping[str, Any], **config: Any) -> Mapping[str, Any]:
-    """Options for s3fs that configure botocore, unless the user has done so."""
-    if not url.startswith(("s3://", "s3a://")):
-        return options
-    return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
-from xr_tensorfmt.sources.remote import Place
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name

@@ -24,7 +24,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.layout import Encoded
-from xr_tensorfmt.sources.remote import Place, of_this_process
+from xr_tensorfmt.sources.places import Place, of_this_process
 from xr_tensorfmt.sources.threads import in_thread
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, opened, runs_of, write_at
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed

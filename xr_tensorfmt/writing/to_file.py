@@ -19,7 +19,7 @@ from xr_tensorfmt.core.layout import NotHeldError
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
-from xr_tensorfmt.sources.remote import Place, locate, of_this_process
+from xr_tensorfmt.sources.places import Place, locate, of_this_process
 from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, target_of
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input

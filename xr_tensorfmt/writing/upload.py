@@ -13,7 +13,7 @@ from fsspec import AbstractFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.sources.caches import is_cache
-from xr_tensorfmt.sources.remote import Place, of_this_process
+from xr_tensorfmt.sources.places import Place, of_this_process
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import in_thread
