@@ -55,9 +55,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def forgotten_stores() -> Iterator[None]:
     """Let each test make the stores of obstore for its URLs, and find out whether they answer."""
     yield
-    for module, cache in (("url_stores", "_store"), ("object_store", "_unpickled")):
-        if loaded := sys.modules.get(f"xr_tensorfmt.sources.{module}"):
-            getattr(loaded, cache).cache_clear()
+    if loaded := sys.modules.get("xr_tensorfmt.sources.object_store"):
+        loaded._store.cache_clear()
+        loaded._unpickled.cache_clear()
 
 
 @pytest.fixture

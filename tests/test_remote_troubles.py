@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -242,7 +242,7 @@ def unread(answer: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """An answer of S3 whose body must not be received."""
 
     class Body:
-        async def read(self, _: int) -> bytes:
+        def iter_chunks(self, _: int) -> Any:
             raise AssertionError("the body was received")
 
         def close(self) -> None: ...
@@ -434,7 +434,8 @@ def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None
     broken = threading.Semaphore(1)
 
     class Broken:
-        async def read(self, _: int) -> bytes:
+        async def iter_chunks(self, _: int) -> AsyncIterator[bytes]:
+            yield b"a part"
             raise aiohttp.ClientPayloadError("cut")
 
         def close(self) -> None: ...

@@ -101,8 +101,8 @@ def test_a_pause_that_is_longer_than_the_limit_ends_the_attempts(pauses: list[fl
 
 def test_what_a_library_repeats_itself_is_not_repeated(pauses: list[float]) -> None:
     with pytest.raises(GivenUpError, match="1"):
-        attempts_of(RefusedError(503), repeats_statuses=False)
-    assert attempts_of(ConnectionResetError(), repeats_statuses=False) == 2
+        attempts_of(RefusedError(503), by_library=True)
+    assert attempts_of(ConnectionResetError(), by_library=True) == 2
 
 
 @pytest.mark.parametrize(

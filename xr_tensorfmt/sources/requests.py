@@ -32,10 +32,11 @@ class Version:
         """The version in the info of a file system, or in the headers of a response."""
         return cls(_first(info, _ETAGS), _first(info, _TIMES))
 
-    @property
-    def strong(self) -> bool:
-        """Whether the entity tag is a strong one (RFC 9110, section 8.8.1)."""
-        return bool(self.etag) and not self.etag.startswith("W/")
+    def condition(self, if_match: str, if_unmodified_since: str) -> dict[str, Any]:
+        """The condition of a request for this version, by the names that a library has for it."""
+        if self.etag and not self.etag.startswith("W/"):  # RFC 9110, section 8.8.1
+            return {if_match: self.etag}
+        return {if_unmodified_since: self.modified} if self.modified else {}
 
     def differs(self, other: Version) -> bool:
         """Whether two versions are known to differ; False where they cannot be compared."""

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Answer, Asked, Progress, changed
-from xr_tensorfmt.sources.store_errors import Transient, store_error, transient
+from xr_tensorfmt.sources.store_errors import Transient, response_in, store_error, transient
 from xr_tensorfmt.sources.transports import Transport, store_of, transport_of
 
 Result = TypeVar("Result")
@@ -48,7 +48,12 @@ def start_fetch(asked: Asked, into: memoryview) -> Future[Answer]:
     """
 
     async def get(transport: Transport, progress: Progress) -> Answer:
-        answer = await transport.get(asked, into, progress)
+        try:
+            answer = await transport.get(asked, into, progress)
+        except Exception as error:
+            response = response_in(error)
+            asked.check_status(response.status if response else 0)
+            raise
         if asked.version.differs(answer.version):
             raise changed(asked.place.url, answer.version, asked.version)
         if asked.size is not None:
@@ -83,9 +88,8 @@ def _start(
 
     async def send() -> Result:
         await transport.connect()
-        slot, repeats = _slot(transport, place.path), not transport.repeats_statuses
-        once = partial(attempt, transport)
-        return await repeated(once, place.timeout, slot, failed, repeats_statuses=repeats)
+        slot, once = _slot(transport, place.path), partial(attempt, transport)
+        return await repeated(once, place.timeout, slot, failed, by_library=transport.repeats)
 
     async def send_and_convert() -> Result:
         sending = asyncio.ensure_future(send())
@@ -118,7 +122,7 @@ async def repeated(
     slot: AbstractAsyncContextManager[Any],
     failed: Failed,
     *,
-    repeats_statuses: bool = True,
+    by_library: bool = False,
 ) -> Result:
     """Make a request, and repeat it with growing pauses while its failures may be transient."""
     clock = asyncio.get_running_loop().time
@@ -136,7 +140,7 @@ async def repeated(
             seconds += clock() - began
         sent, timeouts = sent + last.sent, timeouts + last.is_timeout
         is_last = number == MOST_ATTEMPTS or timeouts == MOST_TIMEOUTS
-        if is_last or last.wait > (limit or inf) or (last.by_status and not repeats_statuses):
+        if is_last or last.wait > (limit or inf) or (last.by_library and by_library):
             # Outside of the except clause, so that this error has not the other as its context.
             raise failed(last, sent, seconds)
         wait = max(last.wait, _jitter.uniform(pause / 2, pause))

@@ -66,6 +66,12 @@ _RESETS = {
 _TIMEOUTS = {"TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"}
 
 
+# What errors of obstore say; much is in their text alone.
+_STATUS = re.compile(r"status code: (\d{3})\b ?([^:\n]*)")
+_STATUSES = {"PreconditionError": 412, "PermissionDeniedError": 403, "UnauthenticatedError": 401}
+_FAILURE = re.compile(r"kind: (Interrupted|Timeout)\b|\b(IncompleteMessage)\b")
+
+
 def redacted(text: str) -> str:
     """Remove user, password and query from the URLs in a str."""
     return _URL.sub(lambda found: _QUERY.sub("?...", _USER.sub("", found[0])), text)
@@ -116,7 +122,7 @@ def store_error(
 
 
 @dataclass(frozen=True)
-class _Response:
+class Response:
     """What a server has answered, and how often the library had repeated its request."""
 
     status: int
@@ -125,37 +131,50 @@ class _Response:
     repeats: int = 0
 
 
-def _response(error: BaseException | None) -> _Response | None:
+def response_in(error: BaseException | None) -> Response | None:
     """The response in an error of a library, or in that behind it."""
     if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
-        return _Response(403, str(error).partition("\n")[2])
+        return Response(403, str(error).partition("\n")[2])
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         about, said = response.get("ResponseMetadata", {}), response.get("Error", {})
         status, repeats = about.get("HTTPStatusCode", 0), about.get("RetryAttempts", 0)
-        return _Response(status, said.get("Message", ""), about.get("HTTPHeaders"), repeats)
+        return Response(status, said.get("Message", ""), about.get("HTTPHeaders"), repeats)
+    said = _said_by_obstore(error)
+    if said:
+        found = _STATUS.search(said)
+        status = int(found[1]) if found else _STATUSES.get(type(error).__name__)
+        return Response(status, found[2] if found else "") if status else None
     for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
         status = getattr(error, name, None)
         if isinstance(status, int):
             message = str(getattr(error, "message", "")).partition("\n")[0]
-            return _Response(status, message, getattr(error, "headers", None))
+            return Response(status, message, getattr(error, "headers", None))
     # adlfs raises it from an error of Azure.
-    return _response(error.__cause__) if type(error) is RuntimeError else None
+    return response_in(error.__cause__) if type(error) is RuntimeError else None
+
+
+def _said_by_obstore(error: BaseException | None) -> str:
+    """What an error of obstore says; of others nothing."""
+    said, mark, _ = str(error).partition("\n\nDebug source")
+    return said.strip() if mark else ""
 
 
 def _number(error: Exception) -> int:
-    response = _response(error)
+    response = response_in(error)
     if response is not None:
         return _NUMBERS_BY_STATUS.get(response.status, errno.EIO)
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return error.errno
     if type(error).__name__ == "NoCredentialsError":  # botocore's
         return errno.EACCES
+    if _said_by_obstore(error) and "ConnectionRefused" in str(error):
+        return errno.ECONNREFUSED
     return next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
 
 
 def _reason(error: Exception, url: str, path: str) -> str:
-    response, text = _response(error), str(error)
+    response, text = response_in(error), str(error)
     if response is not None:
         # Not str(error), which also describes the request.
         return f"the server answered {response.status} {response.message}".rstrip()
@@ -165,7 +184,9 @@ def _reason(error: Exception, url: str, path: str) -> str:
     ):
         return "there is no such object"
     if isinstance(error, OSError):
-        return error.strerror or text or type(error).__name__
+        return error.strerror or _said_by_obstore(error) or text or type(error).__name__
+    if _said_by_obstore(error):
+        return _said_by_obstore(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -173,12 +194,13 @@ def _reason(error: Exception, url: str, path: str) -> str:
 class Transient:
     """A failure that another attempt may not meet.
 
-    `wait` is how long the server asks to wait, `sent` how often a library has sent the request.
+    Libraries that repeat requests have repeated it if it is `by_library`. `wait` is how long the
+    server asks to wait, `sent` how often a library has sent the request.
     """
 
     error: Exception
     is_timeout: bool = False
-    by_status: bool = False
+    by_library: bool = False
     wait: float = 0.0
     sent: int = 1
 
@@ -191,13 +213,14 @@ def transient(error: Exception) -> Transient | None:
     for each in (error, origin):
         if each is None:
             continue
-        response = _response(each)
-        status = response and response.status
-        names = {kind.__name__ for kind in type(each).__mro__}
-        is_timeout = not names.isdisjoint(_TIMEOUTS) or status in (408, 504)
-        if response and status in _TRANSIENT_STATUSES:
+        response = response_in(each)
+        if response and response.status in _TRANSIENT_STATUSES:
             wait = _wait(response.headers or {})
-            return Transient(said, is_timeout, True, wait, 1 + response.repeats)
+            return Transient(said, response.status in (408, 504), True, wait, 1 + response.repeats)
+        failure = _FAILURE.search(str(each)) if _said_by_obstore(each) else None
+        if failure:
+            return Transient(said, failure[1] == "Timeout", True)
+        is_timeout = not _TIMEOUTS.isdisjoint(kind.__name__ for kind in type(each).__mro__)
         if is_timeout or type(each).__name__ in _RESETS or _is_reset(each):
             return Transient(said, is_timeout)
     return None

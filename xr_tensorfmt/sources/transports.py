@@ -10,6 +10,7 @@ import asyncio
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +20,7 @@ from fsspec import AbstractFileSystem
 from fsspec.asyn import get_loop, reset_lock
 
 from xr_tensorfmt.core.locks import call_in_children
-from xr_tensorfmt.sources.object_store import (
-    ObjectStore,
-    condition,
-    converted_errors,
-    described,
-)
+from xr_tensorfmt.sources.object_store import ObjectStore, described
 from xr_tensorfmt.sources.requests import Answer, Asked, Progress, Version, changed
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, in_thread
 
@@ -39,7 +35,7 @@ class Transport(ABC):
 
     most = MOST_AT_ONCE
     """Limit on the concurrent requests to a store."""
-    repeats_statuses = False
+    repeats = False
     """Whether the library itself repeats what a server answers with 503 and the like."""
 
     def __init__(self, fs: Any) -> None:
@@ -76,13 +72,12 @@ class Http(Transport):
             **self.fs.kwargs.get("headers", {}),
             "Accept-Encoding": "identity",
             "Range": f"bytes={asked.start}-{asked.stop - 1}",
-            **_condition(asked.version),
+            **asked.version.condition("If-Match", "If-Unmodified-Since"),
         }
         options = {**self._timeout, **self.fs.kwargs, "headers": headers}
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(asked.place.path), **options) as response:
             progress.begin()
-            asked.check_status(response.status)
             response.raise_for_status()
             content_range = response.headers.get("Content-Range", "")
             size = asked.check_range(response.status, content_range, response.content_length)
@@ -97,12 +92,6 @@ class Http(Transport):
         return {"timeout": sys.modules["aiohttp"].ClientTimeout(total=None)}
 
 
-def _condition(version: Version) -> dict[str, str]:
-    if version.strong:
-        return {"If-Match": version.etag}
-    return {"If-Unmodified-Since": version.modified} if version.modified else {}
-
-
 class S3(Transport):
     """S3, by the client of s3fs; its `cat_file` has no conditions, and repeats what fails."""
 
@@ -112,7 +101,7 @@ class S3(Transport):
         self.most = min(MOST_AT_ONCE, fs.config_kwargs.get("max_pool_connections", 10))
         retries = fs.config_kwargs.get("retries") or {}
         attempts = retries.get("total_max_attempts", 1 + retries.get("max_attempts", 4))
-        self.repeats_statuses = attempts > 1
+        self.repeats = attempts > 1
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
@@ -128,25 +117,16 @@ class S3(Transport):
         options = {**self.fs.s3_additional_kwargs, **self.fs.req_kw, **request}
         known = client.meta.service_model.operation_model("GetObject").input_shape.members
         given = {name: value for name, value in options.items() if name in known and value}
-        try:
-            response = await client.get_object(**given)
-        except sys.modules["botocore.exceptions"].ClientError as error:
-            asked.check_status(error.response["ResponseMetadata"].get("HTTPStatusCode", 0))
-            raise
+        response = await client.get_object(**given)
         progress.begin()
         try:
             status = response["ResponseMetadata"]["HTTPStatusCode"]
             length = response.get("ContentLength")
             size = asked.check_range(status, response.get("ContentRange", ""), length)
-            count = await _received(_pieces(response["Body"]), into, progress)
+            count = await _received(response["Body"].iter_chunks(_PIECE), into, progress)
             return Answer(count, Version.of(response), size)
         finally:
             response["Body"].close()
-
-
-async def _pieces(body: Any) -> AsyncIterator[bytes]:
-    while piece := await body.read(_PIECE):
-        yield piece
 
 
 async def _received(pieces: AsyncIterator[bytes], into: memoryview, progress: Progress) -> int:
@@ -172,7 +152,7 @@ def _put(data: Any, into: memoryview) -> int:
 class Google(Transport):
     """Google Cloud Storage, by gcsfs, which itself repeats what fails."""
 
-    repeats_statuses = True
+    repeats = True
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range of a generation; only buckets with object versioning keep old ones."""
@@ -193,7 +173,7 @@ class Google(Transport):
 class Azure(Transport):
     """Azure Blob Storage, by the client of adlfs, which itself repeats what fails."""
 
-    repeats_statuses = True
+    repeats = True
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version, which `cat_file` has not."""
@@ -203,15 +183,19 @@ class Azure(Transport):
         if asked.version.etag:
             unchanged = sys.modules["azure.core"].MatchConditions.IfNotModified
             options |= {"etag": asked.version.etag, "match_condition": unchanged}
-        client = self.fs.service_client.get_blob_client(container=container, blob=blob)
-        async with client:
-            try:
-                length = asked.stop - asked.start
-                stream = await client.download_blob(offset=asked.start, length=length, **options)
-            except Exception as error:
-                asked.check_status(getattr(error, "status_code", 0))
-                raise
+        async with self.fs.service_client.get_blob_client(container, blob) as client:
+            length = asked.stop - asked.start
+            stream = await client.download_blob(offset=asked.start, length=length, **options)
             return Answer(_put(await stream.readall(), into))
+
+
+_SINCE = "if_unmodified_since"
+# What errors of obstore say, and what the server then sent.
+_OTHER_RANGES = {
+    "source: NotPartial": "the whole file",
+    "RangeNotSupported": "the whole file",
+    "source: UnexpectedRange": "another range",
+}
 
 
 class Obstore(Transport):
@@ -219,27 +203,32 @@ class Obstore(Transport):
 
     def __init__(self, fs: ObjectStore) -> None:
         super().__init__(fs)
-        self.repeats_statuses = fs.repeats
+        self.repeats = fs.repeats
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
-        options = {"range": (asked.start, asked.stop), **condition(asked.version)}
-        with converted_errors(self.fs, asked):
-            response = await self.fs.store.get_async(
-                self.fs.key_of(asked.place.path), options=options
-            )
-            # Its stream would show progress, but takes half as much time again of the processor.
-            progress.hide(asked.stop - asked.start)
-            size = response.meta["size"]
-            if asked.size is not None and size != asked.size:
-                raise changed(asked.place.url, f"{size} bytes", f"{asked.size} bytes")
-            count = _put(await response.bytes_async(), into)
-            return Answer(count, Version.of(described(response.meta)), size)
+        key, options = self.fs.key_of(asked.place.path), asked.version.condition("if_match", _SINCE)
+        if _SINCE in options:
+            options[_SINCE] = datetime.fromisoformat(options[_SINCE])
+        options["range"] = asked.start, asked.stop
+        try:
+            response = await self.fs.store.get_async(key, options=options)
+        except Exception as error:
+            for said, sent in _OTHER_RANGES.items():
+                if said in str(error):
+                    raise asked.refused(sent) from None
+            raise
+        # Its stream would show progress, but takes half as much time again of the processor.
+        progress.hide(asked.stop - asked.start)
+        size = response.meta["size"]
+        if asked.size is not None and size != asked.size:
+            raise changed(asked.place.url, f"{size} bytes", f"{asked.size} bytes")
+        count = _put(await response.bytes_async(), into)
+        return Answer(count, Version.of(described(response.meta)), size)
 
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
         """Request size and version of an object, once."""
-        with converted_errors(self.fs, None):
-            return described(await self.fs.store.head_async(self.fs.key_of(path)))
+        return described(await self.fs.store.head_async(self.fs.key_of(path)))
 
 
 class Blocking(Transport):
