@@ -27,7 +27,6 @@ from tests.fault_server import (
     WAYS,
     Fault,
     FaultServer,
-    Plain,
     Way,
     over_http,
     over_s3,
@@ -244,17 +243,6 @@ def test_a_limit_that_is_not_positive_is_refused(value: float) -> None:
     for options in ({"timeout": value}, {"storage_options": {"timeout": value}}):
         with pytest.raises(ValueError, match="must be positive; pass None for no limit"):
             tensor_of("memory://x", **options)
-
-
-def test_an_option_of_the_file_system_itself_is_kept() -> None:
-    class Own(Plain):
-        def __init__(self, url: str = "", timeout: float = 30) -> None:
-            super().__init__(url)
-            self.timeout = timeout
-
-    fsspec.register_implementation("own", Own, clobber=True)
-    place = locate_for_reading("own://x", {"timeout": 5}, None, 60)
-    assert place.fs.timeout == place.timeout == 5
 
 
 def test_s3_is_repeated_once_and_not_by_each_layer(server: FaultServer) -> None:

@@ -188,28 +188,22 @@ class LocalFile(Source):
     def _check(self, status: os.stat_result) -> None:
         """Refuse a file that has changed since it was opened."""
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
-            raise SourceChangedError(
-                self.path,
-                "the file",
-                f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}",
-                f"{self.size} bytes modified at {_time(self.mtime_ns)}",
-                "it has changed since it was opened; open it again",
-            )
-        if self.host != platform.node():
-            return
-        if status.st_ctime_ns != self.ctime_ns or self.inode not in (None, status.st_ino):
-            raise SourceChangedError(
-                self.path,
-                "the file",
-                f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}",
-                f"{self._inode} changed at {_time(self.ctime_ns)}",
+            found = f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}"
+            expected = f"{self.size} bytes modified at {_time(self.mtime_ns)}"
+            reason = "it has changed since it was opened"
+        elif self.host == platform.node() and (
+            status.st_ctime_ns != self.ctime_ns or self.inode not in (None, status.st_ino)
+        ):
+            found = f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}"
+            before = "a file" if self.inode is None else f"inode {self.inode}"
+            expected = f"{before} changed at {_time(self.ctime_ns)}"
+            reason = (
                 "it was replaced, written to, renamed, linked or given other permissions since it "
-                "was opened, though size and modification time are the same; open it again",
+                "was opened, though size and modification time are the same"
             )
-
-    @property
-    def _inode(self) -> str:
-        return "a file" if self.inode is None else f"inode {self.inode}"
+        else:
+            return
+        raise SourceChangedError(self.path, "the file", found, expected, f"{reason}; open it again")
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:

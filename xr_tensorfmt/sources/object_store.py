@@ -52,41 +52,28 @@ def is_lost() -> bool:
     return bool(_users - {os.getpid()})
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The URL of a bucket, and the options and the limit with which fsspec would open it."""
-
-    root: str
-    options: Mapping[str, Any] = field(repr=False)
-    timeout: float | None
-
-
 class ObjectStore:
     """A store of obstore, with what the file systems of fsspec have that is used here."""
 
     storage_args = ()
 
-    def __init__(self, store: Any, origin: Origin | None, pickled: bytes | None) -> None:
+    def __init__(self, store: Any, pickled: bytes | None = None) -> None:
         _users.add(os.getpid())
-        self.store, self.origin, self._pickled = store, origin, pickled
+        self.store = store
         self.is_refused = False
+        self._pickled = pickled
         retries = getattr(store, "retry_config", None) or {}
         self.repeats = bool(retries.get("max_retries", _DEFAULT_RETRIES))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the store; a process has it once, with its connections."""
-        return _unpickled, (self._pickled or pickle.dumps((self.store, self.origin)),)
+        return _unpickled, (self._pickled or pickle.dumps(self.store),)
 
     @cached_property
     def storage_options(self) -> dict[str, Any]:
         """All that the store was made of, some of which is secret."""
         names = "url", "prefix", "config", "client_options"
-        known = {name: getattr(self.store, name, None) for name in names}
-        return known | (dict(self.origin.options) if self.origin else {})
-
-    def key_of(self, path: str) -> str:
-        """The key of an object; the path of what was opened by URL begins with its bucket."""
-        return path.partition("/")[2] if self.origin else path
+        return {name: getattr(self.store, name, None) for name in names}
 
     def invalidate_cache(self, path: str) -> None:
         """Do nothing, as nothing is cached."""
@@ -102,14 +89,14 @@ class ObjectStore:
 
 @lru_cache(maxsize=32)
 def _unpickled(pickled: bytes) -> ObjectStore:
-    return ObjectStore(*pickle.loads(pickled), pickled)  # noqa: S301  # our own bytes
+    return ObjectStore(pickle.loads(pickled), pickled)  # noqa: S301  # our own bytes
 
 
-def adapted(store: Any, origin: Origin | None = None) -> ObjectStore:
+def adapted(store: Any) -> ObjectStore:
     """The same object for equal stores, so that they share a limit on concurrent requests."""
     with suppress(TypeError):  # a store in memory is not pickled
-        return _unpickled(pickle.dumps((store, origin)))
-    return ObjectStore(store, origin, None)
+        return _unpickled(pickle.dumps(store))
+    return ObjectStore(store)
 
 
 def described(meta: Any) -> dict[str, Any]:
@@ -145,7 +132,7 @@ class _LeftToFsspecError(Exception):
 def store_of_url(
     url: str, options: Mapping[str, Any], timeout: float | None
 ) -> tuple[ObjectStore, str] | None:
-    """The store of a URL, and the path that fsspec gives it; None if fsspec has to open it."""
+    """The store of a URL, and the key in it; None if fsspec has to open it."""
     for kind in _KINDS:
         found = None if is_lost() else kind.url.fullmatch(url)
         if found and options.keys() <= kind.words:
@@ -153,15 +140,13 @@ def store_of_url(
                 stated = json.dumps(dict(options), sort_keys=True)
             except TypeError:  # an option that is not a str, bool or dict
                 return None
-            store = _store(kind, found["scheme"], found["bucket"], stated, timeout)
-            return None if store is None or store.is_refused else (store, found["path"])
+            store = _store(kind, found["bucket"], stated, timeout)
+            return None if store is None or store.is_refused else (store, found["key"])
     return None
 
 
 @lru_cache(maxsize=32)
-def _store(
-    kind: _Kind, scheme: str, bucket: str, stated: str, timeout: float | None
-) -> ObjectStore | None:
+def _store(kind: _Kind, bucket: str, stated: str, timeout: float | None) -> ObjectStore | None:
     """One store for equal URLs of a process, as fsspec keeps its file systems."""
     options: dict[str, Any] = json.loads(stated)
     waits = _NO_LIMIT if timeout is None else timedelta(seconds=timeout)
@@ -174,7 +159,7 @@ def _store(
         store = getattr(import_module("obstore.store"), kind.name)(
             bucket, **arguments, client_options=client, retry_config={"max_retries": 0}
         )
-        return adapted(store, Origin(f"{scheme}://{bucket}", options, timeout))
+        return adapted(store)
     return None
 
 
@@ -320,7 +305,7 @@ class _Kind:
 
 
 def _urls(schemes: str, bucket: str) -> re.Pattern[str]:
-    return re.compile(rf"(?P<scheme>{schemes})://(?P<path>(?P<bucket>{bucket})/{_KEY})")
+    return re.compile(rf"(?:{schemes})://(?P<bucket>{bucket})/(?P<key>{_KEY})")
 
 
 _KINDS = (

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import signature
 from typing import Any, TypeVar
 
-from fsspec import AbstractFileSystem, get_filesystem_class
+from fsspec import AbstractFileSystem
 from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.utils import get_protocol
 
 from xr_tensorfmt.sources import DEFAULT_TIMEOUT, checked_timeout
 from xr_tensorfmt.sources.object_store import (
@@ -34,12 +31,16 @@ _ARGUMENT_ERRORS = ImportError, TypeError, ValueError
 
 @dataclass(frozen=True)
 class Place:
-    """An object and its file system; a request may take `timeout` seconds without progress."""
+    """An object and its file system; a request may take `timeout` seconds without progress.
+
+    If it is in a store of obstore that was made for its URL, fsspec can open it by the `options`.
+    """
 
     url: str
     fs: AbstractFileSystem = field(repr=False)
     path: str = field(repr=False)
     timeout: float | None = DEFAULT_TIMEOUT
+    options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     @property
     def is_local(self) -> bool:
@@ -56,33 +57,32 @@ class Place:
 
     def ask(self, call: Callable[..., Result], *arguments: Any, context: str = "") -> Result:
         """Call something that asks the store; errors as of `ask_store`."""
-        url, path, fs = self.url, self.path, self.fs
-        return ask_store(call, *arguments, url=url, path=path, options=fs, context=context)
+        url, path, options = self.url, self.path, [self.fs, self.options]
+        return ask_store(call, *arguments, url=url, path=path, options=options, context=context)
 
     def for_this_process(self) -> Place:
-        """The same object, as `of_this_process`."""
+        """The same object in a process that may have been forked, as `of_this_process`."""
+        if isinstance(self.fs, ObjectStore):
+            return self.by_fsspec() if is_lost() else self
         return replace(self, fs=of_this_process(self.fs))
+
+    def by_fsspec(self) -> Place:
+        """The same object, by the file system of fsspec in the place of a store of obstore."""
+        if self.options is None:
+            raise RuntimeError(
+                "a store of obstore cannot be used in a process that was forked from one that has "
+                "used obstore; start the process by 'spawn' or 'forkserver', or pass a file system "
+                "of fsspec"
+            )
+        return _by_fsspec(self.url, self.options, self.timeout)
 
 
 def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
     """The file system, or another one in a process that was forked, where its threads are gone."""
-    if isinstance(fs, ObjectStore):
-        return in_place_of(fs) if is_lost() else fs
     if getattr(fs, "_pid", os.getpid()) == os.getpid():
         return fs
     copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes
     return copy
-
-
-def in_place_of(store: ObjectStore) -> AbstractFileSystem:
-    """The file system of fsspec in the place of a store of obstore."""
-    if store.origin is None:
-        raise RuntimeError(
-            "a store of obstore cannot be used in a process that was forked from one that has used "
-            "obstore; start the process by 'spawn' or 'forkserver', or pass a file system of fsspec"
-        )
-    origin = store.origin
-    return _by_fsspec(f"{origin.root}/", origin.options, origin.timeout).fs
 
 
 def locate(
@@ -109,7 +109,9 @@ def locate_for_reading(
     if not isinstance(file, str) or fs is not None:
         return _place(file, options, fs, timeout)
     found = store_of_url(file, options, timeout)
-    return Place(file, *found, timeout) if found else _by_fsspec(file, options, timeout)
+    if found is None:
+        return _by_fsspec(file, options, timeout)
+    return Place(file, *found, timeout, options)
 
 
 def _split_timeout(
@@ -119,18 +121,8 @@ def _split_timeout(
     options = dict(storage_options or {})
     given = options.get("timeout")
     if isinstance(given, int | float) and isinstance(file, str):
-        timeout = given
-        if not _takes_timeout(file):
-            del options["timeout"]
+        timeout = options.pop("timeout")
     return options, checked_timeout(timeout)
-
-
-def _takes_timeout(url: str) -> bool:
-    """Whether the file system of a URL has an option of this name."""
-    with suppress(ImportError, ValueError):
-        kind = get_filesystem_class(get_protocol(url))
-        return "timeout" in signature(kind.__init__).parameters
-    return False
 
 
 def _by_fsspec(url: str, options: Mapping[str, Any], timeout: float | None) -> Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,7 @@ from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import StoreUnavailableError
 from xr_tensorfmt.sources.caches import is_cache, open_copy, read_copy
 from xr_tensorfmt.sources.object_store import ObjectStore
-from xr_tensorfmt.sources.places import Place, in_place_of
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import start_fetch, start_info
 from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of, result_of
@@ -95,7 +95,8 @@ class RemoteFile(Source):
             while True:
                 for part in islice(parts, MOST_AT_ONCE - len(pending)):
                     fetched = part.target(packed) if part.whole else np.empty(part.size, np.uint8)
-                    pending[self._start(place, part.start, fetched.data)] = part, fetched
+                    asked = self._asked(place, part.start, part.stop)
+                    pending[start_fetch(asked, fetched.data)] = part, fetched
                 if not pending:
                     return packed
                 for future in first_done(pending):
@@ -109,16 +110,13 @@ class RemoteFile(Source):
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Give access to the object by one request at a time."""
-        place = self.place.for_this_process()
+        """Give access to the object, as `read`."""
 
         def fill(start: int, buffer: memoryview) -> int:
-            return result_of(self._start(place, start, buffer)).count
+            buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
+            return len(buffer)
 
         yield fill
-
-    def _start(self, place: Place, start: int, into: memoryview) -> Future[Answer]:
-        return start_fetch(self._asked(place, start, start + len(into)), into)
 
     def _asked(self, place: Place, start: int, stop: int) -> Asked:
         return Asked(place, start, stop, self.version, self.size)
@@ -135,22 +133,12 @@ class CachedFile(RemoteFile):
         place.ask(read_copy, asked, self.parts(extents), packed, context=asked.context)
         return packed
 
-    @contextmanager
-    def opened(self) -> Iterator[Fill]:
-        """Give access to the copy."""
-
-        def fill(start: int, buffer: memoryview) -> int:
-            buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
-            return len(buffer)
-
-        yield fill
-
 
 def open_remote(place: Place) -> tuple[RemoteFile, bytes]:
     """Open an object, with its first bytes; what obstore cannot open of a URL is left to fsspec."""
     place = place.for_this_process()
     store = place.fs
-    if not isinstance(store, ObjectStore) or store.origin is None:
+    if not isinstance(store, ObjectStore) or place.options is None:
         return _open(place)
     failure: OSError
     try:
@@ -160,7 +148,7 @@ def open_remote(place: Place) -> tuple[RemoteFile, bytes]:
     except OSError as error:
         failure = error
     try:
-        by_fsspec = replace(place, fs=in_place_of(store))
+        by_fsspec = place.by_fsspec()
     except ImportError:
         raise failure from None
     opened = _open(by_fsspec)

@@ -77,7 +77,7 @@ def _start(
     transport = transport_of(place.fs)
 
     def failed(last: Transient, attempts: int, seconds: float) -> Exception:
-        error = store_error(last.error, place.url, place.path, place.fs, context)
+        error = store_error(last.error, place.url, place.path, [place.fs, place.options], context)
         assert isinstance(error, OSError), "this is the type where no others are kept"
         kind = StoreTimeoutError if last.is_timeout else StoreUnavailableError
         number = ETIMEDOUT if last.is_timeout else error.errno or EIO

@@ -52,6 +52,7 @@ _NUMBERS_BY_STATUS = {
 
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_NUMBERS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
+_RESET_ERRORS = ConnectionResetError, ConnectionAbortedError, BrokenPipeError
 # Of aiohttp, Python's http.client, and botocore.
 _RESETS = {
     "ClientPayloadError",
@@ -64,7 +65,6 @@ _RESETS = {
     "ResponseStreamingError",
 }
 _TIMEOUTS = {"TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"}
-
 
 # What errors of obstore say; much is in their text alone.
 _STATUS = re.compile(r"status code: (\d{3})\b ?([^:\n]*)")
@@ -183,10 +183,9 @@ def _reason(error: Exception, url: str, path: str) -> str:
         text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
     ):
         return "there is no such object"
+    text = _said_by_obstore(error) or text
     if isinstance(error, OSError):
-        return error.strerror or _said_by_obstore(error) or text or type(error).__name__
-    if _said_by_obstore(error):
-        return _said_by_obstore(error)
+        return error.strerror or text or type(error).__name__
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -221,7 +220,9 @@ def transient(error: Exception) -> Transient | None:
         if failure:
             return Transient(said, failure[1] == "Timeout", True)
         is_timeout = not _TIMEOUTS.isdisjoint(kind.__name__ for kind in type(each).__mro__)
-        if is_timeout or type(each).__name__ in _RESETS or _is_reset(each):
+        is_reset = isinstance(each, _RESET_ERRORS) or type(each).__name__ in _RESETS
+        number = each.errno if isinstance(each, OSError) else None
+        if is_timeout or is_reset or number in _TRANSIENT_NUMBERS:
             return Transient(said, is_timeout)
     return None
 
@@ -231,12 +232,6 @@ def _origin(error: Exception) -> Exception | None:
     arguments = getattr(error, "kwargs", None)
     inner = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
     return inner if isinstance(inner, Exception) else None
-
-
-def _is_reset(error: Exception) -> bool:
-    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
-        return True
-    return isinstance(error, OSError) and error.errno in _TRANSIENT_NUMBERS
 
 
 def _wait(headers: Mapping[str, Any]) -> float:

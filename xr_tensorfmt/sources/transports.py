@@ -207,7 +207,7 @@ class Obstore(Transport):
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
-        key, options = self.fs.key_of(asked.place.path), asked.version.condition("if_match", _SINCE)
+        key, options = asked.place.path, asked.version.condition("if_match", _SINCE)
         if _SINCE in options:
             options[_SINCE] = datetime.fromisoformat(options[_SINCE])
         options["range"] = asked.start, asked.stop
@@ -228,7 +228,7 @@ class Obstore(Transport):
 
     async def info(self, path: str, progress: Progress) -> dict[str, Any]:
         """Request size and version of an object, once."""
-        return described(await self.fs.store.head_async(self.fs.key_of(path)))
+        return described(await self.fs.store.head_async(path))
 
 
 class Blocking(Transport):
