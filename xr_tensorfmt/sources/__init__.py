@@ -47,13 +47,14 @@ def find_source(
         if storage_options:
             raise ValueError("storage_options= applies to URLs only; leave it out for this file")
         return open_source(file, io), b""
+    from xr_tensorfmt.sources.caches import is_cache, open_cached  # noqa: PLC0415
     from xr_tensorfmt.sources.places import locate_for_reading  # noqa: PLC0415
     from xr_tensorfmt.sources.remote import open_remote  # noqa: PLC0415
 
     place = locate_for_reading(file, storage_options, fs, timeout)
     if place.is_local:
         return open_source(place.path, io), b""
-    return open_remote(place)
+    return open_cached(place) if is_cache(place.fs) else open_remote(place)
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:

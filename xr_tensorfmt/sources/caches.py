@@ -18,10 +18,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from fsspec import AbstractFileSystem
 
-from xr_tensorfmt.core.extents import Bytes
+from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.locks import RenewedLock
 from xr_tensorfmt.core.source import Part
 from xr_tensorfmt.sources.places import Place
+from xr_tensorfmt.sources.remote import HEAD_BYTES, RemoteFile
 from xr_tensorfmt.sources.requests import Asked, Version, changed
 
 # A whole file is downloaded at its first read, which one thread at a time must do.
@@ -37,7 +38,30 @@ def is_cache(fs: AbstractFileSystem) -> bool:
     return cached is not None and isinstance(fs, cached.CachingFileSystem)
 
 
-def open_copy(place: Place) -> dict[str, Any]:
+class CachedFile(RemoteFile):
+    """An object, read through a cache of fsspec."""
+
+    def sibling(self, path: str) -> tuple[CachedFile, bytes]:
+        """Another object in the same directory, as `open_cached`."""
+        return open_cached(self.place.beside(path))
+
+    def read(self, extents: Extents) -> Bytes:
+        """Read byte ranges of the copy, one thread at a time."""
+        packed = np.empty(extents.nbytes, dtype=np.uint8)
+        asked = self.asked(self.place.for_this_process(), *extents.bounds)
+        self.place.ask(_read, asked, self.parts(extents), packed, context=asked.context)
+        return packed
+
+
+def open_cached(place: Place) -> tuple[CachedFile, bytes]:
+    """Open an object of which a cache has a copy, or gets one; with its first bytes."""
+    place = place.for_this_process()
+    file = CachedFile.described(place, place.ask(_info_of_copy, place))
+    length = min(file.size, HEAD_BYTES)
+    return file, file.read_bytes(0, length) if length else b""
+
+
+def _info_of_copy(place: Place) -> dict[str, Any]:
     """The info of an object, with the size of its copy."""
     fs: Any = place.fs
     info = _info(fs, place.path)
@@ -53,7 +77,7 @@ def open_copy(place: Place) -> dict[str, Any]:
     raise changed(place.url, f"a copy of {size} bytes", f"{wanted} bytes")
 
 
-def read_copy(asked: Asked, parts: Iterable[Part], packed: Bytes) -> None:
+def _read(asked: Asked, parts: Iterable[Part], packed: Bytes) -> None:
     """Read parts of a copy, which is made where there is none."""
     with _opened(asked.place, asked.version) as file:
         size = file.seek(0, os.SEEK_END)

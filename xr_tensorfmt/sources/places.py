@@ -61,10 +61,12 @@ class Place:
         return ask_store(call, *arguments, url=url, path=path, options=options, context=context)
 
     def for_this_process(self) -> Place:
-        """The same object in a process that may have been forked, as `of_this_process`."""
+        """The same object, also in a process that was forked, where threads of `fs` are gone."""
         if isinstance(self.fs, ObjectStore):
             return self.by_fsspec() if is_lost() else self
-        return replace(self, fs=of_this_process(self.fs))
+        if getattr(self.fs, "_pid", os.getpid()) == os.getpid():
+            return self
+        return replace(self, fs=pickle.loads(pickle.dumps(self.fs)))  # noqa: S301  # our own bytes
 
     def by_fsspec(self) -> Place:
         """The same object, by the file system of fsspec in the place of a store of obstore."""
@@ -75,14 +77,6 @@ class Place:
                 "of fsspec"
             )
         return _by_fsspec(self.url, self.options, self.timeout)
-
-
-def of_this_process(fs: AbstractFileSystem) -> AbstractFileSystem:
-    """The file system, or another one in a process that was forked, where its threads are gone."""
-    if getattr(fs, "_pid", os.getpid()) == os.getpid():
-        return fs
-    copy: AbstractFileSystem = pickle.loads(pickle.dumps(fs))  # noqa: S301  # our own bytes
-    return copy
 
 
 def locate(
@@ -127,21 +121,18 @@ def _split_timeout(
 
 def _by_fsspec(url: str, options: Mapping[str, Any], timeout: float | None) -> Place:
     # Botocore waits as long as this package does, and repeats nothing.
-    options = _configured(url, options, retries={"total_max_attempts": 1}, read_timeout=timeout)
-    return _place(url, options, None, timeout)
-
-
-def _configured(url: str, options: Mapping[str, Any], **config: Any) -> Mapping[str, Any]:
-    """Options for s3fs that configure botocore, unless the user has done so."""
-    if not url.startswith(("s3://", "s3a://")):
-        return options
-    return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
+    config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
+    return _place(url, options, None, timeout, config)
 
 
 def _place(
-    file: Any, options: Mapping[str, Any], fs: AbstractFileSystem | None, timeout: float | None
+    file: Any,
+    options: Mapping[str, Any],
+    fs: AbstractFileSystem | None,
+    timeout: float | None,
+    config: Mapping[str, Any] | None = None,
 ) -> Place:
-    """The place of a file; of a URL by fsspec."""
+    """The place of a file; of a URL by fsspec, with a configuration for botocore."""
     if options and not (fs is None and isinstance(file, str)):
         raise ValueError(
             "storage_options= applies to URLs, but a file system is given already; leave it out"
@@ -151,8 +142,10 @@ def _place(
     elif isinstance(file, OpenFile):
         url, found, path = file.full_name, file.fs, file.path
     else:
-        # A connection for each concurrent request; the default is ten.
-        options = _configured(file, options, max_pool_connections=MOST_AT_ONCE)
+        if file.startswith(("s3://", "s3a://")):
+            # A connection for each concurrent request; the default is ten.
+            config = {"max_pool_connections": MOST_AT_ONCE, **(config or {})}
+            options = {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
         url, find = file, partial(url_to_fs, file, **options)
         found, path = ask_store(
             find, url=redacted(url), path=url, options=options, kept=_ARGUMENT_ERRORS

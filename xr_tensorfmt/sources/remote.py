@@ -1,4 +1,4 @@
-"""Objects in stores, read by byte ranges or through a cache of fsspec."""
+"""Objects in stores, read by byte ranges."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
 from xr_tensorfmt.errors import StoreUnavailableError
-from xr_tensorfmt.sources.caches import is_cache, open_copy, read_copy
 from xr_tensorfmt.sources.object_store import ObjectStore
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
@@ -56,6 +55,18 @@ class RemoteFile(Source):
     high_latency = True
     read_ahead = 1 << 20
 
+    @classmethod
+    def described(cls, place: Place, info: Mapping[str, Any]) -> Self:
+        """The file of an info, unless it cannot be read by byte ranges."""
+        if info.get("type") == "directory":
+            raise IsADirectoryError(f"{place.url} is a directory; pass the path of a file in it")
+        if info.get("size") is None:
+            raise ValueError(
+                f"{place.url}: the store does not tell the size of the object, so it cannot be "
+                "read by byte ranges; put 'simplecache::' before the URL to open a local copy"
+            )
+        return cls(place, int(info["size"]), Version.of(info))
+
     @property
     def name(self) -> str:
         """The URL."""
@@ -95,7 +106,7 @@ class RemoteFile(Source):
             while True:
                 for part in islice(parts, MOST_AT_ONCE - len(pending)):
                     fetched = part.target(packed) if part.whole else np.empty(part.size, np.uint8)
-                    asked = self._asked(place, part.start, part.stop)
+                    asked = self.asked(place, part.start, part.stop)
                     pending[start_fetch(asked, fetched.data)] = part, fetched
                 if not pending:
                     return packed
@@ -118,20 +129,9 @@ class RemoteFile(Source):
 
         yield fill
 
-    def _asked(self, place: Place, start: int, stop: int) -> Asked:
+    def asked(self, place: Place, start: int, stop: int) -> Asked:
+        """A request for a range of this version."""
         return Asked(place, start, stop, self.version, self.size)
-
-
-class CachedFile(RemoteFile):
-    """An object, read through a cache of fsspec."""
-
-    def read(self, extents: Extents) -> Bytes:
-        """Read byte ranges of the copy, one thread at a time."""
-        packed = np.empty(extents.nbytes, dtype=np.uint8)
-        place = self.place.for_this_process()
-        asked = self._asked(place, *extents.bounds)
-        place.ask(read_copy, asked, self.parts(extents), packed, context=asked.context)
-        return packed
 
 
 def open_remote(place: Place) -> tuple[RemoteFile, bytes]:
@@ -158,16 +158,12 @@ def open_remote(place: Place) -> tuple[RemoteFile, bytes]:
 
 def _open(place: Place) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and at the same time its first bytes."""
-    if is_cache(place.fs):
-        cached = CachedFile(place, *_described(place, place.ask(open_copy, place)))
-        length = min(cached.size, HEAD_BYTES)
-        return cached, cached.read_bytes(0, length) if length else b""
     place.fs.invalidate_cache(place.path)  # a cached listing may be of an older version
     asked = start_info(place)
     head = bytearray(HEAD_BYTES)
     fetched = start_fetch(Asked(place, 0, HEAD_BYTES), memoryview(head))
     try:
-        source = RemoteFile(place, *_described(place, _info(asked, fetched)))
+        source = RemoteFile.described(place, _info(asked, fetched))
         if source.size == 0:
             return source, b""
         answer = result_of(fetched)
@@ -190,15 +186,3 @@ def _info(asked: Future[dict[str, Any]], fetched: Future[Answer]) -> dict[str, A
     except FileNotFoundError:
         result_of(fetched)  # fsspec's info() turns every HTTP error into "not found"
         raise
-
-
-def _described(place: Place, info: Mapping[str, Any]) -> tuple[int, Version]:
-    """Size and version of an object, unless it cannot be read by byte ranges."""
-    if info.get("type") == "directory":
-        raise IsADirectoryError(f"{place.url} is a directory; pass the path of a file in it")
-    if info.get("size") is None:
-        raise ValueError(
-            f"{place.url}: the store does not tell the size of the object, so it cannot be read by "
-            "byte ranges; put 'simplecache::' before the URL to open a local copy"
-        )
-    return int(info["size"]), Version.of(info)

@@ -24,7 +24,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.layout import Encoded
-from xr_tensorfmt.sources.places import Place, of_this_process
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.threads import in_thread
 from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, opened, runs_of, write_at
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
@@ -239,7 +239,7 @@ class LocalCopy(AtomicFile):
         with suppress(Exception), open(self.path, "rb") as file:
             file.seek(self.size)
             if token := file.read().decode():
-                fs = of_this_process(self.place.fs)
+                fs = self.place.for_this_process().fs
                 bucket, key, _ = fs.split_path(self.place.path)
                 fs.abort_mpu(bucket, key, token)
 

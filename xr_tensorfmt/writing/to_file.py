@@ -19,7 +19,7 @@ from xr_tensorfmt.core.layout import NotHeldError
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
-from xr_tensorfmt.sources.places import Place, locate, of_this_process
+from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, target_of
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
@@ -116,7 +116,7 @@ def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[F
 
 def _content_of(place: Place) -> bytes:
     """What a small file or object has; nothing if it is missing or cannot be read."""
-    fs = of_this_process(place.fs)
+    fs = place.for_this_process().fs
     fs.invalidate_cache(place.path)
     with suppress(Exception):  # stores raise many, and it is then written anew
         return bytes(fs.cat_file(place.path))

@@ -13,7 +13,7 @@ from fsspec import AbstractFileSystem
 
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.sources.caches import is_cache
-from xr_tensorfmt.sources.places import Place, of_this_process
+from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import in_thread
@@ -52,7 +52,7 @@ class Upload:
 
     def __init__(self, place: Place, size: int, *, replace: bool) -> None:
         self.url = place.url
-        self._fs, self._target = of_this_process(place.fs), place.path
+        self._fs, self._target = place.for_this_process().fs, place.path
         self._size, self._part, self._replace = size, part_size(size), replace
         self._file: Any = None
         self._is_atomic = not _packages_of(self._fs).isdisjoint(_ATOMIC)
@@ -174,7 +174,7 @@ def _packages_of(fs: AbstractFileSystem) -> set[str]:
 
 def unfinished_at(place: Place, *, recursive: bool) -> Iterator[Unfinished]:
     """What is unfinished in a directory of a store, or of one object."""
-    fs = of_this_process(place.fs)
+    fs = place.for_this_process().fs
     if is_cache(fs):
         raise ValueError(f"{place.url}: nothing is written into a cache; give the URL after '::'")
     packages = _packages_of(fs)
