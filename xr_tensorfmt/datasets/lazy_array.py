@@ -32,7 +32,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
-from xr_tensorfmt.sources.threads import loads_of
+from xr_tensorfmt.sources.threads import threads_of
 
 
 class TensorArray(BackendArray):
@@ -69,7 +69,8 @@ class TensorArray(BackendArray):
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in one of 24 threads: ``await ds.load_async()`` loads as many variables at once."""
-        return await asyncio.wrap_future(loads_of(self.source.store).submit(self.__getitem__, key))
+        threads = threads_of(self.source.store, "load")
+        return await asyncio.wrap_future(threads.submit(self.__getitem__, key))
 
 
 class LazyTensor(LazilyIndexedArray):

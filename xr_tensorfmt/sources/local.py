@@ -238,17 +238,12 @@ class LocalFile(Source):
         """Fetch byte ranges: one range as a window, several copied out of windows."""
         if not self.mapped:
             return super().read(extents)
-        packed: Bytes | None = None
-        position = 0
-        for group in extents.merged(gap=LARGEST_WINDOW, limit=LARGEST_WINDOW):
-            piece = self._read_group(group)
-            if piece.size == extents.nbytes:
-                return piece
-            if packed is None:
-                packed = np.empty(extents.nbytes, dtype=np.uint8)
-            packed[position : position + piece.size] = piece
-            position += piece.size
-        assert packed is not None, "there is at least one range"
+        first, *others = self.parts(extents)
+        if not others:
+            return self._read_group(extents)
+        packed = np.empty(extents.nbytes, dtype=np.uint8)
+        for part in (first, *others):
+            part.target(packed)[:] = self._read_group(part.extents)
         return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:

@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import re
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,8 +38,7 @@ _DEFAULT_RETRIES = 10
 
 def is_object_store(store: object) -> bool:
     """Whether something is a store of obstore, which is not imported for it."""
-    obstore = sys.modules.get("obstore.store")
-    return obstore is not None and isinstance(store, tuple(getattr(obstore, k) for k in _ROOTS))
+    return any(kind.__module__.startswith("obstore.") for kind in type(store).__mro__)
 
 
 _users: set[int] = set()
@@ -116,7 +114,12 @@ _NO_LIMIT = timedelta(days=365)
 _CREDENTIALS_LAST = timedelta(minutes=10)
 """Obstore asks again when five minutes are left; botocore renews what lasts for less than ten."""
 
-_PROFILES = "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"
+_PROFILES = (
+    "${AWS_CONFIG_FILE}",
+    "${AWS_SHARED_CREDENTIALS_FILE}",
+    "~/.aws/config",
+    "~/.aws/credentials",
+)
 _PROFILE_SETTINGS = re.compile(
     "region|output|aws_(access_key_id|secret_access_key|session_token)|role_(arn|session_name)"
     "|source_profile|credential_(source|process)|external_id|duration_seconds"
@@ -127,6 +130,12 @@ _OTHER_PARTITIONS = "cn-", "us-iso", "eu-iso", "eusc-"
 
 class _LeftToFsspecError(Exception):
     """Something is stated that is not known here, or something that is needed is not stated."""
+
+
+def _require(is_known: object) -> None:
+    """Leave the URL to fsspec unless something is so."""
+    if not is_known:
+        raise _LeftToFsspecError
 
 
 def store_of_url(
@@ -166,24 +175,21 @@ def _store(kind: _Kind, bucket: str, stated: str, timeout: float | None) -> Obje
 def _text(options: Mapping[str, Any], name: str) -> str:
     """An option that is a str, or an empty one where it is not there."""
     value = options.get(name, "")
-    if not isinstance(value, str):
-        raise _LeftToFsspecError
-    return value
+    _require(isinstance(value, str))
+    return str(value)
 
 
 def _of_s3(options: Mapping[str, Any]) -> dict[str, Any]:
     client = options.get("client_kwargs", {})
-    if not isinstance(client, dict) or not client.keys() <= {"endpoint_url", "region_name"}:
-        raise _LeftToFsspecError
+    _require(isinstance(client, dict) and client.keys() <= {"endpoint_url", "region_name"})
     session = _Session(_text(options, "profile") or None)
-    if not all(map(_PROFILE_SETTINGS.fullmatch, session.settings)):
-        raise _LeftToFsspecError
+    settings = session.settings()
+    _require(all(map(_PROFILE_SETTINGS.fullmatch, settings)))
     endpoint = _text(options, "endpoint_url") or _text(client, "endpoint_url")
-    if "AWS_CA_BUNDLE" in os.environ and not endpoint.startswith("http://"):
-        raise _LeftToFsspecError
-    region = _text(client, "region_name") or session.region
-    if not endpoint and (not region or region.startswith(_OTHER_PARTITIONS)):
-        raise _LeftToFsspecError
+    _require("AWS_CA_BUNDLE" not in os.environ or endpoint.startswith("http://"))
+    region = _text(client, "region_name") or os.environ.get("AWS_DEFAULT_REGION")
+    region = region or str(settings.get("region", ""))
+    _require(endpoint or (region and not region.startswith(_OTHER_PARTITIONS)))
     # Botocore signs for this region if it knows of none for a server.
     arguments: dict[str, Any] = {"region": region or "us-east-1"}
     if endpoint:
@@ -194,8 +200,7 @@ def _of_s3(options: Mapping[str, Any]) -> dict[str, Any]:
     if not (key or secret or token):
         session()  # there are credentials
         return arguments | {"credential_provider": session}
-    if not (key and secret):
-        raise _LeftToFsspecError
+    _require(key and secret)
     # By this and not by its arguments, which it completes from the environment.
     return arguments | {"credential_provider": partial(_credentials, key, secret, token or None)}
 
@@ -218,26 +223,17 @@ class _Session:
         """Pickle the name of the profile alone."""
         return _Session, (self.profile,)
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings of the profile; botocore is not imported if there are no files."""
-        files = [*(os.environ.get(name, "") for name in _PROFILES), "~/.aws/config"]
-        files.append("~/.aws/credentials")
-        if not self.profile and not any(os.path.exists(os.path.expanduser(f)) for f in files):
+        files = (os.path.expanduser(os.path.expandvars(file)) for file in _PROFILES)
+        if not self.profile and not any(map(os.path.exists, files)):
             return {}
-        settings: Mapping[str, Any] = self._botocore().get_scoped_config()
-        return settings
-
-    @property
-    def region(self) -> str:
-        """The region of the environment or of the profile."""
-        return str(os.environ.get("AWS_DEFAULT_REGION") or self.settings.get("region", ""))
+        return dict(self._botocore().get_scoped_config())
 
     def __call__(self) -> dict[str, Any]:
         """Credentials, for obstore."""
         self._found = self._found or self._botocore().get_credentials()
-        if self._found is None:
-            raise _LeftToFsspecError
+        _require(self._found)
         key, secret, token = self._found.get_frozen_credentials()[:3]
         renewed = hasattr(self._found, "refresh_needed")
         expires_at = datetime.now(UTC) + _CREDENTIALS_LAST if renewed else None
@@ -249,14 +245,12 @@ class _Session:
 
 def _of_azure(options: Mapping[str, Any]) -> dict[str, Any]:
     stated = {name: value for name, value in options.items() if value and name != "account_name"}
-    if len(stated) != 1:
-        raise _LeftToFsspecError
+    _require(len(stated) == 1)
     (name,) = stated
     if name == "connection_string":
         return _of_connection(_text(stated, name))
     account = _text(options, "account_name")
-    if not account:
-        raise _LeftToFsspecError
+    _require(account)
     if name == "anon":
         return {"account_name": account, "skip_signature": True}
     key = "sas_key" if name == "sas_token" else name
@@ -271,8 +265,7 @@ def _of_connection(text: str) -> dict[str, Any]:
     suffix = parts.pop("EndpointSuffix", "core.windows.net")
     account, key = parts.pop("AccountName", ""), parts.pop("AccountKey", "")
     endpoint = parts.pop("BlobEndpoint", f"{protocol}://{account}.blob.{suffix}")
-    if parts or not (account and key):
-        raise _LeftToFsspecError
+    _require(account and key and not parts)
     return {"account_name": account, "account_key": key, "endpoint": endpoint.rstrip("/")}
 
 
@@ -298,10 +291,9 @@ class _Kind:
         """Refuse what fsspec was configured with, and variables of the environment."""
         for protocol in self.protocols:
             known = registry.get(protocol)
-            if conf.get(protocol) or (known and not known.__module__.startswith(self.package)):
-                raise _LeftToFsspecError
-        if any(map(self.strange.match, os.environ)):
-            raise _LeftToFsspecError
+            _require(not known or known.__module__.startswith(self.package))
+            _require(not conf.get(protocol))
+        _require(not any(map(self.strange.match, os.environ)))
 
 
 def _urls(schemes: str, bucket: str) -> re.Pattern[str]:

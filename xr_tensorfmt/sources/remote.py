@@ -18,7 +18,7 @@ from xr_tensorfmt.sources.object_store import ObjectStore
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Answer, Asked, Version, changed
 from xr_tensorfmt.sources.retries import start_fetch, start_info
-from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, reads_of, result_of
+from xr_tensorfmt.sources.threads import MOST_AT_ONCE, first_done, result_of, threads_of
 from xr_tensorfmt.sources.transports import store_of
 
 HEAD_BYTES = 64 << 10
@@ -89,7 +89,7 @@ class RemoteFile(Source):
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Do up to 24 reads at the same time."""
-        reads_of(self.store).run_all(read, numbers)
+        threads_of(self.store, "read").run_all(read, numbers)
 
     def parts(self, extents: Extents) -> list[Part]:
         """Parts of 2 to 4 MiB, over gaps of up to 256 KiB."""

@@ -32,11 +32,10 @@ class Version:
         """The version in the info of a file system, or in the headers of a response."""
         return cls(_first(info, _ETAGS), _first(info, _TIMES))
 
-    def condition(self, if_match: str, if_unmodified_since: str) -> dict[str, Any]:
-        """The condition of a request for this version, by the names that a library has for it."""
-        if self.etag and not self.etag.startswith("W/"):  # RFC 9110, section 8.8.1
-            return {if_match: self.etag}
-        return {if_unmodified_since: self.modified} if self.modified else {}
+    @property
+    def strong_etag(self) -> str:
+        """The entity tag, for a condition; empty if it is a weak one (RFC 9110, section 8.8.1)."""
+        return "" if self.etag.startswith("W/") else self.etag
 
     def differs(self, other: Version) -> bool:
         """Whether two versions are known to differ; False where they cannot be compared."""

@@ -14,8 +14,8 @@ from functools import partial
 from math import inf
 from random import SystemRandom
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
+from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Answer, Asked, Progress, changed
@@ -36,9 +36,9 @@ FIRST_PAUSE = 0.5
 
 _jitter = SystemRandom()
 
-# By event loop, and within it by store; used in the thread of the loop alone.
-_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, asyncio.Semaphore]]
-_slots = WeakKeyDictionary()
+# By store, each of which has one event loop.
+_slots: dict[Hashable, asyncio.Semaphore] = {}
+call_in_children(_slots.clear)
 
 
 def start_fetch(asked: Asked, into: memoryview) -> Future[Answer]:
@@ -88,7 +88,9 @@ def _start(
 
     async def send() -> Result:
         await transport.connect()
-        slot, once = _slot(transport, place.path), partial(attempt, transport)
+        store = store_of(place.fs, place.path)
+        slot = _slots.setdefault(store, asyncio.Semaphore(transport.most))
+        once = partial(attempt, transport)
         return await repeated(once, place.timeout, slot, failed, by_library=transport.repeats)
 
     async def send_and_convert() -> Result:
@@ -106,14 +108,6 @@ def _advice(last: Transient) -> str:
     if last.wait:
         return f", and the server asks for a pause of {last.wait:.3g} s; try again later"
     return "; pass a larger timeout= to wait longer" if last.is_timeout else "; try again later"
-
-
-def _slot(transport: Transport, path: str) -> asyncio.Semaphore:
-    slots = _slots.setdefault(asyncio.get_running_loop(), {})
-    store = store_of(transport.fs, path)
-    if store not in slots:
-        slots[store] = asyncio.Semaphore(transport.most)
-    return slots[store]
 
 
 async def repeated(

@@ -120,11 +120,6 @@ _all: dict[Hashable, Threads] = {}
 call_in_children(_all.clear)
 
 
-def reads_of(store: Hashable) -> Threads:
-    """Threads for reads from a store, each of which waits for requests."""
-    return _all.setdefault(("reads", store), Threads())
-
-
-def loads_of(store: Hashable) -> Threads:
-    """Threads that load whole variables from a store, for ``await ds.load_async()``."""
-    return _all.setdefault(("loads", store), Threads())
+def threads_of(store: Hashable, purpose: str) -> Threads:
+    """The threads for calls to a store; calls that wait for others have another purpose."""
+    return _all.setdefault((store, purpose), Threads())

@@ -7,10 +7,10 @@ nor limits its time, which `retries` does for all of them; nor does it convert e
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,9 +72,15 @@ class Http(Transport):
             **self.fs.kwargs.get("headers", {}),
             "Accept-Encoding": "identity",
             "Range": f"bytes={asked.start}-{asked.stop - 1}",
-            **asked.version.condition("If-Match", "If-Unmodified-Since"),
         }
-        options = {**self._timeout, **self.fs.kwargs, "headers": headers}
+        if asked.version.strong_etag:
+            headers["If-Match"] = asked.version.strong_etag
+        elif asked.version.modified:
+            headers["If-Unmodified-Since"] = asked.version.modified
+        options = {**self.fs.kwargs, "headers": headers}
+        if "timeout" not in self.fs.client_kwargs:
+            # None of aiohttp on the whole request, which is 300 s.
+            options.setdefault("timeout", sys.modules["aiohttp"].ClientTimeout(total=None))
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(asked.place.path), **options) as response:
             progress.begin()
@@ -83,13 +89,6 @@ class Http(Transport):
             size = asked.check_range(response.status, content_range, response.content_length)
             count = await _received(response.content.iter_any(), into, progress)
             return Answer(count, Version.of(response.headers), size)
-
-    @property
-    def _timeout(self) -> dict[str, Any]:
-        """No limit of aiohttp on the whole request, which is 300 s, unless the user set one."""
-        if "timeout" in self.fs.client_kwargs:
-            return {}
-        return {"timeout": sys.modules["aiohttp"].ClientTimeout(total=None)}
 
 
 class S3(Transport):
@@ -189,13 +188,8 @@ class Azure(Transport):
             return Answer(_put(await stream.readall(), into))
 
 
-_SINCE = "if_unmodified_since"
-# What errors of obstore say, and what the server then sent.
-_OTHER_RANGES = {
-    "source: NotPartial": "the whole file",
-    "RangeNotSupported": "the whole file",
-    "source: UnexpectedRange": "another range",
-}
+# What errors of obstore say of a response that is not the requested range.
+_OTHER_RANGE = re.compile("source: (NotPartial|UnexpectedRange)|RangeNotSupported")
 
 
 class Obstore(Transport):
@@ -207,16 +201,14 @@ class Obstore(Transport):
 
     async def get(self, asked: Asked, into: memoryview, progress: Progress) -> Answer:
         """Request a range, with a condition on the version."""
-        key, options = asked.place.path, asked.version.condition("if_match", _SINCE)
-        if _SINCE in options:
-            options[_SINCE] = datetime.fromisoformat(options[_SINCE])
-        options["range"] = asked.start, asked.stop
+        options: dict[str, Any] = {"range": (asked.start, asked.stop)}
+        if asked.version.strong_etag:
+            options["if_match"] = asked.version.strong_etag
         try:
-            response = await self.fs.store.get_async(key, options=options)
+            response = await self.fs.store.get_async(asked.place.path, options=options)
         except Exception as error:
-            for said, sent in _OTHER_RANGES.items():
-                if said in str(error):
-                    raise asked.refused(sent) from None
+            if _OTHER_RANGE.search(str(error)):
+                raise asked.refused("another range, or the whole file,") from None
             raise
         # Its stream would show progress, but takes half as much time again of the processor.
         progress.hide(asked.stop - asked.start)
