@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EINVAL, ENAMETOOLONG, ENOENT
 from io import FileIO
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from xr_tensorfmt.errors import SourceChangedError
 
 # Before Python 3.13 every mapping keeps a file descriptor open; windows may use a quarter of these.
 _SHARE_OF_DESCRIPTORS = 4
-_with_descriptor: WeakSet[mmap.mmap] = WeakSet()
 
 # Python has this flag from 3.13 on; Linux has the same value on x86, ARM, RISC-V and s390.
 # Without the flag Linux refuses a writable window that is larger than the memory.
@@ -70,11 +69,9 @@ def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
     flags = mmap.MAP_PRIVATE | _NO_RESERVE
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, length, flags, offset=origin, trackfd=False)
-    if len(_with_descriptor) >= os.sysconf("SC_OPEN_MAX") // _SHARE_OF_DESCRIPTORS:
+    if len(_attached) >= os.sysconf("SC_OPEN_MAX") // _SHARE_OF_DESCRIPTORS:
         return None
-    mapping = mmap.mmap(descriptor, length, flags, offset=origin)
-    _with_descriptor.add(mapping)
-    return mapping
+    return mmap.mmap(descriptor, length, flags, offset=origin)
 
 
 def is_detached(status: os.stat_result) -> bool:

@@ -41,13 +41,9 @@ _NUMBERS = {
     TimeoutError: errno.ETIMEDOUT,
 }
 _NUMBERS_BY_STATUS = {
-    401: errno.EACCES,
-    403: errno.EACCES,
-    404: errno.ENOENT,
-    407: errno.EACCES,
-    408: errno.ETIMEDOUT,
-    410: errno.ENOENT,
-    504: errno.ETIMEDOUT,
+    **dict.fromkeys((401, 403, 407), errno.EACCES),
+    **dict.fromkeys((404, 410), errno.ENOENT),
+    **dict.fromkeys((408, 504), errno.ETIMEDOUT),
 }
 
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
