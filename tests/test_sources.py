@@ -20,8 +20,8 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.sources import find_source, open_source
 from xr_tensorfmt.sources import local as windows
-from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
@@ -132,7 +132,7 @@ def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advi
     written_over(path)
     assert whole.tobytes() == CONTENT
     assert part.tobytes() == b"\7" + CONTENT[10_001:900_000]
-    assert windows.is_detached(path.stat())
+    assert not LocalFile.at(path).mapped
 
 
 def test_a_file_that_was_detached_is_not_mapped(path: Path) -> None:
@@ -361,7 +361,7 @@ def test_what_is_no_file_is_refused(file, error, words) -> None:
 
 def test_words_for_io_are_checked() -> None:
     with pytest.raises(ValueError, match="io='fast' is not one of 'auto', 'mmap', 'read'"):
-        open_source(b"", "fast")
+        find_source(b"", "fast")
 
 
 def test_a_file_cut_while_it_is_read_is_an_error() -> None:

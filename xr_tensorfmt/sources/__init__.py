@@ -42,7 +42,8 @@ def find_source(
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> tuple[Source, bytes]:
     """The Source for whatever a user passes, and the first bytes where opening fetches them."""
-    _check_io(io)
+    if io not in _WAYS:
+        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _WAYS))}")
     if fs is None and not is_remote(file):
         if storage_options:
             raise ValueError("storage_options= applies to URLs only; leave it out for this file")
@@ -59,7 +60,6 @@ def find_source(
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
     """The Source for a local path, a file object or bytes."""
-    _check_io(io)
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)
     if isinstance(file, str | os.PathLike):
@@ -81,8 +81,3 @@ def checked_timeout(timeout: object) -> float | None:
     if not (timeout > 0 and isfinite(timeout)):
         raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
     return float(timeout)
-
-
-def _check_io(io: str) -> None:
-    if io not in _WAYS:
-        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _WAYS))}")

@@ -74,11 +74,6 @@ def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
     return mmap.mmap(descriptor, length, flags, offset=origin)
 
 
-def is_detached(status: os.stat_result) -> bool:
-    """Whether `detach` was called for a file, so that it must not be mapped."""
-    return _key(status) in _written_into
-
-
 def detach(status: os.stat_result) -> None:
     """Copy the pages of all windows of a file, and stop mapping it in this process."""
     key = _key(status)
@@ -153,7 +148,7 @@ class LocalFile(Source):
             status.st_ctime_ns,
             status.st_ino if recent else None,
             platform.node(),
-            mapped and not is_detached(status),
+            mapped and _key(status) not in _written_into,
         )
 
     @property
