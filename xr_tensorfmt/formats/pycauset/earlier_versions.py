@@ -13,7 +13,7 @@ from struct import Struct
 from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_document import Document
+from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.zip_members import members, stored_content
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import (
