@@ -343,7 +343,7 @@ def test_keywords_of_writing_stand_in_the_signature() -> None:
     assert list(own) == [name for name in shared if name not in NOT_SHARED]
     assert all(own[name].default == shared[name].default for name in own)
     misspelt: Any = {"mod": "x"}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'mod'"):
+    with pytest.raises(TypeError, match=r"'mod' \(did you mean 'mode'\?\) is not a keyword"):
         to_npy(LABELLED, "a.npy", **misspelt)
 
 

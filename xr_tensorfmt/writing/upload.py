@@ -82,7 +82,9 @@ class Upload:
         size, version = before or (self._size, Version())
         # Times may be whole seconds, within which an object of the same size can replace another.
         is_proof = size != self._size or version.etag
-        context = _UNCHANGED if is_proof and self._look() == before else _UNKNOWN
+        is_refused = self._is_atomic and isinstance(failure, PermissionError)
+        is_unchanged = is_refused or (is_proof and self._look() == before)
+        context = _UNCHANGED if is_unchanged else _UNKNOWN
         # Not in the except clause, so that the error has no other one as its context.
         raise OSError(failure.errno, f"{failure.strerror}{context}", self.url)
 
