@@ -259,12 +259,18 @@ class Mirrored(Packed):
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
         """Refuse values that are not the mirror images of those above the diagonal, or on it."""
         rows, columns = map(entry_indices, selection.entries)
-        image = self.sign * super().read(source, selection.permuted((1, 0))).T
+        # The columns behind the last row are above the diagonal.
+        columns = columns[: np.searchsorted(columns, rows[-1], side="right")]
+        if not columns.size:
+            return
+        part = Selection(selection.extent, (selection.entries[0], entry_of(columns)))
+        image = self.sign * super().read(source, part.permuted((1, 0))).T
+        values = values[:, : columns.size]
         wrong = (image != values) & ((image == image) | (values == values))
         wrong &= columns <= rows[:, np.newaxis]
         position = int(wrong.argmax())
-        mirrored = f"that at {selection.index_of(position)[::-1]} makes it {image.flat[position]}"
-        self.refuse_first(wrong, mirrored, selection, values)
+        mirrored = f"that at {part.index_of(position)[::-1]} makes it {image.flat[position]}"
+        self.refuse_first(wrong, mirrored, part, values)
 
 
 @dataclass(frozen=True)

@@ -130,16 +130,23 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
         field = "the chunk 'DENSDATA' that version 1.0 demands"
         finding = Finding(reader.source.name, storage.offset, field, message, "warning")
         return replace(storage, findings=(finding,))
+    chunks, symmetries, embedded = [], [], None
     for chunk in walk(reader, header.stop):
-        storage = replace(storage, chunks=(*storage.chunks, chunk), offset=chunk.stop)
+        chunks.append(chunk)
         if chunk.magic == SYMMETRY:
-            symmetry = Symmetry.read(reader, header, chunk)
-            storage = replace(storage, symmetries=(*storage.symmetries, symmetry))
+            symmetries.append(Symmetry.read(reader, header, chunk))
         elif chunk.magic == EMBEDDED:
-            storage = replace(storage, embedded=embedded_metadata(reader, chunk))
-        elif chunk.magic == DENSE_DATA:
-            _check_not_packed(reader, storage.symmetries)
-            return _in_chunk(reader, storage)
+            embedded = embedded_metadata(reader, chunk)
+    storage = replace(
+        storage,
+        offset=chunks[-1].stop if chunks else header.stop,
+        chunks=tuple(chunks),
+        symmetries=tuple(symmetries),
+        embedded=embedded,
+    )
+    if chunks and chunks[-1].magic == DENSE_DATA:
+        _check_not_packed(reader, symmetries)
+        return _in_chunk(reader, storage)
     if header.is_index_value:
         return _pairs(reader, storage)
     raise reader.error(
