@@ -60,18 +60,24 @@ def test_opening_without_chunks_does_not_import_dask(path: Path, tmp_path: Path)
     assert _run(code, HOME=str(tmp_path)) == "False"
 
 
-def test_a_limit_in_a_file_of_settings_holds_before_dask_is_imported(
-    path: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [("# array:\n#   chunk-size: 512KiB\n", 1), ("array: {chunk-size: 512KiB}", 32)],
+)
+def test_dask_is_imported_for_a_file_of_settings_only_if_it_may_set_chunks(
+    path: Path, tmp_path: Path, line: str, seen: int
 ) -> None:
     settings = tmp_path / ".config" / "dask"
     settings.mkdir(parents=True)
-    (settings / "some.yaml").write_text("array: {chunk-size: 512KiB}")
+    (settings / "some.yaml").write_text(line)
     code = (
-        "import xarray as xr\n"
-        f"tensor = xr.open_dataset({str(path)!r}, engine='tensorfmt', chunks={{}}).tensor\n"
-        "print(tensor.data.npartitions)"
+        "import sys, xarray as xr\n"
+        f"ds = xr.open_dataset({str(path)!r}, engine='tensorfmt')\n"
+        "print('dask' in sys.modules, ds.chunk().tensor.data.npartitions)\n"
+        f"ds = xr.open_dataset({str(path)!r}, engine='tensorfmt', chunks={{}})\n"
+        "print(ds.tensor.data.npartitions)"
     )
-    assert _run(code, HOME=str(tmp_path)) == "32"
+    assert _run(code, HOME=str(tmp_path)).split() == [str(seen > 1), "1", str(seen)]
 
 
 @pytest.mark.parametrize(("limit", "count"), [("512KiB", 32), ("128MiB", 1)])

@@ -8,8 +8,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from os.path import isdir
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from xarray import Dataset, DataTree, Variable, conventions
@@ -33,9 +32,6 @@ from xr_tensorfmt.sources import find_source, is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redacted
 
 Opened = TypeVar("Opened", Dataset, DataTree)
-
-# Where dask looks for its files of settings; DASK_CONFIG names another one.
-_DASK_DIRECTORIES = ("/etc/dask", os.path.join(sys.prefix, "etc", "dask"), "~/.config/dask")
 
 
 @contextmanager
@@ -177,17 +173,11 @@ def _variable(tensor: Tensor, source: Source, target: int, *, is_limited: bool) 
 
 def _chunk_target(chunk_bytes: int | str) -> int:
     """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
-    if chunk_bytes == TARGET and "dask" not in sys.modules and not _dask_is_configured():
+    if type(chunk_bytes) is int and chunk_bytes == TARGET and not _dask_is_configured():
         return TARGET  # below dask's own default
     from dask import config  # noqa: PLC0415  # takes longer than to open a file
 
     return min(bytes_of(chunk_bytes), _parsed_bytes(config.get("array.chunk-size", "128MiB")))
-
-
-def _dask_is_configured() -> bool:
-    """Whether dask may have a setting for chunks, by the environment or files."""
-    directories = map(os.path.expanduser, _DASK_DIRECTORIES)
-    return any(each.startswith("DASK_") for each in os.environ) or any(map(isdir, directories))
 
 
 def bytes_of(chunk_bytes: int | str) -> int:
@@ -210,3 +200,28 @@ def _parsed_bytes(size: int | str) -> int:
     from dask.utils import parse_bytes  # noqa: PLC0415  # takes longer than to open a file
 
     return int(parse_bytes(size))
+
+
+# Where dask looks for its files of settings; DASK_CONFIG names another one.
+_DASK_DIRECTORIES = ("/etc/dask", os.path.join(sys.prefix, "etc", "dask"), "~/.config/dask")
+
+
+def _dask_is_configured() -> bool:
+    """Whether dask may have a setting for chunks: by code, environment or files."""
+    if "dask.config" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+        return True
+    return _is_in_files("chunk")
+
+
+@cache
+def _is_in_files(word: str) -> bool:
+    """Whether a line of dask's files may set something; some packages leave mere comments there."""
+    try:
+        for directory in map(os.path.expanduser, _DASK_DIRECTORIES):
+            for name in os.listdir(directory) if os.path.isdir(directory) else ():
+                with open(os.path.join(directory, name), errors="replace") as file:
+                    if any(word in line.partition("#")[0] for line in file):
+                        return True
+    except OSError:  # dask says what is wrong
+        return True
+    return False
