@@ -29,6 +29,7 @@ LEVELS = {
     "": "public",
     "accessor": "public",
     "backend": "public",
+    "testing": "public",
     "validation": "public",
     "virtual": "public",
     "formats": "formats",

@@ -1,0 +1,315 @@
+"""A test suite that every format should pass, for built-in formats and those of other packages.
+
+Subclass `FormatTests` in a test module, and let pytest collect the subclass. The suite uses public
+functions only, so it also shows what users can do with files of the format.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import numpy as np
+import xarray as xr
+
+from xr_tensorfmt.accessor import explain
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.validation import validate
+from xr_tensorfmt.writing.to_file import to_file
+
+__all__ = ["FormatTests", "WritableFormatTests"]
+
+CHUNK_BYTES = 16 << 10
+"""Chunk size of the tests, so that small examples have several chunks."""
+
+
+class FormatTests:
+    """Tests of opening, selecting, chunking, validating and transferring files of a format.
+
+    A subclass sets `format` and `file_name`, overrides `create_dataset` and, if the format cannot
+    be written, also `write`.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format, as for ``format=``.
+    file_name : str
+        Name of the example file, with a suffix that the format recognises.
+    open_options : mapping
+        Keywords of `xarray.open_dataset` for the example.
+    needs_suffix : bool
+        Whether the format has no magic number, so that xarray needs ``engine=``.
+    is_single_file : bool
+        Whether one file holds everything. If False, the suite does not open the file from memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from xr_tensorfmt.testing import FormatTests
+    >>> class TestGrid(FormatTests):
+    ...     format = "grid"
+    ...     file_name = "example.grid"
+    ...
+    ...     def create_dataset(self):
+    ...         values = np.arange(6000.0).reshape(60, 100)
+    ...         return xr.Dataset({"tensor": (("y", "x"), values)})
+    ...
+    ...     def write(self, dataset, path):
+    ...         header = np.array([60, 100], dtype="<u4").tobytes()
+    ...         with open(path, "wb") as file:
+    ...             file.write(b"GRID" + header + dataset.tensor.values.tobytes())
+    """
+
+    format: ClassVar[str]
+    file_name: ClassVar[str]
+    open_options: ClassVar[Mapping[str, Any]] = {}
+    needs_suffix: ClassVar[bool] = False
+    is_single_file: ClassVar[bool] = True
+
+    def create_dataset(self) -> xr.Dataset:
+        """Create the example: what the file opens as, with at least 32 KiB of values.
+
+        Returns
+        -------
+        Dataset
+            In memory.
+        """
+        raise NotImplementedError
+
+    def write(self, dataset: xr.Dataset, path: str) -> None:
+        """Write the example; override it if the package cannot write the format.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The result of `create_dataset`, perhaps in dask chunks.
+        path : str
+            The file.
+        """
+        to_file(dataset, path, self.format)
+
+    def open(self, file: Any, **options: Any) -> xr.Dataset:
+        """Open a file with the options of the example.
+
+        Parameters
+        ----------
+        file : object
+            The file.
+        **options
+            More keywords of `xarray.open_dataset`.
+
+        Returns
+        -------
+        Dataset
+            Lazy.
+        """
+        return xr.open_dataset(file, engine="tensorfmt", **{**self.open_options, **options})
+
+    def create_file(self, directory: Path) -> str:
+        """Write the example into a directory.
+
+        Parameters
+        ----------
+        directory : Path
+            The directory.
+
+        Returns
+        -------
+        str
+            Path of the file.
+        """
+        path = os.path.join(directory, self.file_name)
+        self.write(self.create_dataset(), path)
+        return path
+
+    def _largest(self, dataset: xr.Dataset) -> xr.DataArray:
+        return max(dataset.data_vars.values(), key=lambda array: array.nbytes)
+
+    def test_opens_as_the_dataset_that_was_written(self, tmp_path: Path) -> None:
+        """Names, dimensions, dtypes, values, coordinates and attributes agree."""
+        path, expected = self.create_file(tmp_path), self.create_dataset()
+        xr.testing.assert_identical(self.open(path, format=self.format).load(), expected)
+        for name, variable in self.open(path).variables.items():
+            assert variable.dtype == expected[name].dtype, name
+
+    def test_is_recognised(self, tmp_path: Path) -> None:
+        """The file opens without ``format=`` and, if it has a magic number, without ``engine=``."""
+        path = self.create_file(tmp_path)
+        xr.testing.assert_identical(self.open(path).load(), self.create_dataset())
+        if not self.needs_suffix:
+            with xr.open_dataset(path, **self.open_options) as opened:
+                xr.testing.assert_identical(opened.load(), self.create_dataset())
+
+    def test_opening_reads_no_values(self, tmp_path: Path) -> None:
+        """Variables are lazy, and so are selections."""
+        dataset = self.open(self.create_file(tmp_path))
+        array = self._largest(dataset)
+        selected = array.isel(dict.fromkeys(array.dims, slice(0, 1)))
+        assert 0 < explain(selected).needed < explain(array).needed
+
+    def test_selections_equal_those_of_numpy(self, tmp_path: Path) -> None:
+        """Integers, slices, arrays and points select what they select in memory."""
+        lazy = self._largest(self.open(self.create_file(tmp_path)))
+        eager = self._largest(self.create_dataset())
+        rng = np.random.default_rng(0)
+        for dim, size in eager.sizes.items():
+            keys: list[Any] = [0, -1, size // 2, slice(None, None, -1), slice(1, None, 2)]
+            keys += [slice(0, 0), slice(size // 3, None), rng.integers(0, size, 5), [-1, 0, 0]]
+            for key in keys:
+                xr.testing.assert_equal(lazy.isel({dim: key}).load(), eager.isel({dim: key}))
+        outer = {dim: rng.integers(0, size, 4) for dim, size in eager.sizes.items()}
+        xr.testing.assert_equal(lazy.isel(outer).load(), eager.isel(outer))
+        points = {dim: xr.DataArray(index, dims="point") for dim, index in outer.items()}
+        xr.testing.assert_equal(lazy.isel(points).load(), eager.isel(points))
+        turned = lazy.transpose().isel({lazy.dims[0]: slice(1, None)})
+        xr.testing.assert_equal(
+            turned.load(), eager.transpose().isel({lazy.dims[0]: slice(1, None)})
+        )
+
+    def test_chunks_have_the_values_of_the_file(self, tmp_path: Path) -> None:
+        """``chunks={}`` gives chunks within ``chunk_bytes``, and other chunks work too."""
+        path, expected = self.create_file(tmp_path), self.create_dataset()
+        chunked = self.open(path, chunks={}, chunk_bytes=CHUNK_BYTES)
+        xr.testing.assert_equal(chunked.compute(), expected)
+        array = self._largest(chunked)
+        assert array.chunks is not None
+        elements = prod(max(lengths) for lengths in array.chunks)
+        assert elements * array.dtype.itemsize <= CHUNK_BYTES
+        other = self.open(path).chunk(dict.fromkeys(array.dims, 7))
+        xr.testing.assert_equal(other.compute(), expected)
+
+    def test_validate_finds_nothing_wrong(self, tmp_path: Path) -> None:
+        """A file that was written has no findings."""
+        assert validate(self.create_file(tmp_path)) == []
+
+    def test_truncated_files_are_refused(self, tmp_path: Path) -> None:
+        """A truncated file raises TensorFormatError, and `validate` reports it."""
+        path = self.create_file(tmp_path)
+        paths = [os.path.join(tmp_path, name) for name in os.listdir(tmp_path)]
+        largest = max(paths, key=os.path.getsize)
+        size = os.path.getsize(largest)
+        for length in sorted({0, 1, 3, 7, 16, 40, size // 3, size // 2, size - 9, size - 1}):
+            os.truncate(largest, length)
+            refused = ""
+            try:
+                self.open(path, format=self.format).load()
+            except TensorFormatError as error:
+                refused = error.path
+            assert refused == largest, f"{length} of {size} bytes open as a complete file"
+            assert validate(path, format=self.format)
+            self.create_file(tmp_path)
+
+    def test_lazy_datasets_can_be_pickled(self, tmp_path: Path) -> None:
+        """A pickled Dataset reads the file again; loaded values are not needed."""
+        dataset = self.open(self.create_file(tmp_path))
+        copied = pickle.loads(pickle.dumps(dataset))  # noqa: S301  # it was pickled here
+        xr.testing.assert_identical(copied.load(), self.create_dataset())
+
+    def test_opens_from_memory(self, tmp_path: Path) -> None:
+        """Bytes and file objects open as the same Dataset."""
+        if not self.is_single_file:
+            return
+        path, expected = self.create_file(tmp_path), self.create_dataset()
+        with open(path, "rb") as file:
+            xr.testing.assert_identical(self.open(file, format=self.format).load(), expected)
+            file.seek(0)
+            content = file.read()
+        xr.testing.assert_identical(self.open(content, format=self.format).load(), expected)
+
+    def test_opens_from_a_store(self, tmp_path: Path) -> None:
+        """URLs open as the same Dataset, with and without chunks."""
+        self.create_file(tmp_path)
+        fs, folder = fsspec.filesystem("memory"), "/xr_tensorfmt_tests"
+        fs.put(f"{tmp_path}/", folder, recursive=True)
+        try:
+            url, expected = f"memory:/{folder}/{self.file_name}", self.create_dataset()
+            xr.testing.assert_identical(self.open(url).load(), expected)
+            xr.testing.assert_identical(self.open(url, chunks={}).compute(), expected)
+        finally:
+            fs.rm(folder, recursive=True)
+
+
+class WritableFormatTests(FormatTests):
+    """The tests of `FormatTests`, and tests of writing from chunks, of failures and of regions.
+
+    Attributes
+    ----------
+    can_write_regions : bool
+        Whether ``region=`` works for the example. If False, the suite checks that it is refused.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from xr_tensorfmt.testing import WritableFormatTests
+    >>> class TestGrid(WritableFormatTests):
+    ...     format = "grid"
+    ...     file_name = "example.grid"
+    ...
+    ...     def create_dataset(self):
+    ...         values = np.arange(6000.0).reshape(60, 100)
+    ...         return xr.Dataset({"tensor": (("y", "x"), values)})
+    """
+
+    can_write_regions: ClassVar[bool] = True
+
+    def test_writing_chunks_gives_the_same_file(self, tmp_path: Path) -> None:
+        """The bytes do not depend on whether values are in memory, lazy or in dask chunks."""
+        path = self.create_file(tmp_path)
+        dataset = self.create_dataset()
+        array = self._largest(dataset)
+        again = os.path.join(tmp_path, f"again-{self.file_name}")
+        self.write(dataset.chunk(dict.fromkeys(array.dims, 17)), again)
+        xr.testing.assert_identical(self.open(again).load(), self.open(path).load())
+        assert validate(again, format=self.format) == []
+        self.write(self.open(path), again)
+        xr.testing.assert_identical(self.open(again).load(), self.open(path).load())
+
+    def test_writing_replaces_a_file_only_if_it_succeeds(self, tmp_path: Path) -> None:
+        """A failure while values are computed leaves the file as it was."""
+        path = self.create_file(tmp_path)
+        before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+        dataset = self.create_dataset()
+        name = str(self._largest(dataset).name)
+
+        def fail(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            raise ZeroDivisionError(f"a chunk of shape {values.shape} cannot be computed")
+
+        chunked = dataset.chunk()
+        failing = chunked[name].copy(data=chunked[name].data.map_blocks(fail, meta=np.empty(0)))
+        chunked[name] = failing.astype(dataset[name].dtype)
+        try:
+            self.write(chunked, path)
+        except ZeroDivisionError:
+            pass
+        else:
+            raise AssertionError("writing values that cannot be computed must raise")
+        after = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+        assert after == before
+
+    def test_regions_are_written_in_place(self, tmp_path: Path) -> None:
+        """``region=`` changes a part of a variable, or is refused."""
+        path = self.create_file(tmp_path)
+        dataset = self.create_dataset()
+        array = self._largest(dataset)
+        dim = str(array.dims[0])
+        part = slice(8, 16)
+        changed = array.isel({dim: slice(None, None, -1)}).isel({dim: part})
+        data = changed.drop_vars(list(changed.coords)).to_dataset(name=array.name)
+        if not self.can_write_regions:
+            try:
+                to_file(data, path, self.format, region={dim: part})
+            except ValueError:
+                return
+            raise AssertionError("region= must be refused")
+        to_file(data, path, self.format, region={dim: part})
+        expected = array.copy(deep=True)
+        expected[{dim: part}] = changed.values
+        actual = self.open(path, format=self.format)[array.name]
+        np.testing.assert_array_equal(actual.values, expected.values)
