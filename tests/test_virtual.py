@@ -454,13 +454,13 @@ def _slash(directory: Path) -> Path:
 
 
 REFUSED = {
-    _bits: "stored in one bit each",
-    _triangle: "stored in part, as the others are implied",
-    _identity: "stored in part, as the others are implied",
-    _scaled: "stored as other numbers, from which they are computed",
-    _blocks: "stored in blocks with labels between them",
-    _pairs: "stored as pairs of index and value",
-    _text: "stored as text",
+    _bits: "stored in the layout Bits, not as one array",
+    _triangle: "stored in the layout Packed",
+    _identity: "stored in the layout Diagonal",
+    _scaled: "stored in the layout Scaled",
+    _blocks: "stored in the layout",
+    _pairs: "stored in the layout Pairs",
+    _text: "stored in the layout Text",
     _json: "values are not in the file, but were computed from it",
     _bfloat16: "no specified data type for bfloat16",
     _str: "no specified data type for str",

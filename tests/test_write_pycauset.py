@@ -23,7 +23,6 @@ from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
 from xr_tensorfmt.formats.pycauset.container import decode_map, encode_map
-from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 
 RNG = np.random.default_rng(3)
 
@@ -592,12 +591,6 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
         ValueError, match=r"dask does not know how long 'x' is; call compute_chunk_sizes\(\)"
     ):
         to_pycauset(unknown, tmp_path / "t")
-
-
-def test_layouts_that_are_only_read_say_so() -> None:
-    layout = OuterProduct.__new__(OuterProduct)
-    with pytest.raises(TypeError, match="values in the layout OuterProduct can only be read"):
-        layout.stored_element()
 
 
 # Parts of files.

@@ -13,14 +13,14 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import BATCH, Encoded, Layout, Read, raw_bytes, within
+from xr_tensorfmt.core.layout import BATCH, Encoded, Read, WritableLayout, raw_bytes, within
 from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, row_major_strides
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 from xr_tensorfmt.errors import TensorFormatError
 
 
 @dataclass(frozen=True)
-class Dense(Layout):
+class Dense(WritableLayout):
     """A row-major array; a column-major one is a `Transposed` view of it.
 
     Parameters

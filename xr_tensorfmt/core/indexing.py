@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.layout import Layout, Read
+from xr_tensorfmt.core.layout import Layout, Read, ReorderingLayout
 from xr_tensorfmt.core.selection import KEEP, Entry, Selection, Then, entry_indices, in_order
 from xr_tensorfmt.core.source import Source
 
@@ -111,11 +111,13 @@ class OuterPlan:
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and bring it into the order of the key."""
         selection, keys = self.selection, [axis.then for axis in self.picks]
-        if selection.size:
-            values = layout.read_in_order(source, selection, keys)
-        else:
+        if not selection.size:
             # Nothing is computed of an axis, which may be long where another one is empty.
             values = in_order(np.empty(selection.shape, dtype=layout.dtype), keys)
+        elif isinstance(layout, ReorderingLayout):
+            values = layout.read_in_order(source, selection, keys)
+        else:
+            values = in_order(layout.read(source, selection), keys)
         return values if self.spread is None else arrange(values, self.spread, self.shape)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.selection import Selection, Then, in_order
+from xr_tensorfmt.core.selection import Selection, Then
 from xr_tensorfmt.core.source import Source
 
 Read = tuple[Source, Extents]
@@ -86,28 +85,6 @@ class Layout(ABC):
             The bytes violate the format.
         """
 
-    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
-        """Read a selection, and apply a key to each axis of what was read.
-
-        A layout whose elements take less than a byte each can bring them into order before it
-        unpacks them.
-
-        Parameters
-        ----------
-        source : Source
-            The bytes.
-        selection : Selection
-            The elements.
-        keys : sequence of int, slice or ndarray
-            For each axis what is applied to the values of the selection.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            As of `read`.
-        """
-        return in_order(self.read(source, selection), keys)
-
     @abstractmethod
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read single elements.
@@ -135,16 +112,27 @@ class Layout(ABC):
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Shape of efficient chunks: one range of bytes each, of at most `target` bytes."""
 
-    @property
-    def stored_as(self) -> str:
-        """How the values are stored, for those who need the bytes of a plain array."""
-        return "in a layout of their own"
-
-    @property
-    def stored(self) -> Layout | None:
-        """The layout from whose bytes the values come; None where no byte is stored."""
+    def checked_places(self, source: Source) -> Layout:
+        """The layout after its places in a file are verified, before bytes are overwritten."""
         return self
 
+    @property
+    def unchecked(self) -> Layout | None:
+        """The layout whose values remain to be read by a check of the whole file.
+
+        None if the check of the format reads all values, or if no byte is stored for them.
+        """
+        return self
+
+    def compare(self, source: Source, selection: Selection, values: Array) -> None:
+        """If overridden, compare values with those of a written file; ValueError if they differ."""
+        raise NotImplementedError
+
+
+class WritableLayout(Layout):
+    """A layout whose values can be written to a new file, or in part to one that exists."""
+
+    @abstractmethod
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Turn values into the bytes that are stored for them, a batch at a time.
 
@@ -158,47 +146,54 @@ class Layout(ABC):
         Yields
         ------
         tuple of (Extents, ndarray of uint8)
-            Byte ranges and their bytes, which together are those of the selection.
+            Byte ranges and their bytes. Together they cover the selection.
+
+        Raises
+        ------
+        ValueError
+            A value cannot be stored.
+        """
+
+    def stored_element(self) -> Element:
+        """Return the stored form of an element.
 
         Raises
         ------
         TypeError
-            Tensors of this layout can only be read.
-        ValueError
-            A value cannot be stored.
+            A part of the values cannot be written without the rest. This is the default.
         """
-        raise self._only_read()
-
-    def stored_element(self) -> Element:
-        """What one element is in the file; TypeError where the layout can only be read."""
-        raise self._only_read()
-
-    def _only_read(self) -> TypeError:
-        return TypeError(f"values in the layout {type(self).__name__} can only be read")
+        raise TypeError(f"the layout {type(self).__name__} can only be written as a whole")
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """For each axis the number of elements that fill whole bytes, or `WHOLE`.
+        """Number of elements along each axis that fill whole bytes, or `WHOLE`.
 
-        A part that is written begins and ends at multiples of these, or at an end of the axis.
+        A part that is written begins and ends at multiples of these, or at the end of the axis.
         """
         return (1,) * len(self.shape)
 
-    @property
-    def bytes_per_element(self) -> float:
-        """Bytes that are stored per element; less than one for bits."""
-        return self.extents(Selection.everything(self.shape)).nbytes / prod(self.shape)
 
-    def checked_places(self, source: Source) -> Layout:
-        """The layout after its places in a file are verified, before bytes are overwritten."""
-        return self
+class ReorderingLayout(Layout):
+    """A layout that reorders values more cheaply while they are still packed."""
 
-    is_checked_by_format = False
-    """Whether the check of the format reads all values, so that no other pass is needed."""
+    @abstractmethod
+    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+        """Read a selection, and apply a key to each axis of the values.
 
-    def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """If overridden, compare values with those of a written file; ValueError if they differ."""
-        raise NotImplementedError
+        Parameters
+        ----------
+        source : Source
+            The bytes.
+        selection : Selection
+            The elements.
+        keys : sequence of int, slice or ndarray
+            The key for each axis of the selected values.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            The same as ``in_order(self.read(source, selection), keys)``.
+        """
 
 
 def within(part: Selection, whole: Selection) -> tuple[slice, ...]:

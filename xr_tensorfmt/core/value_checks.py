@@ -33,8 +33,8 @@ def check_values(source: Source, tensors: Iterable[Tensor], most: int) -> Iterat
     Of each variable at most so many findings; what follows them is not read.
     """
     for tensor in tensors:
-        layout = tensor.layout.stored
-        if layout is None or layout.is_checked_by_format:
+        layout = tensor.layout.unchecked
+        if layout is None:
             continue
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
             findings = _check_booleans(tensor.source or source, tensor.name, layout)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout, Read
-from xr_tensorfmt.core.selection import Selection, Then, entry_indices
+from xr_tensorfmt.core.layout import Layout, Read, WritableLayout
+from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 
 
@@ -63,14 +63,9 @@ class View(Layout):
         return self.inner.prefers_points
 
     @property
-    def stored_as(self) -> str:
-        """As those of the inner layout."""
-        return self.inner.stored_as
-
-    @property
-    def stored(self) -> Layout | None:
-        """That of the inner layout."""
-        return self.inner.stored
+    def unchecked(self) -> Layout | None:
+        """The same as for the inner layout."""
+        return self.inner.unchecked
 
 
 @dataclass(frozen=True)
@@ -110,35 +105,15 @@ class Transposed(View):
         """Read in file order and hand out a transposed view."""
         return self.inner.read(source, self._inward(selection)).transpose(self.axes)
 
-    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
-        """Read in file order, unless a key drops an axis."""
-        if any(isinstance(key, int) for key in keys):
-            return super().read_in_order(source, selection, keys)
-        inward = [keys[axis] for axis in self._inverse]
-        values = self.inner.read_in_order(source, self._inward(selection), inward)
-        return values.transpose(self.axes)
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout, reordered."""
         inner = self.inner.chunk_shape(target)
         return tuple(inner[axis] for axis in self.axes)
 
-    def stored_element(self) -> Element:
-        """That of the inner layout."""
-        return self.inner.stored_element()
-
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """Those of the inner layout, reordered."""
-        units = self.inner.write_units
-        return tuple(units[axis] for axis in self.axes)
-
 
 @dataclass(frozen=True)
 class Elementwise(View):
     """A function of each value of another layout."""
-
-    stored_as = "as other numbers, from which they are computed"
 
     @abstractmethod
     def apply(self, values: Array) -> Array:
@@ -157,6 +132,28 @@ class Elementwise(View):
         return self.inner.chunk_shape(
             max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
         )
+
+
+def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
+    """Return a layout with its axes in file order, and the axis of `layout` for each of these.
+
+    Raises
+    ------
+    TypeError
+        The layout can only be read.
+    """
+    axes = tuple(range(len(layout.shape)))
+    if isinstance(layout, Transposed):
+        axes = tuple(layout.axes.index(axis) for axis in axes)
+        layout = layout.inner
+    if not isinstance(layout, WritableLayout):
+        raise TypeError(f"values in the layout {type(layout).__name__} can only be read")
+    return layout, axes
+
+
+def stored_layout(layout: Layout) -> Layout:
+    """Return the layout that is stored: the innermost one of nested views."""
+    return stored_layout(layout.inner) if isinstance(layout, View) else layout
 
 
 def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
@@ -213,6 +210,8 @@ class InMemory(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.values.dtype
+
+    unchecked = None  # nothing is stored
 
     def extents(self, selection: Selection) -> Extents:
         """None at all."""

@@ -78,7 +78,9 @@ def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
     if not isinstance(dense, Dense):
-        raise NotVirtualError(f"its values are stored {layout.stored_as}")
+        raise NotVirtualError(
+            f"its values are stored in the layout {type(dense).__name__}, not as one array"
+        )
     return dense, axes
 
 

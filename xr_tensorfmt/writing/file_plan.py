@@ -15,9 +15,9 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.layout import WHOLE, Encoded, Layout
+from xr_tensorfmt.core.layout import WHOLE, Encoded, Layout, WritableLayout
 from xr_tensorfmt.core.selection import MOST_RUNS, Selection
-from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import unchunked, unread
 from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.conversion import Conversion
@@ -213,7 +213,7 @@ class Writable(Protocol):
 class BlockGrid:
     """The blocks of a variable, which can be written independently."""
 
-    layout: Layout
+    layout: WritableLayout
     conversion: Conversion
     chunks: Chunks
     origin: tuple[int, ...]
@@ -287,39 +287,40 @@ def cut_all(placed: Iterable[Placed]) -> list[Cut]:
 def cut(placed: Placed) -> Cut:
     """Cut a variable into blocks: its own chunks where it has some, else chunks of the layout."""
     across = _with_other_fastest_axis(placed)
-    placed = across[0] if across else in_file_order(placed)
-    variable, layout = placed.variable, placed.layout
+    variable, layout, origin = across[0] if across else in_file_order(placed)
     block = across[1] if across else layout.chunk_shape(TARGET)
     chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
     item = variable.dtype.itemsize
-    chunks = writable_chunks(chunks, layout.write_units, layout.bytes_per_element, item)
+    stored_bytes = layout.extents(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
+    chunks = writable_chunks(chunks, layout.write_units, stored_bytes, item)
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
-    origin = placed.origin or (0,) * variable.ndim
     return variable, BlockGrid(layout, placed.conversion, chunks, origin)
 
 
-def _with_other_fastest_axis(placed: Placed) -> tuple[Placed, tuple[int, ...]] | None:
+Ordered = tuple[Variable, WritableLayout, tuple[int, ...]]
+"""A variable, its layout and its origin, with the axes in file order."""
+
+
+def _with_other_fastest_axis(placed: Placed) -> tuple[Ordered, tuple[int, ...]] | None:
     """A lazy variable whose own file has another fastest axis, and the shape of blocks for it."""
     lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
-    found = unread(lazy.variable) if lazy.variable.chunks is None else None
+    variable = lazy[0]
+    found = unread(variable) if variable.chunks is None else None
     if found is None or not found.source.mapped:
         return None
-    shape, stored = lazy.variable.shape, found.layout
+    shape, stored = variable.shape, found.layout
     if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):
         return None
     axis = stored.axes.index(len(shape) - 1)
     if stored.shape != shape or axis == len(shape) - 1:
         return None
-    return lazy, tile(shape, axis, max(1, TARGET // lazy.variable.dtype.itemsize))
+    return lazy, tile(shape, axis, max(1, TARGET // variable.dtype.itemsize))
 
 
-def in_file_order(placed: Placed) -> Placed:
-    """The variable with its axes in the order of the file, slowest first."""
-    layout = placed.layout
-    if not isinstance(layout, Transposed):
-        return placed
-    order = [layout.axes.index(axis) for axis in range(len(layout.axes))]
-    dims = [placed.variable.dims[axis] for axis in order]
-    origin = placed.origin and tuple(placed.origin[axis] for axis in order)
-    return Placed(placed.variable.transpose(*dims), layout.inner, placed.conversion, origin)
+def in_file_order(placed: Placed) -> Ordered:
+    """Transpose a variable so that its axes are in file order, slowest first."""
+    layout, axes = file_order(placed.layout)
+    origin = placed.origin or (0,) * len(axes)
+    variable = placed.variable.transpose(*(placed.variable.dims[axis] for axis in axes))
+    return variable, layout, tuple(origin[axis] for axis in axes)

@@ -19,6 +19,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.datasets.explanation import sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
@@ -219,12 +220,16 @@ def _part(
     sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
     origin = tuple(_begin(*each, region) for each in sizes)
     try:
-        element = tensor.layout.stored_element()
+        layout, axes = file_order(tensor.layout)
+        element = layout.stored_element()
     except TypeError as error:
         raise ValueError(
             f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"
         ) from None
-    _check_units(name, variable, tensor, origin)
+    units = dict(zip(axes, layout.write_units, strict=True))
+    for axis, dim in enumerate(tensor.dims):
+        begin, end = origin[axis], origin[axis] + variable.shape[axis]
+        _check_unit(name, dim, units[axis], begin, end, is_whole=end == tensor.layout.shape[axis])
     requested = checked.encoding.get(name, {}).get("dtype", element.name)
     if dtype_name(requested) != element.name:
         raise ValueError(
@@ -240,22 +245,18 @@ def _part(
     return Placed(variable, tensor.layout, conversion, origin)
 
 
-def _check_units(name: str, variable: Variable, tensor: Tensor, origin: tuple[int, ...]) -> None:
-    """Refuse a part that begins or ends within a byte."""
-    lengths = tensor.layout.shape
-    for axis, unit in enumerate(tensor.layout.write_units):
-        begin, end = origin[axis], origin[axis] + variable.shape[axis]
-        whole = end == lengths[axis]
-        if unit == WHOLE and (begin or not whole):
-            raise ValueError(
-                f"{name!r} is stored in rows whose parts share bytes; write all of the dimension "
-                f"{tensor.dims[axis]!r} at once"
-            )
-        if unit != WHOLE and (begin % unit or (end % unit and not whole)):
-            raise ValueError(
-                f"{name!r} has {unit} elements of {tensor.dims[axis]!r} in a byte; begin and end "
-                f"at a multiple of {unit}, not at {begin} and {end}"
-            )
+def _check_unit(name: str, dim: str, unit: int, begin: int, end: int, *, is_whole: bool) -> None:
+    """Refuse a part that begins or ends within a byte; `is_whole` if it ends with the axis."""
+    if unit == WHOLE and (begin or not is_whole):
+        raise ValueError(
+            f"{name!r} is stored in rows whose parts share bytes; write all of the dimension "
+            f"{dim!r} at once"
+        )
+    if unit != WHOLE and (begin % unit or (end % unit and not is_whole)):
+        raise ValueError(
+            f"{name!r} has {unit} elements of {dim!r} in a byte; begin and end at a multiple of "
+            f"{unit}, not at {begin} and {end}"
+        )
 
 
 def _begin(dim: Hashable, length: int, whole: int, region: Region) -> int:

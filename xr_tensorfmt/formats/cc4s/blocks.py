@@ -178,8 +178,6 @@ def _numbers_of_rows(table: Integers) -> Integers:
 class Filled(Layout):
     """The whole tensor, with zeros where no block is, from the vector of stored elements."""
 
-    stored_as = "in part, as some blocks of them are zero"
-
     inner: Layout
     blocks: Blocks
 
@@ -273,8 +271,6 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
 class IndexOfStored(Layout):
     """The index along an axis of each stored element; nothing is read."""
 
-    stored_as = "nowhere, as they follow from the blocks"
-
     blocks: Blocks
     axis: int
 
@@ -288,10 +284,7 @@ class IndexOfStored(Layout):
         """int64."""
         return np.dtype(np.int64)
 
-    @property
-    def stored(self) -> None:
-        """No byte is stored."""
-        return None
+    unchecked = None  # no byte is stored
 
     def extents(self, selection: Selection) -> Extents:
         """None at all."""

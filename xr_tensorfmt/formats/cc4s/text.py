@@ -38,8 +38,6 @@ class Text(Layout):
     selected.
     """
 
-    stored_as = "as text"
-
     lengths: tuple[int, ...]
     is_complex: bool
     size: int

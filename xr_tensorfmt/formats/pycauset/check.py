@@ -17,6 +17,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry, check_claim, check_symmetry, check_values
+from xr_tensorfmt.core.views import stored_layout
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -74,8 +75,9 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
         yield from _check_archive(reader)
     else:
         yield from _check_header(reader, file.matrix, payload_stop)
-    if isinstance(file.stored.stored, Packed):
-        yield from _check_padding(file.source, file.stored.stored.rows)
+    stored = stored_layout(file.stored)
+    if isinstance(stored, Packed):
+        yield from _check_padding(file.source, stored.rows)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
         is_wrong = _WRONG["has_zero_diagonal"]
         yield from _check_places(file.source, file.stored, "ANTISYMMETRIC", is_wrong)

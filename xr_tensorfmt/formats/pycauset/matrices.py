@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import WIDEST, check_size
-from xr_tensorfmt.core.layout import Encoded, Layout, Read
-from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of
+from xr_tensorfmt.core.layout import Encoded, Layout, Read, WritableLayout
+from xr_tensorfmt.core.selection import Selection, Then, entry_indices, entry_of, in_order
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Elementwise, View
 from xr_tensorfmt.errors import TensorFormatError
@@ -66,8 +66,10 @@ class Scaled(Elementwise):
 
 
 @dataclass(frozen=True)
-class OnlyRow(View):
+class OnlyRow(View, WritableLayout):
     """The only row of a matrix, as a vector."""
+
+    inner: WritableLayout
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,20 +96,18 @@ class OnlyRow(View):
         return self.inner.encode(self._inward(selection), values[np.newaxis])
 
     def stored_element(self) -> Element:
-        """That of the inner layout."""
+        """Return the element of the matrix."""
         return self.inner.stored_element()
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """Those of the columns."""
+        """The write units of the columns."""
         return self.inner.write_units[1:]
 
 
 @dataclass(frozen=True)
 class ComplexPlanes(View):
     """Complex numbers of which all real parts are stored before all imaginary parts."""
-
-    stored_as = "with all real parts before all imaginary parts"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ class Diagonal(PartlyStored):
     """
 
     lengths: tuple[int, ...]
-    values: Layout | None = None
+    values: WritableLayout | None = None
     shift: int = 0
 
     @property
@@ -197,9 +197,9 @@ class Diagonal(PartlyStored):
         return filled
 
     @property
-    def stored(self) -> Layout | None:
-        """That of the diagonal."""
-        return self.values and self.values.stored
+    def unchecked(self) -> Layout | None:
+        """The diagonal, if it is stored."""
+        return self.values
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """The diagonal, if it is stored."""
@@ -232,7 +232,11 @@ class Mirrored(Packed):
         return Extents.union([super().extents(selection), super().extents(mirror)])
 
     # A part cannot be written: its mirror image may be in the rest.
-    stored_element, read_in_order = Layout.stored_element, Layout.read_in_order
+    stored_element = WritableLayout.stored_element
+
+    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+        """Reorder what was read, as the mirror image is only known then."""
+        return in_order(self.read(source, selection), keys)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part, then what lies below the diagonal from its mirror image."""
@@ -286,8 +290,6 @@ class Block:
 class BlockMatrix(Layout):
     """A matrix that is put together of others."""
 
-    stored_as = "as blocks in several files, each of which can be opened by its own path"
-
     lengths: tuple[int, int]
     blocks: tuple[Block, ...]
 
@@ -302,7 +304,7 @@ class BlockMatrix(Layout):
         return np.result_type(*{block.layout.dtype for block in self.blocks})
 
     # The check of PyCauset reads what each block stores, which may be very little.
-    is_checked_by_format = True
+    unchecked = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows."""

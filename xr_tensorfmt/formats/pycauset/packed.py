@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
-from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, NotHeldError, raw_bytes
+from xr_tensorfmt.core.layout import (
+    BATCH,
+    WHOLE,
+    Encoded,
+    NotHeldError,
+    ReorderingLayout,
+    WritableLayout,
+    raw_bytes,
+)
 from xr_tensorfmt.core.selection import KEEP, MOST_RUNS, Selection, Then, entry_indices, in_order
 from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
 
@@ -168,10 +176,8 @@ class Pieces:
         return source.read(self.extents), np.cumsum(lengths) - lengths
 
 
-class PartlyStored(Layout):
+class PartlyStored(WritableLayout):
     """A layout that stores some elements only; those at other places are implied."""
-
-    stored_as = "in part, as the others are implied by their places"
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows, by what they take in memory."""
@@ -198,7 +204,7 @@ class PartlyStored(Layout):
 
 
 @dataclass(frozen=True)
-class Packed(PartlyStored):
+class Packed(PartlyStored, ReorderingLayout):
     """A matrix of rows that are cut short, padded, or both; it is zero where nothing is stored."""
 
     rows: Rows
@@ -358,8 +364,6 @@ class Packed(PartlyStored):
 @dataclass(frozen=True)
 class Bits(Packed):
     """Bit k of a row is bit ``k % 8`` of its byte ``k // 8``; values are bool."""
-
-    stored_as = "in one bit each"
 
     element: Element = field(default_factory=Boolean, init=False)
 

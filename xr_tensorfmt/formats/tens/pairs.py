@@ -157,8 +157,6 @@ def _equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
 class Pairs(Layout):
     """Pairs of global index and value, in any order; an element has one pair at most."""
 
-    stored_as = "as pairs of index and value"
-
     lengths: tuple[int, ...]
     element: Element
     components: int
@@ -222,7 +220,7 @@ class Pairs(Layout):
         picked: Array = values[inverse, points[rank] if self.components > 1 else 0]
         return picked
 
-    is_checked_by_format = True  # the check of TENS looks at every pair
+    unchecked = None  # the check of TENS looks at every pair
 
     @property
     def prefers_points(self) -> bool:

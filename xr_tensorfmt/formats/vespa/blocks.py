@@ -11,7 +11,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
-from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, raw_bytes
+from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, WritableLayout, raw_bytes
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
@@ -96,14 +96,12 @@ class Listed:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Layout):
+class Blocks(WritableLayout):
     """The cells of all blocks: the first axis counts blocks, the others are those of a block.
 
     `stop` is where the last block ends, and `expected` where blocks are by all that was known when
     the file was opened.
     """
-
-    stored_as = "in blocks with labels between them"
 
     header: Header
     stop: int

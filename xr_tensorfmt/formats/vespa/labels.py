@@ -118,8 +118,6 @@ class Labels(Layout):
     `known` are all of them, where they have been read already.
     """
 
-    stored_as = "as labels between blocks"
-
     blocks: Blocks
     number: int
     errors: Errors = "strict"
@@ -174,7 +172,7 @@ class Labels(Layout):
             position += entry_length(part)
         return column
 
-    is_checked_by_format = True  # the check of the format reads all labels
+    unchecked = None  # the check of the format reads all labels
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read each label once."""

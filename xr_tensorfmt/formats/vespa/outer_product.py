@@ -34,8 +34,6 @@ class OuterProduct(Layout):
     `places` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
     """
 
-    stored_as = "in blocks with labels between them"
-
     blocks: Blocks
     grid: tuple[int, ...]
     places: Integers
