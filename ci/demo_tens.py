@@ -14,11 +14,6 @@ import numpy as np
 import xarray as xr
 from demo_output import progress, say
 
-ROOT = Path(__file__).resolve().parents[1]
-# Files that cc4s wrote. They come without a licence and so are not part of the project; where they
-# do not lie beside it, files of the same shape are made.
-CC4S_FILES = ROOT.parent / "shared" / "conformance" / "tens"
-
 BOX, STATES, FIELDS, OCCUPIED = 30.0, 128, 1024, 32
 STRENGTH, KAPPA = 1.071295, 1 / 2.385345
 HARTREE = 27.211386
@@ -33,11 +28,9 @@ def header(
     return fixed + b"".join(map(struct.pack, ["<IBxxx"] * len(shape), shape, names))
 
 
-def cc4s_files(folder: Path) -> tuple[Path, Path]:
-    """A dense complex tensor as cc4s writes it, and a tensor stored as pairs of index and value."""
-    if CC4S_FILES.is_dir():
-        return CC4S_FILES / "cc4s_0.9" / "C3.bin", CC4S_FILES / "spec_1.0" / "ix_f64_unsorted.tens"
-    dense, pairs = folder / "C3.bin", folder / "ix_f64_unsorted.tens"
+def write_small_files(folder: Path) -> tuple[Path, Path]:
+    """Write a dense complex tensor as cc4s does, and a tensor of pairs of index and value."""
+    dense, pairs = folder / "dense.bin", folder / "pairs.tens"
     i = np.arange(24)
     values = (i + 1) * 0.5 - 1j * np.cos(i) * (i + 1)
     dense.write_bytes(header((4, 2, 3), numbers=2) + values.astype("<c16").tobytes())
@@ -110,8 +103,8 @@ def draw(vertex: xr.DataArray, exchange: xr.DataArray, picture: Path) -> None:
 
 
 def show_files(folder: Path) -> None:
-    """The kinds of files, and one that is damaged."""
-    dense, pairs = cc4s_files(folder)
+    """Open a dense file, a file of pairs, and a damaged one."""
+    dense, pairs = write_small_files(folder)
 
     say(f'xr.open_dataset("{dense.name}", engine="tensorfmt"): in the form that cc4s writes')
     print(xr.open_dataset(dense, engine="tensorfmt"))

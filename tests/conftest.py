@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,15 +22,15 @@ pytest.register_assert_rewrite(
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("project")
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "conformance"
+CONFORMANCE = os.environ.get("XR_TENSORFMT_CONFORMANCE")
 
 
 @pytest.fixture
 def conformance() -> Path:
-    """The directory of real files beside the project, which may not be passed on with it."""
-    if not SHARED.is_dir():
-        pytest.skip("the real files of other programs are not beside this checkout")
-    return SHARED
+    """The directory of real files that XR_TENSORFMT_CONFORMANCE names; they are not distributed."""
+    if CONFORMANCE is None:
+        pytest.skip("XR_TENSORFMT_CONFORMANCE does not name a directory of real files")
+    return Path(CONFORMANCE)
 
 
 @pytest.fixture
