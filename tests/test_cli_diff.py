@@ -196,3 +196,11 @@ def test_a_group_of_two_files_is_compared() -> None:
     save("b.mag", layers().assign(embed=layers().embed + 1))
     assert "1 different" in different("a.mag", "b.mag")
     assert "2 equal" in done("diff", "a.mag", "b.mag", "--group", "layers.0")
+
+
+def test_the_file_without_the_group_is_named() -> None:
+    save("a.mag", layers())
+    save("b.mag", layers())
+    result = run("diff", "a.mag", "b.mag", "--group", "zz")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: a.mag: group='zz'")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from check_pages import find_lazy_values, find_missing_options
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -65,3 +66,25 @@ def test_every_page_is_in_the_sidebar() -> None:
             names = [line for line in text.splitlines() if line and not line.startswith(":")]
             listed |= {Path(os.path.normpath(directory / name)) for name in names}
     assert pages - listed == {Path("index")}
+
+
+def test_options_that_are_missing_on_a_built_page_are_named() -> None:
+    page = '<dt id="cmdoption-xr-tensorfmt-diff-json">'
+    missing = [fault.partition(":")[0] for fault in find_missing_options(page)]
+    assert "info --json" in missing
+    assert "convert --overwrite" in missing
+    assert "diff --json" not in missing
+
+
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        ("<table> <td>Array</td> Chunk Bytes 1 B 1 B Shape () () </table>", 1),
+        ("<pre>dask.array&lt;all, shape=(), dtype=bool&gt;</pre>", 1),
+        ("<pre>True</pre>", 0),
+        ("<table> Array Chunk Bytes 8 B 8 B Shape (1,) (1,) </table>", 0),
+    ],
+)
+def test_a_lazy_array_in_the_place_of_a_value_is_a_fault(output: str, count: int) -> None:
+    page = f'<div class="cell_output docutils">{output}</div>'
+    assert len(list(find_lazy_values(page))) == count

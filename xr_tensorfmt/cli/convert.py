@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, BinaryIO, Literal, get_args
@@ -25,13 +25,16 @@ from xr_tensorfmt.cli.options import (
     dims_option,
     format_option,
     group_options,
+    key_dtype,
     key_json,
     options_for,
     sparse_option,
     storage_option,
     store_format,
+    target_format,
     verify_option,
 )
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
@@ -55,6 +58,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
+    type=key_dtype,
     help="What variables are stored as, rounded if necessary (encoding= in messages). NAME can be "
     "a pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of "
     "DTYPE alone: float16 those of floating-point numbers. Repeatable.",
@@ -149,7 +153,7 @@ def _convert_file(
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # it imports dask, which takes its time
 
     with errors_in_one_line(target):
-        to = to or store_format(target) or formats.by_suffix(target).name
+        to = to or target_format(target)
     with errors_in_one_line(source), input_of(source) as content:
         wanted |= {"drop": drop, "storage_options": storage_options}
         data, encoding = _chosen(source, content, to, **wanted)
@@ -183,7 +187,7 @@ def _chosen(
     variable: str | None,
     name: str | None,
     dims: list[str] | None,
-    dtypes: tuple[str, ...],
+    dtypes: tuple[tuple[str | None, str], ...],
     separator: str,
     drop: tuple[Part, ...],
     **reading: Any,
@@ -194,9 +198,8 @@ def _chosen(
     ds = flat(source, data, separator, ("attrs",) if keeps_groups else drop)
     ds = part_of(ds, variable, dims, name)
     encoding: dict[Any, Any] = {}
-    for value in dtypes:
-        key, equals, dtype = value.rpartition("=")  # names may contain equals signs
-        encoding |= {key: {"dtype": dtype}} if equals else {"dtype": dtype}
+    for key, dtype in dtypes:
+        encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
     encoding = encoding_by_name(ds.variables, ds.coords, encoding)
     if keeps_groups and isinstance(data, xr.DataTree):
         return data, encoding_by_group(data, separator, encoding)
@@ -229,14 +232,25 @@ def _write_tensors(
 ) -> None:
     """Write a tensor file; pairs of index and value stay pairs where the format has them."""
     options = dict(pairs)
+    _check_options(options, to)
     facts = [each.encoding.get("tensorfmt", {}) for each in data.data_vars.values()]
     if not options and all(each.get("storage") == "pairs" for each in facts):
         options = {"sparse": True} if "sparse" in formats.by_name(to).write_options else {}
     mode: Literal["w", "x"] = "w" if overwrite else "x"
-    # Compute and region are given here so that no --option can be these keywords.
-    xr_tensorfmt.to_file(
-        data, target, to, mode=mode, compute=True, region=None, **writing, **options
-    )
+    xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
+
+
+def _check_options(options: Iterable[str], to: str) -> None:
+    """Refuse keys of --option that are not options of the format."""
+    writer = formats.by_name(to)
+    for key in options:
+        if key not in writer.write_options:
+            names = ", ".join(sorted(writer.write_options)) or "none"
+            hint = did_you_mean(key, writer.write_options)
+            raise ValueError(
+                f"{key!r}{hint} is not an --option of {writer.title} files, "
+                f"expected one of: {names}"
+            )
 
 
 @contextmanager

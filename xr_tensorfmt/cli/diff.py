@@ -38,13 +38,8 @@ def diff(first: str, second: str, as_json: bool, separator: str, **options: Any)
     are not compared. The exit code is 0 if nothing differs, 1 if something does, 2 for an error.
     """
     try:
+        both = [_open(file, separator, **options) for file in (first, second)]
         with errors_in_one_line(first, second):
-            from xr_tensorfmt.cli.files import flat, opened  # noqa: PLC0415
-
-            both = [
-                flat(file, opened(file, file, separator=separator, **options), separator, ["attrs"])
-                for file in (first, second)
-            ]
             comparison = compare(*both)
     except click.ClickException as error:
         error.show()
@@ -55,6 +50,14 @@ def diff(first: str, second: str, as_json: bool, separator: str, **options: Any)
     else:
         print_lines(_lines(comparison, first, second))
     raise SystemExit(int(not comparison["equal"]))
+
+
+def _open(file: str, separator: str, **options: Any) -> Dataset:
+    """Open a file as one Dataset, whatever its groups."""
+    from xr_tensorfmt.cli.files import flat, opened  # noqa: PLC0415  # xarray takes its time
+
+    with errors_in_one_line(file):
+        return flat(file, opened(file, file, separator=separator, **options), separator, ["attrs"])
 
 
 def compare(first: Dataset, second: Dataset) -> dict[str, Any]:

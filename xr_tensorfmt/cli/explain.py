@@ -24,6 +24,7 @@ from xr_tensorfmt.cli.options import (
     sparse_option,
     verify_option,
 )
+from xr_tensorfmt.errors import did_you_mean, shorten
 
 
 def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
@@ -73,7 +74,13 @@ def explain(
 
         storage = options_for(file, storage_options)
         ds = open_tensors(content, chunks={}, storage_options=storage, **options)
-        explanation = xr_tensorfmt.explain(part_of(ds, variable, dims), dict(selection))
+        ds = part_of(ds, variable, dims)
+        for dim, _ in selection:
+            if dim not in ds.dims:
+                names = shorten(", ".join(map(repr, ds.dims))) or "none"
+                hint = did_you_mean(dim, ds.dims)
+                raise ValueError(f"there is no dimension {dim!r}{hint}, expected one of: {names}")
+        explanation = xr_tensorfmt.explain(ds, dict(selection))
     if as_json:
         print_json({"path": shown(file), **explanation.to_dict()})
     else:

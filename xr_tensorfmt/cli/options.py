@@ -28,6 +28,23 @@ def store_format(file: str) -> str | None:
     return _SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
 
 
+def target_format(file: str) -> str:
+    """Return the name of the format or store that the suffix of a new file names."""
+    if store := store_format(file):
+        return store
+    writers = [choice for choice in formats.all_formats() if choice.can_write]
+    suffixes = [*(suffix for choice in writers for suffix in choice.suffixes), *_SUFFIXES]
+    try:
+        return formats.by_suffix(file).name
+    except ValueError:
+        names = ", ".join((*(choice.name for choice in writers), *STORES))
+        hint = did_you_mean(os.path.splitext(file)[1], suffixes)
+        raise ValueError(
+            f"{file}: the suffix names no format that can be written{hint}; choose one by --to "
+            f"({names}), or use a suffix ({', '.join(suffixes)})"
+        ) from None
+
+
 def format_name(name: str) -> str:
     """The name of a registered format, or of one that xarray itself reads and writes."""
     names = (*(choice.name for choice in formats.all_formats()), *STORES)
@@ -67,6 +84,14 @@ def key_json(pair: str) -> tuple[str, Any]:
         return key, json.loads(value)
     except ValueError:
         return key, value
+
+
+def key_dtype(value: str) -> tuple[str | None, str]:
+    """Parse ``DTYPE`` or ``NAME=DTYPE``; names may contain equals signs."""
+    key, equals, dtype = value.rpartition("=")
+    if not dtype or (equals and not key):
+        raise click.BadParameter(f"{value!r} is neither DTYPE nor NAME=DTYPE, such as w=float32")
+    return key or None, dtype
 
 
 storage_option = click.option(

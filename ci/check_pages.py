@@ -1,0 +1,47 @@
+"""Check that the built pages list all options of the command, and that tutorials show values."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from xr_tensorfmt.cli import main as command
+
+COMMAND_PAGE = "reference/command.html"
+
+
+def find_missing_options(page: str) -> Iterator[str]:
+    """Yield the options of all commands that a page has no anchor for."""
+    for name, subcommand in command.commands.items():
+        for parameter in subcommand.params:
+            for option in parameter.opts if parameter.param_type_name == "option" else ():
+                anchor = f"cmdoption-xr-tensorfmt-{name}-{option.lstrip('-')}"
+                if f'id="{anchor}"' not in page:
+                    yield f"{name} {option}: the option is not on the page"
+
+
+def find_lazy_values(page: str) -> Iterator[str]:
+    """Yield outputs of cells that are lazy arrays of one element instead of its value."""
+    for output in re.split(r'<div class="cell_output', page)[1:]:
+        text = " ".join(re.sub(r"<[^>]*>", " ", output.partition(">")[2]).split())
+        is_table = re.match(r"Array Chunk .{0,80}Shape \(\) \(\)", text)
+        if is_table or re.match(r"dask\.array(?:&lt;|<)[^>]*shape=\(\)|Delayed\(", text):
+            yield f"an output is a lazy array, expected its value: {text[:60]}"
+
+
+def main(root: Path) -> int:
+    """Print the faults of all pages and return their number."""
+    faults = [
+        f"{COMMAND_PAGE}: {fault}"
+        for fault in find_missing_options((root / COMMAND_PAGE).read_text(encoding="utf-8"))
+    ]
+    for path in sorted(root.rglob("*.html")):
+        faults += [
+            f"{path}: {fault}" for fault in find_lazy_values(path.read_text(encoding="utf-8"))
+        ]
+    print("\n".join([*faults, f"{len(faults)} faults of options and outputs"]))
+    return len(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(Path(sys.argv[1])), 1))
