@@ -247,10 +247,21 @@ def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
     content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((3, 1)))
     with pytest.raises(TensorFormatError, match=r"label 0 of block 1 at byte 15: b'\\xff\\xfe'"):
         open_vespa(content)
-    kept = open_vespa(content, errors="surrogateescape").k.values
+    kept = open_vespa(content, text_errors="surrogateescape").k.values
     assert [label.encode("utf-8", "surrogateescape") for label in kept] == [b for (b,) in labels]
-    with pytest.raises(ValueError, match="errors='ignore' is not one of"):
-        open_vespa(content, errors="ignore")
+    with pytest.raises(ValueError, match="text_errors='ignore' is not one of"):
+        open_vespa(content, text_errors="ignore")
+
+
+def test_text_errors_is_not_a_keyword_of_open_mfdataset_itself(tmp_path: Path) -> None:
+    for number in range(2):
+        labels = [(b"\xff%d" % number,)]
+        content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((1, 1)))
+        (tmp_path / f"{number}.tbf").write_bytes(content)
+    with xr.open_mfdataset(
+        sorted(tmp_path.glob("*.tbf")), engine="tensorfmt", text_errors="surrogateescape"
+    ) as ds:
+        assert ds.k.values.tolist() == ["\udcff0", "\udcff1"]
 
 
 def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> None:

@@ -192,9 +192,9 @@ def test_labels_that_were_not_utf_8_are_written_as_the_bytes_that_they_were(dire
     raw = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",), (b"\x80" * 200,)]
     content = canonical("int8", ["k"], {"x": 1}, raw, np.zeros((4, 1)))
     (directory / "odd.tbf").write_bytes(content)
-    ds = opened(directory / "odd.tbf", errors="surrogateescape")
+    ds = opened(directory / "odd.tbf", text_errors="surrogateescape")
     assert written(ds, directory) == content
-    again = opened(directory, errors="surrogateescape")
+    again = opened(directory, text_errors="surrogateescape")
     xr.testing.assert_identical(again, ds)
 
 

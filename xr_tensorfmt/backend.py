@@ -53,7 +53,7 @@ class TensorFormatBackend(BackendEntrypoint):
         dims: Names = None,
         sparse: Sparse = "auto",
         fill_value: float | None = None,
-        errors: TextErrors = "strict",
+        text_errors: TextErrors = "strict",
         verify: bool = True,
         apply_unit: bool = False,
         group: str | None = None,
@@ -96,7 +96,7 @@ class TensorFormatBackend(BackendEntrypoint):
         fill_value : float, optional
             Value of elements that are not stored, for formats that define none. NaN by default; it
             is required for integers, and for very large tensors.
-        errors : {"strict", "surrogateescape"}
+        text_errors : {"strict", "surrogateescape"}
             How to decode labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
             If True, a wrong checksum, or unexpected bytes after the data, is an error; otherwise
@@ -174,7 +174,7 @@ class TensorFormatBackend(BackendEntrypoint):
             dims=dims,
             sparse=sparse,
             fill_value=fill_value,
-            errors=errors,
+            text_errors=text_errors,
             verify=verify,
             apply_unit=apply_unit,
             group=group,

@@ -167,7 +167,7 @@ class Format(ABC):
     @property
     def check_options(self) -> OpenOptions:
         """How `read` opens a file that is checked: as much of it as can be read."""
-        return OpenOptions(verify=False, errors="surrogateescape")
+        return OpenOptions(verify=False, text_errors="surrogateescape")
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check what reading the header and all values does not: padding, claims, checksums.

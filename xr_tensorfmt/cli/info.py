@@ -60,7 +60,7 @@ def info(
         reader = HeaderReader(source, head)
         chosen = formats.choose(reader, format)
         # The options of the check also open tensors that nobody could load as a whole.
-        options = replace(chosen.check_options, verify=verify, errors="strict")
+        options = replace(chosen.check_options, verify=verify, text_errors="strict")
         container = formats.read(reader, chosen, options)
         below = branch(container, group, separator)
         container = replace(container, tensors=below.tensors, coordinates=below.coordinates)

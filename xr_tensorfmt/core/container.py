@@ -128,7 +128,7 @@ class OpenOptions:
         Whether a wrong checksum, or bytes after the end, is an error and not a warning.
     fill_value : float, optional
         Value of elements that a file does not store, where its format defines none.
-    errors : {"strict", "surrogateescape"}
+    text_errors : {"strict", "surrogateescape"}
         How labels are decoded that are not UTF-8.
     apply_unit : bool
         Whether values are multiplied by the factor to atomic units that the file states.
@@ -139,7 +139,7 @@ class OpenOptions:
     sparse: Sparse = "auto"
     verify: bool = True
     fill_value: float | None = None
-    errors: TextErrors = "strict"
+    text_errors: TextErrors = "strict"
     apply_unit: bool = False
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class OpenOptions:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
         for keyword, value, allowed in (
             ("sparse", self.sparse, get_args(Sparse)),
-            ("errors", self.errors, get_args(TextErrors)),
+            ("text_errors", self.text_errors, get_args(TextErrors)),
         ):
             if value not in allowed:
                 words = ", ".join(map(repr, allowed))

@@ -101,7 +101,7 @@ def decode_labels(
             f"label {number} of block {entry_indices(entry)[wrong]}",
             repr(label[:40]),
             "UTF-8",
-            "open with errors='surrogateescape' to keep such bytes",
+            "open with text_errors='surrogateescape' to keep such bytes",
             offset=int(offsets[wrong] + begins[wrong] - starts[wrong]),
         ) from None
     if len(decoded) > lengths.size:  # Some contain a zero.

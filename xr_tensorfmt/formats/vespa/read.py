@@ -90,12 +90,15 @@ def _blocks_and_labels(
         for number, column in enumerate(known):
             whole = known[number] = column or Column.empty(header.blocks)
             whole.fill(
-                first, decode_labels(source, window, starts, entry, offsets, number, options.errors)
+                first,
+                decode_labels(source, window, starts, entry, offsets, number, options.text_errors),
             )
 
     is_kept = all_are_read and source.high_latency and header.blocks <= MOST_INDEXED
     blocks = Blocks.find(source, header, scanned if is_kept else None)
-    return blocks, tuple(Labels(blocks, n, options.errors, each) for n, each in enumerate(known))
+    return blocks, tuple(
+        Labels(blocks, n, options.text_errors, each) for n, each in enumerate(known)
+    )
 
 
 def _without_index(source: Source, header: Header) -> Finding:
