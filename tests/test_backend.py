@@ -21,7 +21,7 @@ import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
-from xr_tensorfmt import TensorFormatBackend, TensorFormatError, TensorFormatWarning
+from xr_tensorfmt import TensorFormatBackend, TensorFormatError
 from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.sources import open_source
 
@@ -233,25 +233,34 @@ def test_chunk_bytes_may_be_a_text() -> None:
     assert tensor.chunks == ((512,), (256, 256))
 
 
-def test_chunk_bytes_without_chunks_is_warned_of_when_values_are_read() -> None:
+def test_chunk_bytes_without_chunks_changes_nothing() -> None:
     content = memoryview(tf.version_0_9(np.ones((64, 64))))
-    for key in ((..., [3, 1]), (slice(None, None, -1),), ()):
-        array = xr.open_dataset(content, engine="tensorfmt", chunk_bytes=4096).tensor
-        for part in (array.T[key], array[key]):
-            with pytest.warns(TensorFormatWarning, match="chunk_bytes= has no effect") as caught:
-                part.load()
-            assert [each.filename for each in caught] == [__file__]
-        array.load()
+    array = xr.open_dataset(content, engine="tensorfmt", chunk_bytes=4096).tensor
+    assert array.chunks is None
+    assert (array.T[::-1].load() == 1).all()
 
 
-@pytest.mark.parametrize("chunks", [{}, "auto", {"a": -1}])
-def test_chunk_bytes_with_chunks_of_any_kind_is_not_warned_of(chunks: Any) -> None:
-    content = memoryview(tf.version_0_9(np.ones((64, 64))))
-    keywords: dict[str, Any] = {"engine": "tensorfmt", "chunk_bytes": 64 * 64 * 8}
-    xr.open_dataset(content, chunks=chunks, **keywords).load()
-    xr.open_dataset(content, **keywords).chunk(a=10).load()
-    xr.open_dataset(content, **keywords).tensor[3:, ::-1].chunk().load()
-    xr.open_datatree(content, chunks=chunks, **keywords).load()
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_variables_are_those_of_xarray(path: Path, chunks: Any) -> None:
+    variable = xr.open_dataset(path, engine="tensorfmt", chunks=chunks).tensor.variable
+    assert type(variable) is xr.Variable
+    xr.testing.assert_identical(variable, xr.Variable(("a", "b", "c"), VALUES))
+    tree = xr.open_datatree(path, engine="tensorfmt", chunks=chunks)
+    assert type(tree.tensor.variable) is xr.Variable
+
+
+def test_opening_leaves_the_garbage_collector_alone(path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(gc, "disable", pytest.fail)
+    xr.open_dataset(path, engine="tensorfmt")
+
+
+def test_a_script_may_have_the_name_of_the_command(path: Path, tmp_path: Path) -> None:
+    script = tmp_path / "xr-tensorfmt-demo.py"
+    script.write_text(
+        "import sys, xarray, xr_tensorfmt\n"
+        "xarray.open_dataset(sys.argv[1], engine='tensorfmt').tensorfmt.explain()\n"
+    )
+    run_python(script, path)
 
 
 @pytest.mark.parametrize("word", ["entry", "component"])
@@ -443,20 +452,3 @@ def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> No
     names = {name for name in inspect.signature(documented).parameters if name != "self"}
     assert names <= described
     assert ">>> " in text
-
-
-class TestTheGarbageCollector:
-    def test_it_is_on_again_after_opening_and_after_errors(self, path: Path) -> None:
-        xr.open_dataset(path, engine="tensorfmt")
-        assert gc.isenabled()
-        with pytest.raises(ValueError, match="format"):
-            xr.open_dataset(path, engine="tensorfmt", format="none")
-        assert gc.isenabled()
-
-    def test_it_stays_off_where_it_was_off(self, path: Path) -> None:
-        gc.disable()
-        try:
-            xr.open_dataset(path, engine="tensorfmt")
-            assert not gc.isenabled()
-        finally:
-            gc.enable()

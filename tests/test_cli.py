@@ -31,6 +31,12 @@ pytestmark = pytest.mark.usefixtures("working_directory")
 # The command itself
 
 
+def test_commands_have_their_options_without_being_run() -> None:
+    for command in main.commands.values():
+        assert command.callback is not None
+        assert command.params
+
+
 def test_each_command_has_the_help_of_its_function() -> None:
     for name in main.commands:
         assert f"Usage: main {name} " in done(name, "--help")

@@ -7,7 +7,6 @@ import importlib
 from collections.abc import Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -16,7 +15,6 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests.processes import run_python
-from xr_tensorfmt.datasets.lazy_array import unchecked_dataset
 
 ROOT = Path(xr_tensorfmt.__file__).parent
 PACKAGES = ("xarray", "dask", "distributed", "fsspec", "s3fs", "aiohttp", "obstore")
@@ -24,7 +22,6 @@ PACKAGES = ("xarray", "dask", "distributed", "fsspec", "s3fs", "aiohttp", "obsto
 USES = {
     "datasets/lazy_array.py": ("xarray.core.indexing",),
     "datasets/dask_tasks.py": ("dask._task_spec",),
-    "datasets/long_attributes.py": ("xarray.core",),
 }
 """Modules without a stable interface, by the one module that imports from each."""
 
@@ -74,7 +71,6 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
         and node.attr != "_exit"  # of os, which documents it
     }
     assert found == {
-        ("datasets/lazy_array.py", "_construct_direct"),
         ("datasets/lazy_array.py", "_data"),
         ("sources/places.py", "_strip_protocol"),
     }
@@ -83,20 +79,6 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
 def test_xarray_keeps_the_unread_array_of_a_variable_in_data() -> None:
     lazy = xr.Variable("x", xr.core.indexing.LazilyIndexedArray(np.arange(3)))
     assert isinstance(lazy._data, xr.core.indexing.ExplicitlyIndexed)
-
-
-def test_a_dataset_without_checks_is_that_of_the_constructor() -> None:
-    def variables() -> dict[Any, xr.Variable]:
-        return {"a": xr.Variable("x", [1.0]), "b": xr.Variable(("x", "y"), np.ones((1, 2)))}
-
-    found = unchecked_dataset(variables(), {"b"}, {"c": 1}, {"d": 2}, lambda: None)
-    expected = xr.Dataset(variables(), attrs={"c": 1}).set_coords("b")
-    xr.testing.assert_identical(found, expected)
-    assert (found.sizes, found.encoding, list(found.xindexes)) == ({"x": 1, "y": 2}, {"d": 2}, [])
-    with pytest.raises(ValueError, match="conflicting sizes for dimension 'x'"):
-        unchecked_dataset(
-            variables() | {"c": xr.Variable("x", [1, 2])}, set(), {}, {}, lambda: None
-        )
 
 
 def test_fsspec_has_the_private_names_that_are_used() -> None:

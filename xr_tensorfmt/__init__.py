@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 import typing
 
+from xr_tensorfmt import accessor as _accessor  # noqa: F401  # registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
     SourceChangedError,
     StoreTimeoutError,
@@ -59,7 +58,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# What is imported when it is asked for, so that looking for engines stays quick.
+# Names imported at first use, because xarray imports this package when it lists its engines.
 _LAZY = {
     "Finding": "core.findings",
     "TensorFormatBackend": "backend",
@@ -92,8 +91,3 @@ def __getattr__(name: str) -> typing.Any:
 def __dir__() -> list[str]:
     """The public names alone."""
     return list(__all__)
-
-
-# This registers the accessor. The command has no need of it, nor of xarray to show its help.
-if not os.path.basename((*sys.argv, "")[0]).startswith("xr-tensorfmt"):
-    importlib.import_module("xr_tensorfmt.accessor")

@@ -125,9 +125,8 @@ class TensorFormatBackend(BackendEntrypoint):
             read; ``"read"`` reads into new memory, which suits network file systems.
         chunk_bytes : int or str
             Upper limit on the bytes of a chunk for ``chunks={}``, such as ``"64MiB"``; 31 MiB by
-            default. dask's setting ``array.chunk-size`` is a limit as well. Without ``chunks=``
-            nothing is cut into chunks, and a warning says so when values are read: xarray does
-            not tell an engine earlier.
+            default. dask's setting ``array.chunk-size`` is a limit as well. It has no effect
+            without ``chunks=``.
         **unknown
             Refused, with the most similar keyword.
 

@@ -12,11 +12,10 @@ from xr_tensorfmt.cli.info import info
 from xr_tensorfmt.cli.validate import validate
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    commands=[info, validate, convert, explain, diff, clean],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="xr-tensorfmt", prog_name="xr-tensorfmt")
 def main() -> None:
     """Describe, validate, convert and compare binary tensor files."""
-
-
-for _command in (info, validate, convert, explain, diff, clean):
-    main.add_command(_command)
