@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import run_python
+from xr_tensorfmt.contract import CONTRACT_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
@@ -47,6 +48,8 @@ for opened in (
     xr.testing.assert_identical(opened.load(), ds)
 assert xr.open_dataset("a.grid", chunks={}).chunks["y"]
 assert xr.open_dataset("a.grid").tensorfmt.explain(y=5).needed == 8000
+with pytest.raises(ValueError, match="sparse='stored' does not apply to the format 'grid'"):
+    xr.open_dataset("a.grid", sparse="stored")
 renamed = xr.open_dataset("a.grid", name="t", dims=("lat", "lon"))
 assert renamed.t.dims == ("lat", "lon")
 
@@ -124,20 +127,73 @@ def test_the_command_knows_a_format_of_another_package(grid: Path) -> None:
     assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
 
 
-def test_a_format_that_cannot_be_imported_is_left_out_with_a_warning(tmp_path: Path) -> None:
+OPEN = """
+import warnings, numpy, xarray, xr_tensorfmt
+xr_tensorfmt.to_mag(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    assert xarray.open_dataset('a.mag').a.sum() == 3
+    assert xarray.open_dataset('a.mag', engine='tensorfmt').a.sum() == 3
+    assert xr_tensorfmt.validate('a.mag') == []
+    assert xr_tensorfmt.formats.by_name('mag').title == 'MAG'
+print(*(f'{each.category.__name__}: {each.message}' for each in caught), sep='\\n')
+"""
+
+BROKEN = {
+    "its import fails": ("raise RuntimeError('no such library')", "no such library"),
+    "it is no class": ("GridFormat = 3", "not a subclass"),
+    "it is another class": ("class GridFormat: name = 'grid'", "not a subclass"),
+    "it has no version": (MODULE.replace("contract_version = 1", ""), "contract_version is None"),
+    "it has a later version": (
+        MODULE.replace("contract_version = 1", "contract_version = 2"),
+        "contract_version is 2, expected 1",
+    ),
+    "it does not read": (MODULE.replace("def read", "def other"), "abstract"),
+    "it has the name of another": (MODULE.replace('"grid"', '"mag"'), "name is 'mag', expected"),
+    "it has no name": (MODULE.replace('name = "grid"', ""), "no attribute 'name'"),
+    "its suffix has no dot": (MODULE.replace('".grid"', '"mag"'), "suffixes is"),
+    "its suffixes are a str": (MODULE.replace('(".grid",)', '".grid"'), "suffixes is"),
+    "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "magics is"),
+    "its magic number is a str": (MODULE.replace('b"GRID"', '"GRID"'), "magics is"),
+    "it has an unknown option": (MODULE.replace('{"name"}', '{"names"}'), "open_options is"),
+    "it cannot be compared": (
+        MODULE.replace("    def read", "    def match(self, reader): 1 / 0\n\n    def read", 1),
+        "cannot be compared with",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_format_is_skipped_with_a_warning(tmp_path: Path, case: str) -> None:
+    module, reason = BROKEN[case]
     (tmp_path / "site").mkdir()
-    installed(tmp_path / "site", "raise RuntimeError('no such library')\n", ENTRY_POINT)
-    code = (
-        "import warnings, numpy, xarray, xr_tensorfmt\n"
-        "xr_tensorfmt.to_mag(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        "    assert xarray.open_dataset('a.mag').a.sum() == 3\n"
-        "    assert xr_tensorfmt.formats.by_name('mag').title == 'MAG'\n"
-        "    try: xr_tensorfmt.formats.by_name('grid')\n"
-        "    except ValueError: pass\n"
-        "print(*(each.message for each in caught))\n"
+    installed(tmp_path / "site", module + "\n", ENTRY_POINT)
+    said = run(tmp_path, "-c", OPEN)
+    assert "TensorFormatWarning: the format 'grid'" in said
+    assert reason in said
+    assert "update or remove its package" in said
+
+
+def test_the_page_has_the_version_of_the_contract() -> None:
+    assert f"contract_version = {CONTRACT_VERSION}\n" in MODULE
+
+
+def test_a_format_is_matched_by_content_without_magic_number_and_suffix(grid: Path) -> None:
+    module = MODULE.replace("    magics = (MAGIC,)\n", "").replace(
+        "    def read",
+        "    def match(self, reader):\n"
+        "        return Match.CERTAIN if reader.head.startswith(MAGIC) else Match.NONE\n\n"
+        "    def read",
+        1,
     )
-    said = run(tmp_path, "-c", code)
-    assert "the format 'grid' of xarray_grid:GridFormat cannot be loaded" in said
-    assert "no such library" in said
+    (grid / "site" / "xarray_grid.py").write_text(
+        module.replace("    Format,", "    Format, Match,")
+    )
+    make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.txt', 'grid')"  # noqa: E501
+    run(grid, "-c", make)
+    for engine in ("", ", engine='tensorfmt'"):
+        run(
+            grid,
+            "-c",
+            f"import xarray; assert xarray.open_dataset('a.txt'{engine}).tensor.size == 9",
+        )

@@ -425,8 +425,6 @@ def test_a_replaced_object_is_noticed_by_a_dask_graph(s3: S3Store) -> None:
     url = s3.put("replaced.bin", CONTENT)
     before = tensor_of(url, storage_options=s3.options, chunks={})
     s3.put("replaced.bin", tf.version_0_9(VALUES + 1))
-    after = tensor_of(url, storage_options=s3.options, chunks={})
-    assert before.data.name != after.data.name
     with pytest.raises(SourceChangedError, match="replaced since it was opened"):
         before.compute()
 

@@ -7,8 +7,10 @@ subclass of `Format`. All that reading and checking need is imported from here; 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 
 __all__ = [
+    "CONTRACT_VERSION",
     "Container",
     "Cursor",
     "Dense",
@@ -36,6 +39,7 @@ __all__ = [
     "Gap",
     "HeaderReader",
     "Layout",
+    "Match",
     "OpenOptions",
     "Plain",
     "Selection",
@@ -50,6 +54,23 @@ __all__ = [
 ]
 
 
+CONTRACT_VERSION = 1
+"""Version of `Format`. It changes if a format of another package must be changed."""
+
+
+class Match(IntEnum):
+    """How well a file matches a format."""
+
+    NONE = 0
+    """The file is of another format."""
+
+    POSSIBLE = 1
+    """The file may be of this format; it is opened if ``engine="tensorfmt"`` is passed."""
+
+    CERTAIN = 2
+    """The file can only be of this format; it is opened without ``engine=`` as well."""
+
+
 class Format(ABC):
     """A file format: how its files are recognised, read, written and checked.
 
@@ -58,6 +79,8 @@ class Format(ABC):
 
     Attributes
     ----------
+    contract_version : int
+        The `CONTRACT_VERSION` that a format of another package was written for.
     name : str
         The word for ``format=``, in lower case.
     title : str
@@ -67,12 +90,14 @@ class Format(ABC):
     magics : tuple of bytes
         What the files begin with, one of them; none where the first bytes do not tell.
     open_options : frozenset of str
-        Which of ``fill_value`` and ``apply_unit`` the format knows; others are refused.
+        Names of the open options that apply to the format: ``name``, ``sparse``, ``fill_value``,
+        ``text_errors``, ``verify``, ``apply_unit``. The others are refused before `read`.
     write_options : mapping of str to tuple
         Keywords of `plan` beside the input, with the values that each allows; an empty tuple
         where that is for `plan` to say.
     """
 
+    contract_version: ClassVar[int]
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -80,8 +105,8 @@ class Format(ABC):
     open_options: ClassVar[frozenset[str]] = frozenset()
     write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
 
-    def recognises(self, reader: HeaderReader) -> bool:
-        """Whether a file can only be of this format.
+    def match(self, reader: HeaderReader) -> Match:
+        """Compare a file with the format; the engine and the guess without ``engine=`` use this.
 
         Parameters
         ----------
@@ -91,10 +116,29 @@ class Format(ABC):
 
         Returns
         -------
-        bool
-            By default whether it begins with one of ``magics``.
+        Match
+            By default certain if the file begins with one of ``magics``, and possible if there are
+            none and the file has one of ``suffixes``.
         """
-        return reader.head.startswith(self.magics)
+        if self.magics:
+            return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
+        return Match.POSSIBLE if self.suffix_of(reader.source.name) else Match.NONE
+
+    def suffix_of(self, path: str) -> str:
+        """Return the longest of ``suffixes`` that a path ends with, or an empty string.
+
+        Parameters
+        ----------
+        path : str
+            Path or URL of a file.
+
+        Returns
+        -------
+        str
+        """
+        name = os.path.basename(path.casefold())
+        fitting = (suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix)
+        return max(fitting, key=len, default="")
 
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
@@ -167,7 +211,8 @@ class Format(ABC):
     @property
     def check_options(self) -> OpenOptions:
         """How `read` opens a file that is checked: as much of it as can be read."""
-        return OpenOptions(verify=False, text_errors="surrogateescape")
+        lenient: dict[str, Any] = {"verify": False, "text_errors": "surrogateescape"}
+        return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Check what reading the header and all values does not: padding, claims, checksums.

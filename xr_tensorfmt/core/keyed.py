@@ -150,8 +150,6 @@ def keyed_container(
     findings: Iterable[Finding] = (),
 ) -> Container:
     """What a file becomes that holds tensors under keys, and metadata under names."""
-    options.check_unnamed(path)
-    options.check_all_stored(path)
     check_keys(path, tensors)
     dims = _dims(options.dims, tensors)
     siblings = {each.source.name: each.source for each in tensors if each.source is not None}

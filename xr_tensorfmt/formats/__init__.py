@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from operator import itemgetter
+from typing import Any
 
-from xr_tensorfmt.contract import Format
+from xr_tensorfmt.contract import CONTRACT_VERSION, Format, Match
 from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, did_you_mean, shorten
+from xr_tensorfmt.errors import (
+    TensorFormatError,
+    TensorFormatWarning,
+    did_you_mean,
+    shorten,
+    stacklevel_of_caller,
+)
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.npy import NpyFormat, NpzFormat
@@ -43,18 +50,43 @@ BUILT_IN: tuple[Format, ...] = (
 
 @cache
 def _of_others() -> tuple[Format, ...]:
-    """The formats of other packages; one that cannot be imported is left out with a warning."""
-    found: list[Format] = []
+    """Return the formats of other packages. Skip a broken one with a warning."""
+    loaded: dict[str, Format] = {choice.name: choice for choice in BUILT_IN}
     for entry in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            found.append(entry.load()())
+            choice = _checked(entry.load(), loaded)
         except Exception as error:  # noqa: BLE001  # whatever the import of another package raises
             warnings.warn(
-                f"the format {entry.name!r} of {entry.value} cannot be loaded: {error!r}",
+                f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}; "
+                "update or remove its package",
                 TensorFormatWarning,
-                stacklevel=2,
+                stacklevel=stacklevel_of_caller(),
             )
-    return tuple(found)
+        else:
+            loaded[choice.name] = choice
+    return tuple(loaded.values())[len(BUILT_IN) :]
+
+
+def _checked(plugin: Any, loaded: Collection[str]) -> Format:
+    """Return the format of another package. Raise an error if it breaks the contract."""
+    if not (isinstance(plugin, type) and issubclass(plugin, Format)):
+        raise TypeError("it is not a subclass of xr_tensorfmt.contract.Format")
+    version = getattr(plugin, "contract_version", None)
+    if version != CONTRACT_VERSION:
+        raise ValueError(f"contract_version is {version!r}, expected {CONTRACT_VERSION}")
+    choice: Format = plugin()
+    suffixes = [suffix for suffix in choice.suffixes if not re.fullmatch(r"\.[^/A-Z]+", suffix)]
+    magics = [magic for magic in choice.magics if not (isinstance(magic, bytes) and magic)]
+    for attribute, unsupported, expected in (
+        ("name", choice.name in loaded or not choice.name, "a name of its own"),
+        ("title", not isinstance(choice.title, str), "a str"),
+        ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
+        ("magics", magics, "a tuple of non-empty bytes"),
+        ("open_options", choice.open_options - _DECLARED_OPTIONS.keys(), "names of open options"),
+    ):
+        if unsupported:
+            raise ValueError(f"{attribute} is {getattr(choice, attribute)!r}, expected {expected}")
+    return choice
 
 
 def all_formats() -> Iterator[Format]:
@@ -75,74 +107,95 @@ def by_name(name: str) -> Format:
 
 def by_suffix(path: str) -> Format:
     """The format in which a file of a name is written; ValueError where none has its suffix."""
-    found = _of_suffix(path, all_formats())
-    if found is not None and found.can_write:
-        return found
-    writers = [each for each in all_formats() if each.can_write]
-    suffixes = [suffix for each in writers for suffix in each.suffixes]
+    choice = max(all_formats(), key=lambda choice: len(choice.suffix_of(path)))
+    is_named = bool(choice.suffix_of(path))
+    if is_named and choice.can_write:
+        return choice
+    writers = [writer for writer in all_formats() if writer.can_write]
+    suffixes = [suffix for writer in writers for suffix in writer.suffixes]
     hint = did_you_mean(os.path.splitext(path)[1], suffixes)
-    problem = f"{found.title} can only be read" if found else f"the suffix names no format{hint}"
+    problem = (
+        f"{choice.title} can only be read" if is_named else f"the suffix names no format{hint}"
+    )
     raise ValueError(
         f"{redacted(path)}: {problem}; pass format=, one of "
-        f"{', '.join(repr(each.name) for each in writers)}, or use one of the suffixes "
+        f"{', '.join(repr(writer.name) for writer in writers)}, or use one of the suffixes "
         f"{', '.join(suffixes)}"
     )
 
 
-def _of_suffix(path: str, candidates: Iterable[Format]) -> Format | None:
-    """The format with the longest suffix that a name ends with."""
-    name = os.path.basename(path.casefold())
-    found = [
-        (len(suffix), each)
-        for each in candidates
-        for suffix in each.suffixes
-        if name.endswith(suffix) and name != suffix
-    ]
-    return max(found, key=itemgetter(0))[1] if found else None
-
-
 def recognised(source: Source) -> bool:
     """Whether a file can only be of one of the formats, by its content and perhaps its name."""
-    reader = HeaderReader(source)
-    return any(choice.recognises(reader) for choice in all_formats())
+    return _best_match(HeaderReader(source))[1] is Match.CERTAIN
 
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
-    """The format of a name, or else that of a file by its first bytes and then its suffix."""
+    """Return the format of a name, or else the one that a file matches best."""
     if name is not None:
         return by_name(name)
-    head = reader.head
-    with_magic = [each for each in all_formats() if head.startswith(each.magics)]
-    if len(with_magic) == 1:
-        return with_magic[0]
-    for each in with_magic:
-        if each.recognises(reader):
-            return each
-    candidates = with_magic or [each for each in all_formats() if not each.magics]
-    of_suffix = _of_suffix(reader.source.name, candidates)
-    foreign = binary_kind(reader)
-    if of_suffix is not None and (with_magic or not foreign or of_suffix.recognises(reader)):
-        return of_suffix
-    raise _unknown(reader, foreign or other_kind(reader))
+    choice, match = _best_match(reader)
+    has_magic = reader.head.startswith(choice.magics)
+    foreign = None if match is Match.CERTAIN or has_magic else binary_kind(reader)
+    if match is Match.NONE or foreign:
+        raise _unknown(reader, foreign or other_kind(reader))
+    return choice
+
+
+def _best_match(reader: HeaderReader) -> tuple[Format, Match]:
+    """Return the format that a file matches best; of equal ones that with the longest suffix."""
+    path = reader.source.name
+    matches = [(choice, _match(choice, reader)) for choice in all_formats()]
+    return max(matches, key=lambda pair: (pair[1], len(pair[0].suffix_of(path))))
+
+
+def _match(choice: Format, reader: HeaderReader) -> Match:
+    """Compare a file with a format. A format of another package never breaks an open."""
+    if choice in BUILT_IN:
+        return choice.match(reader)
+    try:
+        return Match(choice.match(reader))
+    except (OSError, TensorFormatError):
+        return Match.NONE
+    except Exception as error:  # noqa: BLE001  # whatever another package raises
+        warnings.warn(
+            f"the format {choice.name!r} cannot be compared with {reader.source.name}: {error!r}; "
+            "update or remove its package",
+            TensorFormatWarning,
+            stacklevel=stacklevel_of_caller(),
+        )
+        return Match.NONE
+
+
+_DECLARED_OPTIONS = {
+    "name": "its files name their variables; use ds.rename",
+    "sparse": "its files store all elements",
+    "fill_value": "its files say which value the elements have that are not stored",
+    "text_errors": "it has no labels in other encodings than UTF-8",
+    "verify": "its files are not verified",
+    "apply_unit": "its files state no unit",
+}
+"""Options that a format must declare to be given them, and why other formats refuse them."""
 
 
 def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
     """Read a file's header, and apply the embedded metadata."""
-    if options.fill_value is not None and "fill_value" not in chosen.open_options:
-        raise ValueError(
-            f"fill_value={options.fill_value!r} does not fit format {chosen.name!r}, which itself "
-            "says what elements are that are not stored; leave it out"
-        )
-    if options.apply_unit and "apply_unit" not in chosen.open_options:
-        raise ValueError(
-            f"apply_unit=True does not fit format {chosen.name!r}, whose files state no unit; "
-            "leave it out"
-        )
+    _check_options(chosen, options)
     container = chosen.read(reader, options)
     if container.embedded is not None:
         container = with_embedded_metadata(reader.source.name, container, options)
     _check_named_variables(container, options)
     return container
+
+
+def _check_options(chosen: Format, options: OpenOptions) -> None:
+    """Raise ValueError if an option does not apply to a format."""
+    for keyword, reason in _DECLARED_OPTIONS.items():
+        value = getattr(options, keyword)
+        if keyword not in chosen.open_options and value != getattr(OpenOptions, keyword):
+            raise ValueError(
+                f"{keyword}={value!r} does not apply to the format {chosen.name!r}: {reason}; "
+                f"leave out {keyword}="
+            )
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -19,15 +19,15 @@ class Cc4sFormat(Format):
     name = "cc4s"
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
-    open_options = frozenset({"apply_unit"})
+    open_options = frozenset({"name", "sparse", "verify", "apply_unit"})
 
-    def recognises(self, reader: HeaderReader) -> bool:
-        """Look at the keys of the YAML; many other programs have such files."""
-        if not reader.source.name.casefold().endswith(self.suffixes):
-            return False
+    def match(self, reader: HeaderReader) -> Match:
+        """Look at the keys of the YAML, because many other programs have such files."""
+        if not self.suffix_of(reader.source.name):
+            return Match.NONE
         from xr_tensorfmt.formats.cc4s.read import recognises  # noqa: PLC0415
 
-        return recognises(reader)
+        return Match.CERTAIN if recognises(reader) else Match.POSSIBLE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the YAML, and what it says of the files beside it."""

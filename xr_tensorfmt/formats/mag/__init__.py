@@ -23,6 +23,7 @@ class MagFormat(Format):
     title = "MAG"
     suffixes = (".mag",)
     magics = (MAGIC, STREAM_MAGIC)
+    open_options = frozenset({"verify"})
     write_options = MappingProxyType({"version": (300, 1)})
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class NpyFormat(Format):
     title = "NumPy .npy"
     suffixes = (SUFFIX,)
     magics = (MAGIC,)
+    open_options = frozenset({"name", "verify"})
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
@@ -43,11 +44,15 @@ class NpzFormat(Format):
     title = "NumPy .npz"
     suffixes = (".npz",)
     magics = (ZIP_MAGIC,)
+    open_options = frozenset({"verify"})
 
-    def recognises(self, reader: HeaderReader) -> bool:
+    def match(self, reader: HeaderReader) -> Match:
         """Look at the name of the first member, as many programs write zips."""
         name, _ = first_member(reader)
-        return name.endswith(SUFFIX.encode())
+        if name.endswith(SUFFIX.encode()):
+            return Match.CERTAIN
+        is_possible = super().match(reader) and self.suffix_of(reader.source.name)
+        return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the directory of the zip, and the headers of its arrays."""

@@ -61,7 +61,6 @@ def default_dims(rank: int) -> tuple[str, ...]:
 def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a file of one array."""
     path = reader.source.name
-    options.check_all_stored(path)
     array = parse(path, reader.first_bytes(HEAD_BYTES), 0, options.name, "the array")
     reader.check_complete(array.stop)
     dims = named_dims(options.dims, options.name, default_dims(len(array.shape)))

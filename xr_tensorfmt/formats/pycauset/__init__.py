@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 if TYPE_CHECKING:
@@ -34,13 +34,17 @@ class PycausetFormat(Format):
     title = "PyCauset"
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
+    open_options = frozenset({"name", "sparse", "verify"})
     write_options = MappingProxyType({"version": ("r1", "v2"), "matrix_type": (), "seed": ()})
 
-    def recognises(self, reader: HeaderReader) -> bool:
+    def match(self, reader: HeaderReader) -> Match:
         """Look at the size, and at the first entry of a zip archive."""
         if reader.head.startswith(MAGIC):
-            return reader.source.size >= _SHORTEST
-        return first_member(reader) == (b"metadata.json", ZIP_STORED)
+            return Match.CERTAIN if reader.source.size >= _SHORTEST else Match.POSSIBLE
+        if first_member(reader) == (b"metadata.json", ZIP_STORED):
+            return Match.CERTAIN
+        is_possible = super().match(reader) and self.suffix_of(reader.source.name)
+        return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

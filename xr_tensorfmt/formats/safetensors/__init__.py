@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -19,10 +19,12 @@ class SafetensorsFormat(Format):
     name = "safetensors"
     title = "safetensors"
     suffixes = (".safetensors", INDEX)
+    open_options = frozenset({"verify"})
 
-    def recognises(self, reader: HeaderReader) -> bool:
+    def match(self, reader: HeaderReader) -> Match:
         """Look at the name and at the first bytes, as there is no magic number."""
-        return reader.source.name.casefold().endswith(self.suffixes) and b"{" in reader.head[:9]
+        match = super().match(reader)
+        return Match.CERTAIN if match and b"{" in reader.head[:9] else match
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file, or an index and the headers of its files."""

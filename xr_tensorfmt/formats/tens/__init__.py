@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -26,15 +26,19 @@ class TensFormat(Format):
     title = "TENS"
     suffixes = (".tens", ".bin")
     magics = (MAGIC,)
+    open_options = frozenset({"name", "sparse", "verify"})
     write_options = MappingProxyType(
         {"version": ("1.0", "0.9"), "sparse": (True, False), "symmetries": ()}
     )
 
-    def recognises(self, reader: HeaderReader) -> bool:
+    def match(self, reader: HeaderReader) -> Match:
         """Look at the fixed fields; four other formats begin with the same magic."""
+        if not super().match(reader):
+            return Match.NONE
         from xr_tensorfmt.formats.tens.spec import recognises  # noqa: PLC0415
 
-        return super().recognises(reader) and recognises(reader.head, reader.source.size)
+        is_certain = recognises(reader.head, reader.source.size)
+        return Match.CERTAIN if is_certain else Match.POSSIBLE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

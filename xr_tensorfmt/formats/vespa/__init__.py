@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -24,14 +24,14 @@ class VespaFormat(Format):
     title = "Vespa"
     suffixes = (".tbf",)
     magics = ()
-    open_options = frozenset({"fill_value"})
+    open_options = frozenset({"name", "sparse", "fill_value", "text_errors", "verify"})
 
-    def recognises(self, reader: HeaderReader) -> bool:
+    def match(self, reader: HeaderReader) -> Match:
         """Look at the suffix and the tag."""
         from xr_tensorfmt.formats.vespa.spec import TAGS  # noqa: PLC0415
 
-        has_suffix = reader.source.name.casefold().endswith(self.suffixes)
-        return has_suffix and bool(reader.head) and reader.head[0] in TAGS
+        match = super().match(reader)
+        return Match.CERTAIN if match and reader.head and reader.head[0] in TAGS else match
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
@@ -63,12 +63,12 @@ class VespaJsonFormat(Format):
     title = "Vespa JSON"
     suffixes = (".json",)
     magics = ()
-    open_options = frozenset({"fill_value"})
+    open_options = frozenset({"name", "sparse", "fill_value", "verify"})
     write_options = MappingProxyType({"form": ("short", "long", "hex")})
 
-    def recognises(self, reader: HeaderReader) -> bool:
-        """Whether the file begins with the type of a tensor."""
-        return _JSON.match(reader.head) is not None
+    def match(self, reader: HeaderReader) -> Match:
+        """Look at the first bytes; many other programs have such suffixes."""
+        return Match.CERTAIN if _JSON.match(reader.head) else super().match(reader)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read all of a file; its values are then in memory."""
