@@ -171,7 +171,7 @@ def test_importing_the_engine_imports_no_heavy_package() -> None:
     new = set(run_python("-c", code).stdout.split())
     assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
-    assert {folder(name) for name in own} <= {"accessor", "backend", "core", "errors"}
+    assert {folder(name) for name in own} <= {"accessor", "backend", "core", "datasets", "errors"}
     assert len(own) <= 8, own
 
 

@@ -43,12 +43,16 @@ def test_xarray_knows_the_engine() -> None:
 
 
 def test_the_declared_parameters_are_those_of_the_method() -> None:
-    declared = TensorFormatBackend.open_dataset_parameters
-    assert list(declared) == [
-        p
-        for p in inspect.signature(TensorFormatBackend.open_dataset).parameters
-        if p not in ("self", "unknown")
-    ]
+    signature = inspect.signature(TensorFormatBackend.open_dataset)
+    assert TensorFormatBackend.open_dataset_parameters == tuple(signature.parameters)[1:]
+    assert signature.parameters["text_errors"].default == "strict"
+    assert signature.parameters["chunk_bytes"].default == 31 << 20
+
+
+@pytest.mark.parametrize("method", ["open_dataset", "open_datatree", "open_groups_as_dict"])
+def test_unknown_keywords_are_refused(path: Path, method: str) -> None:
+    with pytest.raises(TypeError, match=r"'spars'.*did you mean 'sparse'"):
+        getattr(TensorFormatBackend(), method)(path, spars="dense")
 
 
 def test_a_dataset_shows_names_and_sizes(path: Path) -> None:

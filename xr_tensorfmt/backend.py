@@ -5,20 +5,14 @@ All engines are imported when xarray looks for one, so this module imports littl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xarray.backends import BackendEntrypoint
 
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.datasets.options import KEYWORDS, parse_keywords, with_keywords
 
 if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
     from xarray import Dataset, DataTree
-
-    from xr_tensorfmt.core.container import Names, Sparse, TextErrors
-    from xr_tensorfmt.sources import InputOutput
 
 
 class TensorFormatBackend(BackendEntrypoint):
@@ -37,34 +31,10 @@ class TensorFormatBackend(BackendEntrypoint):
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
 
-    def open_dataset(
-        self,
-        filename_or_obj: Any,
-        *,
-        mask_and_scale: bool | Mapping[str, bool] = True,
-        decode_times: Any = True,
-        concat_characters: bool | Mapping[str, bool] = True,
-        decode_coords: bool | Literal["coordinates", "all"] = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: bool | Mapping[str, bool] | None = None,
-        decode_timedelta: Any = None,
-        format: str | None = None,
-        name: str = "tensor",
-        dims: Names = None,
-        sparse: Sparse = "auto",
-        fill_value: float | None = None,
-        text_errors: TextErrors = "strict",
-        verify: bool = True,
-        apply_unit: bool = False,
-        group: str | None = None,
-        separator: str = ".",
-        storage_options: Mapping[str, Any] | None = None,
-        fs: AbstractFileSystem | None = None,
-        timeout: float | None = 60.0,
-        io: InputOutput = "auto",
-        chunk_bytes: int | str = TARGET,
-        **unknown: Any,
-    ) -> Dataset:
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", *KEYWORDS)
+
+    @with_keywords
+    def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
         """Open a file as a Dataset; only its header is read.
 
         Parameters
@@ -127,8 +97,6 @@ class TensorFormatBackend(BackendEntrypoint):
             Upper limit on the bytes of a chunk for ``chunks={}``, such as ``"64MiB"``; 31 MiB by
             default. dask's setting ``array.chunk-size`` is a limit as well. It has no effect
             without ``chunks=``.
-        **unknown
-            Refused, with the most similar keyword.
 
         Returns
         -------
@@ -158,38 +126,8 @@ class TensorFormatBackend(BackendEntrypoint):
         ... )  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_file  # noqa: PLC0415
-        from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
 
-        request = request_of(
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            drop_variables=drop_variables,
-            use_cftime=use_cftime,
-            decode_timedelta=decode_timedelta,
-            format=format,
-            name=name,
-            dims=dims,
-            sparse=sparse,
-            fill_value=fill_value,
-            text_errors=text_errors,
-            verify=verify,
-            apply_unit=apply_unit,
-            group=group,
-            separator=separator,
-            storage_options=storage_options,
-            fs=fs,
-            timeout=timeout,
-            io=io,
-            chunk_bytes=chunk_bytes,
-            **unknown,
-        )
-        return open_file(filename_or_obj, request)
-
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = (*signature(open_dataset).parameters,)[
-        1:-1
-    ]
+        return open_file(filename_or_obj, parse_keywords(**keywords))
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
         """Open a file as a tree, with a group for each part of a variable's name but the last.
@@ -223,9 +161,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> xr.open_datatree("model.mag", engine="tensorfmt")  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_tree  # noqa: PLC0415
-        from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
 
-        return open_tree(filename_or_obj, request_of(**keywords))
+        return open_tree(filename_or_obj, parse_keywords(**keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
         """Open a file as one Dataset for each group.
@@ -258,9 +195,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> xr.open_groups("model.mag", engine="tensorfmt")  # doctest: +SKIP
         """
         from xr_tensorfmt.datasets.opening import open_groups  # noqa: PLC0415
-        from xr_tensorfmt.datasets.options import request_of  # noqa: PLC0415
 
-        return open_groups(filename_or_obj, request_of(**keywords))
+        return open_groups(filename_or_obj, parse_keywords(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether a local file, a file object or bytes can only be of one of the formats.

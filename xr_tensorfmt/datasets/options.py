@@ -1,16 +1,23 @@
-"""The keywords of the engine, checked once for all ways to open a file."""
+"""The keywords of the engine: names, types, defaults and checks, for all functions that open files.
+
+xarray imports this module with the engine, so it imports little.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from xr_tensorfmt.core.chunk_grid import TARGET
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.datasets.groups import prefix
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, checked_timeout
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.sources import InputOutput
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,14 @@ class Request(OpenOptions):
     separator: str = "."
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
-    timeout: float | None = DEFAULT_TIMEOUT
+    timeout: float | None = 60.0
     io: InputOutput = "auto"
     chunk_bytes: int | str = TARGET
 
     def __post_init__(self) -> None:
         """Refuse values of types that would be misinterpreted."""
+        from xr_tensorfmt.sources import checked_timeout  # noqa: PLC0415  # not needed before
+
         super().__post_init__()
         for keyword in ("verify", "apply_unit"):
             if not isinstance(getattr(self, keyword), bool):
@@ -57,6 +66,8 @@ class Request(OpenOptions):
     @property
     def options(self) -> OpenOptions:
         """The same for the formats, in which variables have their full names."""
+        from xr_tensorfmt.datasets.groups import prefix  # noqa: PLC0415  # not needed before
+
         start, dims = prefix(self.group, self.separator), self.dims
         if not (start and isinstance(dims, Mapping)):
             return self
@@ -69,15 +80,29 @@ class Request(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-_KEYWORDS = dict.fromkeys(field.name for field in fields(Request))
+KEYWORDS = tuple(field.name for field in fields(Request))
+"""Names of all keywords."""
 
 
-def request_of(**keywords: Any) -> Request:
-    """The keywords of the engine; TypeError where there is no such keyword."""
+def parse_keywords(**keywords: Any) -> Request:
+    """Return the keywords of the engine. Raise TypeError if there is no such keyword."""
     for name in keywords:
-        if name not in _KEYWORDS:
+        if name not in KEYWORDS:
             raise TypeError(
-                f"{name!r}{did_you_mean(name, _KEYWORDS)} is not a keyword of the engine "
-                f"'tensorfmt', which are {', '.join(_KEYWORDS)}"
+                f"{name!r}{did_you_mean(name, KEYWORDS)} is not a keyword of the engine "
+                f"'tensorfmt', which are {', '.join(KEYWORDS)}"
             )
     return Request(**keywords)
+
+
+def with_keywords(function: Function) -> Function:
+    """Show the keywords of the engine in the signature of a function, instead of ``**keywords``."""
+    shown = signature(function)
+    keywords = (
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(Request)
+    )
+    function.__signature__ = shown.replace(  # type: ignore[attr-defined]
+        parameters=[*list(shown.parameters.values())[:-1], *keywords]
+    )
+    return function
