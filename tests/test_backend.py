@@ -456,3 +456,34 @@ def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> No
     names = {name for name in inspect.signature(documented).parameters if name != "self"}
     assert names <= described
     assert ">>> " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "x"}, "names its variables itself; use ds.rename"),
+        ({"sparse": "stored"}, "stores every element"),
+        ({"sparse": "dense"}, "stores every element"),
+        ({"fill_value": 1.0}, "defines the value"),
+        ({"text_errors": "surrogateescape"}, "labels"),
+        ({"apply_unit": True}, "states no unit"),
+    ],
+)
+def test_options_that_a_format_does_not_declare_are_refused(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    xr_tensorfmt.to_mag(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), tmp_path / "a.mag")
+    (keyword,) = options
+    with pytest.raises(
+        ValueError, match=f"{keyword}=.* does not fit format 'mag', which .*{words}"
+    ):
+        xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", **options)
+
+
+def test_a_file_that_is_guessed_opens_with_the_engine_as_well(tmp_path: Path) -> None:
+    # Vespa JSON has neither a magic number nor, here, its suffix.
+    path = tmp_path / "answer.txt"
+    path.write_text('{"type":"tensor(x[2])","values":[1,2]}')
+    assert TensorFormatBackend().guess_can_open(path)
+    for engine in (None, "tensorfmt"):
+        assert xr.open_dataset(path, engine=engine).tensor.values.tolist() == [1, 2]

@@ -383,17 +383,19 @@ def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Pa
         tensor_of(path)
 
 
-def test_a_block_that_is_rewritten_has_another_name_in_dask(tmp_path: Path) -> None:
+def test_a_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
+    tmp_path: Path,
+) -> None:
     ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
     kind = ("DENSE_FLOAT", "FLOAT64")
-    before = xr.open_dataset(two_blocks(tmp_path, (*kind, ones), (*kind, ones)), chunks={}).tensor
+    before = xr.open_dataset(two_blocks(tmp_path, (*kind, ones), (*kind, ones))).tensor.chunk()
     block = tmp_path / "two.pycauset.blocks" / "b.pycauset"
     os.utime(two_blocks(tmp_path, (*kind, ones), (*kind, twos)), ns=(0, 0))
     os.utime(block, ns=(1, 1))
     path = tmp_path / "two.pycauset"
-    first = xr.open_dataset(path, chunks={}).tensor
+    first = xr.open_dataset(path).tensor.chunk()
     os.utime(block, ns=(2, 2))
-    second = xr.open_dataset(path, chunks={}).tensor
+    second = xr.open_dataset(path).tensor.chunk()
     assert len({before.data.name, first.data.name, second.data.name}) == 3
     assert second.values.tolist() == [[1, 2]]
 

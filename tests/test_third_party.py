@@ -48,7 +48,7 @@ for opened in (
     xr.testing.assert_identical(opened.load(), ds)
 assert xr.open_dataset("a.grid", chunks={}).chunks["y"]
 assert xr.open_dataset("a.grid").tensorfmt.explain(y=5).needed == 8000
-with pytest.raises(ValueError, match="sparse='stored' does not apply to the format 'grid'"):
+with pytest.raises(ValueError, match="sparse='stored' does not fit format 'grid'"):
     xr.open_dataset("a.grid", sparse="stored")
 renamed = xr.open_dataset("a.grid", name="t", dims=("lat", "lon"))
 assert renamed.t.dims == ("lat", "lon")

@@ -22,14 +22,13 @@ from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Transposed, column_major, transposed
+from xr_tensorfmt.core.views import column_major, transposed
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 
 __all__ = [
-    "CONTRACT_VERSION",
     "Container",
     "Cursor",
     "Dense",
@@ -45,7 +44,6 @@ __all__ = [
     "Selection",
     "Source",
     "Tensor",
-    "Transposed",
     "check_gaps",
     "column_major",
     "named_dims",

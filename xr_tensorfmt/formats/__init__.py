@@ -167,12 +167,12 @@ def _match(choice: Format, reader: HeaderReader) -> Match:
 
 
 _DECLARED_OPTIONS = {
-    "name": "its files name their variables; use ds.rename",
-    "sparse": "its files store all elements",
-    "fill_value": "its files say which value the elements have that are not stored",
-    "text_errors": "it has no labels in other encodings than UTF-8",
-    "verify": "its files are not verified",
-    "apply_unit": "its files state no unit",
+    "name": "names its variables itself; use ds.rename",
+    "sparse": "stores every element; leave it out",
+    "fill_value": "defines the value of elements that are not stored; leave it out",
+    "text_errors": "has no labels that need it; leave it out",
+    "verify": "has nothing to verify; leave it out",
+    "apply_unit": "states no unit; leave it out",
 }
 """Options that a format must declare to be given them, and why other formats refuse them."""
 
@@ -193,8 +193,7 @@ def _check_options(chosen: Format, options: OpenOptions) -> None:
         value = getattr(options, keyword)
         if keyword not in chosen.open_options and value != getattr(OpenOptions, keyword):
             raise ValueError(
-                f"{keyword}={value!r} does not apply to the format {chosen.name!r}: {reason}; "
-                f"leave out {keyword}="
+                f"{keyword}={value!r} does not fit format {chosen.name!r}, which {reason}"
             )
 
 
