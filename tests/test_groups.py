@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from tests import magfiles as mf
 from tests import tensfiles as tf
@@ -244,6 +246,20 @@ class TestGroupsAsADict:
         total = groups["/g1"].x + groups["/g2"].x
         assert total.values.tolist() == [10, 12, 14]
         assert type(groups["/g1"].x.variable) is xr.Variable
+
+    def test_same_named_variables_of_two_files_are_not_confused_by_dask(
+        self, tmp_path: Path
+    ) -> None:
+        """Both have the same layout, in files of their own."""
+        for shard, value in ((1, 1), (2, 10)):
+            content = save({f"g{shard}.x": np.full(3, value)})
+            (tmp_path / f"{shard}.safetensors").write_bytes(content)
+        index = tmp_path / "model.safetensors.index.json"
+        files = {f"g{shard}.x": f"{shard}.safetensors" for shard in (1, 2)}
+        index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
+        groups = xr.open_groups(index, engine="tensorfmt", chunks={})
+        total = groups["/g1"].x.variable.data + groups["/g2"].x.variable.data
+        assert total.compute().tolist() == [11] * 3
 
     def test_without_chunks_they_are_ordinary_and_lazy(self, path: Path) -> None:
         dataset = xr.open_groups(path, engine="tensorfmt")["/layers/1"]

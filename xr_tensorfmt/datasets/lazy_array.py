@@ -96,12 +96,13 @@ class GroupVariable(Variable):
     __slots__ = ()
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
-        """Chunk as `Variable.chunk`, and add a token of the array to the name that xarray gives."""
+        """Chunk as `Variable.chunk`, with a token of file and layout in the name."""
         from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
 
         options, lazy = keywords.get("from_array_kwargs") or {}, unwrapped(self)
         if lazy is not None and isinstance(options.get("name"), str):
-            name = f"{options['name']}-{tokenize(lazy[0].layout)}"
+            array, _ = lazy
+            name = f"{options['name']}-{tokenize(array.source.name, array.layout)}"
             keywords["from_array_kwargs"] = {**options, "name": name}
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
