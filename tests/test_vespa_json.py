@@ -58,6 +58,10 @@ DOCUMENTED: dict[str, tuple[Any, str, Any]] = {
     "a map with the label blocks": ({"blocks": [1, 2]}, "tensor(x{},y[2])", {"blocks": [1, 2]}),
     "a map with the label cells": ({"cells": [1], "type": [2]}, "tensor(x{},y[1])",
                                    {"cells": [1], "type": [2]}),
+    "a scalar of digits": ({"values": "4014000000000000"}, "tensor()", 5),
+    "no cells of a dense type": ({"cells": []}, "tensor(x[2])", [0, 0]),
+    "numbers as strings": ({"a": "1.5", "b": "-Inf", "c": "2e3"}, "tensor(x{})",
+                           {"a": 1.5, "b": -np.inf, "c": 2000}),
     "nothing mapped": ({"cells": []}, "tensor(x{})", {}),
 }  # fmt: skip
 
@@ -165,8 +169,21 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "of no size": ([], "tensor(x[0])", "has a size of 0"),
     "huge": ([], "tensor(x[99999999999],y[99999999999])", "more cells than can be addressed"),
     "too few": ([1, 2], "tensor(x[3])", r"has 2 values, and a block of tensor\(x\[3\]\) has 3"),
+    "a label twice": ('{"a": 1, "b": 2, "a": 3}', "tensor(x{})", "label 'a' occurs twice"),
+    "a label of blocks twice": ('{"blocks": {"a": [1], "a": [3]}}', "tensor(x{},y[1])",
+                                "label 'a' occurs twice"),
+    "other rows": ([[1, 2], [3, 4], [5, 6]], "tensor(x[2],y[3])",
+                   r"the row \[\[1, 2\], .* a list of 2"),
+    "an empty row": ([[], [1, 2, 3, 4]], "tensor(x[2],y[2])", r"the row \[\] is not evenly"),
+    "too deep": ([[[1]], [[2]]], "tensor(x[2],y[1])", r"the row \[1\] is not evenly nested"),
+    "null": ("null", "tensor(x{})", "the JSON is null"),
+    "a label of bool": ([{"address": {"x": True}, "value": 1}], "tensor(x{})", "are not str"),
+    "an index of a block": ({"blocks": [{"address": {"x": "a", "y": 0}, "values": [1]}]},
+                            "tensor(x{},y[1])", "of a block does not fit"),
+    "lone surrogate": ({"\ud800": 1}, "tensor(x{})", "have a lone surrogate"),
+    "zeros beyond the limit": ({"cells": []}, "tensor(x[16777217])", "more than 16777216 cells"),
     "uneven": ([[1, 2], 3], "tensor(x[3])", "is not evenly nested"),
-    "a str": (["1"], "tensor(x[1])", "'1' is not the value of a cell"),
+    "a str": (["1x"], "tensor(x[1])", "'1x' is not the value of a cell"),
     "a bool": ([True], "tensor(x[1])", "True is not the value of a cell"),
     "too large": ([10**400], "tensor(x[1])", "is not the value of a cell"),
     "no int8": ([1, 300], "tensor<int8>(x[2])", "300.0 is not an integer from -128 to 127"),
@@ -253,6 +270,20 @@ def test_a_file_without_a_type_says_how_to_state_it(content: Any, tmp_path: Path
     other.write_text(json.dumps({"type": "tensor<float>(x[2])", "values": [1, 2]}))
     opened = xr.open_dataset(other, engine="tensorfmt", format="vespa-json")
     assert opened.tensor.values.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"type": "tensor(x{})", "cells": {"a": 1, "a": 3}}', "label 'a' occurs twice"),
+        ('{"type": "tensor(x{})", "cells": {"\\ud800": 1}}', "have a lone surrogate"),
+    ],
+)
+def test_files_with_wrong_labels_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "labels.json"
+    path.write_text(text)
+    with pytest.raises(TensorFormatError, match=message):
+        xr.open_dataset(path, engine="tensorfmt")
 
 
 def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch: Any) -> None:

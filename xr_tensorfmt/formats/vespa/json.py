@@ -34,7 +34,9 @@ _SCALARS = {"double": "tensor()"}
 _CONTENT = ("cells", "values", "blocks")
 _WRAPPER = {*_CONTENT, "type", "dimensions"}
 
-_NAMED = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
+)
 
 # What is true of the JSON too.
 _FACTS = ("cell_type", "mapped", "indexed", "lengths", "blocks")
@@ -55,6 +57,10 @@ MOST_FILLED_CELLS = 1 << 24
 
 # The value of a dense field with format.tensors=hex-value; a JSON number is no field of a tensor.
 _IS_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+
+
+class RepeatedLabelError(ValueError):
+    """A JSON object that states a label twice."""
 
 
 def from_hex(digits: str, **keywords: Any) -> Dataset:
@@ -182,13 +188,32 @@ def loaded(content: Any) -> Any:
         return content
     string = content if isinstance(content, str) else content.decode()
     try:
-        return json.loads(string.strip().removesuffix(","))  # Vespa ignores a comma at the end
+        # Vespa ignores a comma at the end.
+        return json.loads(string.strip().removesuffix(","), object_pairs_hook=_unique_members)
+    except RepeatedLabelError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
 
 
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object; raise RepeatedLabelError if a label is repeated."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        for label, _ in pairs:
+            if label in seen:
+                raise RepeatedLabelError(
+                    f"the label {shorten(repr(label))} occurs twice in a JSON object; leave one out"
+                )
+            seen.add(label)
+    return members
+
+
 def packed_tensor(data: Any, type_: str | None) -> bytes:
     """The typed binary form of a tensor in any of its forms in JSON."""
+    if data is None:
+        raise ValueError("the JSON is null, expected a tensor of Vespa; leave the field out")
     stated = data.get("type") if _is_wrapper(data) else None
     if type_ is None and not isinstance(stated, str):
         raise ValueError(
@@ -209,7 +234,7 @@ def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
         raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
         text = source.read_bytes(0, source.size).decode()
-        packed = Memory(packed_tensor(parsed(text), None))
+        packed = Memory(packed_tensor(parsed(text, _unique_members), None))
     except ValueError as error:
         expected = "a tensor of Vespa with its type"
         hint = "mend it, or open what it describes if it is no tensor"
@@ -264,7 +289,7 @@ def _whole_blocks(header: Header, key: str, content: Any) -> Iterable[tuple[tupl
         return [((), content)]
     if key == "blocks" and mapped and isinstance(content, list):
         blocks = (_members(block, "address", "values") for block in content)
-        return ((_labels(header, address), values) for address, values in blocks)
+        return ((_block_labels(header, address), values) for address, values in blocks)
     if key == map_key and len(mapped) == 1 and isinstance(content, dict):
         return (((label,), values) for label, values in content.items())
     if content is None and mapped:
@@ -290,12 +315,22 @@ def _content(header: Header, data: Any) -> tuple[str, Any]:
     return "values", data if header.indexed or isinstance(data, list) else [data]
 
 
+def _block_labels(header: Header, address: Address) -> tuple[str, ...]:
+    """Return the labels of a whole block; its address has no index."""
+    if address.keys() != {*header.mapped}:
+        raise ValueError(
+            f"the address {shorten(repr(address))} of a block does not fit "
+            f"{json_type(header)}, expected a label for each of {list(header.mapped)}"
+        )
+    return _labels(header, address)
+
+
 def _labels(header: Header, address: Address) -> tuple[str, ...]:
     mapped = header.mapped
     if not {*mapped} <= address.keys() <= {*mapped, *header.indexed}:
         raise ValueError(f"the address {shorten(repr(address))} does not fit {json_type(header)}")
     labels = tuple(address[name] for name in mapped)
-    if not all(isinstance(label, str | int) for label in labels):
+    if not all(isinstance(label, str | int) and not isinstance(label, bool) for label in labels):
         raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
     return tuple(map(str, labels))
 
@@ -304,6 +339,8 @@ def _blocks_of_cells(header: Header, content: Iterable[Any]) -> Blocks:
     """The cells of each block, of which those that are not listed are zero."""
     blocks: Blocks = {}
     seen = set()
+    if not header.mapped:
+        blocks[()] = _zeros(header, 1)
     for cell in content:
         address, value = _members(cell, "address", "value")
         labels = _labels(header, address)
@@ -312,14 +349,19 @@ def _blocks_of_cells(header: Header, content: Iterable[Any]) -> Blocks:
             raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
         seen.add(place)
         if labels not in blocks:
-            if header.cells * (len(blocks) + 1) > MOST_FILLED_CELLS:
-                raise ValueError(
-                    f"{json_type(header)} has more than {MOST_FILLED_CELLS} cells, most of which "
-                    "are not listed; give blocks or values"
-                )
-            blocks[labels] = np.zeros(header.cells)
+            blocks[labels] = _zeros(header, len(blocks) + 1)
         blocks[labels][place[1]] = _number(value)
     return blocks
+
+
+def _zeros(header: Header, blocks: int) -> Array:
+    """Return the cells of another block; raise ValueError if so many blocks exceed the limit."""
+    if header.cells * blocks > MOST_FILLED_CELLS:
+        raise ValueError(
+            f"{json_type(header)} has more than {MOST_FILLED_CELLS} cells, most of which "
+            "are not listed; give blocks or values"
+        )
+    return np.zeros(header.cells)
 
 
 def _place(header: Header, address: Address) -> int:
@@ -338,9 +380,10 @@ def _place(header: Header, address: Address) -> int:
 
 def _values(header: Header, values: Any) -> Array:
     """The cells of a block: numbers, nested or not, or hexadecimal digits."""
-    if isinstance(values, str) and header.indexed:
+    # A label of a sparse tensor may have a number as a string.
+    if isinstance(values, str) and (header.indexed or not header.mapped):
         return _from_hex(header, values)
-    flat = _flattened(values)
+    flat = _flattened(header, values)
     if len(flat) != header.cells:
         raise ValueError(
             f"{shorten(repr(values))} has {len(flat)} values, and a block of {json_type(header)} "
@@ -380,7 +423,13 @@ def _packed(header: Header, blocks: Blocks) -> bytes:
             raise ValueError(
                 f"{wrong} is not an integer from -128 to 127, as {json_type(header)} has"
             )
-        packed += map(pack_string, labels)
+        try:
+            packed += map(pack_string, labels)
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the labels {shorten(ascii(labels))} have a lone surrogate ({error.reason}), "
+                "expected text that UTF-8 can encode; correct the label"
+            ) from None
         packed.append(element.encode(converted).tobytes())
     return b"".join(packed)
 
@@ -393,22 +442,36 @@ def _members(item: Any, *keys: str) -> Iterator[Any]:
     return (item[key] for key in keys)
 
 
-def _flattened(values: Any) -> list[Any]:
-    """The numbers in nested lists, all of which are equally deep."""
-    flat = [values]
-    while any(is_list := [isinstance(each, list) for each in flat]):
-        if not all(is_list):
-            raise ValueError(f"{shorten(repr(values))} is not evenly nested")
-        flat = list(chain.from_iterable(flat))
-    return flat
+def _flattened(header: Header, values: Any) -> list[Any]:
+    """Return the numbers of a block, which are flat or nested as the type says."""
+    numbers = values if isinstance(values, list) else [values]
+    if not any(isinstance(number, list) for number in numbers):
+        return numbers
+    rows = [values]
+    for length in header.lengths:
+        for row in rows:
+            if not isinstance(row, list) or len(row) != length:
+                raise _nesting_error(header, row, f"a list of {length}")
+        rows = list(chain.from_iterable(rows))
+    for row in rows:
+        if isinstance(row, list):
+            raise _nesting_error(header, row, "a number")
+    return rows
+
+
+def _nesting_error(header: Header, row: Any, expected: str) -> ValueError:
+    return ValueError(
+        f"the row {shorten(repr(row))} is not evenly nested, expected {expected} for "
+        f"{json_type(header)}; nest the values as its sizes, or give them flat"
+    )
 
 
 def _number(value: Any) -> float:
-    """A number, which may be null, or a str where JSON has none for it."""
+    """Return a number, which may be null or a string, as in Vespa."""
     if value is None:
         return float("nan")
-    is_named = isinstance(value, str) and _NAMED.fullmatch(value)
-    if is_named or (isinstance(value, int | float) and not isinstance(value, bool)):
+    is_string = isinstance(value, str) and _NUMBER.fullmatch(value)
+    if is_string or (isinstance(value, int | float) and not isinstance(value, bool)):
         with suppress(OverflowError):
             return float(value)
     raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
