@@ -10,6 +10,7 @@ import stat
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -20,7 +21,8 @@ from dask.delayed import Delayed
 
 from tests.opening import opened
 from xr_tensorfmt import SourceChangedError, to_cc4s, to_mag
-from xr_tensorfmt.writing.atomic_file import AtomicFile, Piece, atomic_file_for
+from xr_tensorfmt.writing.atomic_file import AtomicFile, atomic_file_for
+from xr_tensorfmt.writing.write_target import Piece
 
 
 def dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
@@ -215,6 +217,23 @@ def test_a_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -
     xr.testing.assert_identical(opened(path).load(), dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
     path.chmod(0o644)
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_read_only_file_system_is_no_write_protection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
+) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(dataset(), path)
+    status = os.statvfs(path)
+    read_only = SimpleNamespace(f_flag=status.f_flag | os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for options in ({"compute": compute}, {"region": {}}):
+        with pytest.raises(OSError, match="file system is read-only") as caught:
+            to_mag(dataset(2), path, **options)
+        assert (caught.value.errno, caught.value.filename) == (errno.EROFS, str(path))
+        assert "mode 0" not in str(caught.value)
 
 
 def test_a_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -> None:
@@ -449,7 +468,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
 def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
     assert not atomic_file.discard()
-    atomic_file.begin()
+    atomic_file = atomic_file.begin()
     atomic_file.complete([Piece(0, b"head")])
     atomic_file.publish()
     assert not atomic_file.discard()
@@ -457,7 +476,8 @@ def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> None:
-    atomic_file = AtomicFile(str(tmp_path / "a"), str(tmp_path / "gone.part"), 4, replace=True)
+    target, path = str(tmp_path / "a"), str(tmp_path / "gone.part")
+    atomic_file = AtomicFile(target=target, path=path, size=4, replace=True)
     with pytest.raises(FileNotFoundError) as caught:
         atomic_file.complete([Piece(0, b"head")])
     assert str(caught.value) == (

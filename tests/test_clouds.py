@@ -46,7 +46,7 @@ def at(cloud: clouds.Cloud) -> dict[str, Any]:
 def dataset() -> xr.Dataset:
     """More than one part of an upload."""
     values = np.random.default_rng(0).random((4200, 1000), dtype="f4")
-    assert values.nbytes > upload.SMALLEST_PART
+    assert values.nbytes > upload.PART_SIZE
     return xr.Dataset({"w": (("x", "y"), values)}, {"x": np.arange(4200, dtype="i4")})
 
 

@@ -23,7 +23,7 @@ from tests.processes import run_python, run_script
 from xr_tensorfmt import to_cc4s, to_mag
 from xr_tensorfmt.cli.convert import sigterm_raises_exit
 from xr_tensorfmt.writing import unfinished
-from xr_tensorfmt.writing.unfinished import beside
+from xr_tensorfmt.writing.unfinished import unfinished_path
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -88,7 +88,7 @@ def left_by_killed_process(path: str = "a.mag") -> str:
 
 def make(path: str, host: str | None = None, process: int | None = None) -> str:
     """An unfinished file as another host or process would name it."""
-    stem, _, mark = beside(path).removesuffix(".part").rpartition(".")
+    stem, _, mark = unfinished_path(path).removesuffix(".part").rpartition(".")
     own_host, own_process, token = mark.split("-")
     name = f"{stem}.{host or own_host}-{process or own_process}-{token}.part"
     Path(name).write_bytes(bytes(1000))
@@ -188,10 +188,10 @@ def test_names_of_any_length_are_found_again(name: str) -> None:
 def test_a_worker_of_a_cluster_says_so(tmp_path: Path) -> None:
     script = """
 from distributed import Client
-from xr_tensorfmt.writing.unfinished import beside
+from xr_tensorfmt.writing.unfinished import unfinished_path
 if __name__ == "__main__":
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        print(client.submit(beside, "a").result(), beside("a"))
+        print(client.submit(unfinished_path, "a").result(), unfinished_path("a"))
 """
     worker, own = run_script(script, directory=tmp_path).split()[-2:]
     assert worker.split("-")[1] == "0"
@@ -264,6 +264,28 @@ def test_a_file_that_cannot_be_removed_keeps_clean_from_no_other_directory(
     assert result.stderr.endswith(": Operation not permitted\n")
     assert result.stdout.endswith("1 file removed, 1000 B\n")
     assert (len(leftovers("top/one")), leftovers("top/two")) == (1, [])
+
+
+def test_old_files_of_other_hosts_are_removed_if_asked_for() -> None:
+    young, old = (Path(f".a.mag.0123456789ab-7-0123456{n}.part") for n in (1, 2))
+    mine = Path(make("a.mag"))
+    for path in (young, old):
+        path.write_bytes(bytes(10))
+    for path in (old, mine):
+        os.utime(path, (0, 10**9))
+    shown = done("clean", ".")
+    assert "of another host or container" in shown
+    assert "(last written to 2001-09-09 01:46:40 UTC; remove it with --older-than)" in shown
+    done("clean", ".", "--older-than", "7d")
+    assert leftovers() == sorted([str(young), str(mine)])
+    assert "not a duration such as 36h or 7d" in failed("clean", ".", "--older-than", "x", code=2)
+
+
+def test_clean_takes_no_url() -> None:
+    shown = run("clean", "s3://user:hunter2@bucket")
+    assert shown.exit_code == 1
+    assert "lifecycle rule" in shown.stderr
+    assert "hunter2" not in shown.output
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])

@@ -25,8 +25,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import Placed, cut_all
-from xr_tensorfmt.writing.graph import writing
+from xr_tensorfmt.writing.file_plan import Placed, block_grids
+from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.region import SharedFile
 
 
@@ -100,8 +100,8 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     origin = tuple(each.start for each in cut)
     placed = Placed(variable, layout, Conversion("a", inner.element, exact=True), origin)
-    files = [(InMemory, cut_all([placed]))]
-    writing(files, lambda files: None).compute(scheduler="synchronous")
+    files = [(InMemory, block_grids([placed]))]
+    plan_tasks(files).compute(scheduler="synchronous")
     found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(found, expected)
     assert CONTENT[:4] == b"head"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import EACCES, EINVAL, ELOOP, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
-from typing import ClassVar, Self
+from errno import EACCES, EINVAL, ELOOP, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
+from typing import Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.writing.unfinished import beside, remove_abandoned
+from xr_tensorfmt.core.layout import Encoded
+from xr_tensorfmt.writing.unfinished import remove_orphaned, unfinished_path
+from xr_tensorfmt.writing.write_target import Piece
 
 
 def exists_already(path: str) -> FileExistsError:
@@ -43,12 +44,14 @@ _ANY_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_writable(path: str) -> None:
-    """Refuse what exists and is write-protected, although its directory lets it be replaced."""
+    """Raise OSError if a file exists and must not be written, even if it could be replaced."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
         return
-    # An administrator may write to everything, and yet the mode says what is meant.
+    if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise OSError(EROFS, "its file system is read-only; write to another directory", path)
+    # Root may write to every file, but the mode says what its owner meant.
     if not mode & _ANY_WRITES or not os.access(path, os.W_OK):
         reason = f"it is write-protected (mode {mode:04o}); allow to write to it, or remove it"
         raise PermissionError(EACCES, reason, path)
@@ -83,16 +86,16 @@ def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
-def write_batches(path: str, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+def write_batches(path: str, batches: Iterator[Encoded]) -> None:
     """Write bytes at their offsets into an existing file."""
     with opened(path) as descriptor:
-        for start, data in runs_of(batches):
+        for start, data in _runs_of(batches):
             write_at(descriptor, data, start)
             if len(data) >= _LARGE:
                 _start_writing_out(descriptor, start, len(data))
 
 
-def runs_of(batches: Iterable[tuple[Extents, Bytes]]) -> Iterator[tuple[int, memoryview]]:
+def _runs_of(batches: Iterator[Encoded]) -> Iterator[tuple[int, memoryview]]:
     """Offsets and the bytes that belong there."""
     for extents, data in batches:
         buffer, position = data.data, 0
@@ -118,57 +121,40 @@ def _mode_of(target: str, path: str) -> int:
     with suppress(FileNotFoundError):
         return stat.S_IMODE(os.stat(target).st_mode)
     # Only the system knows it, by the process and by the rules of the directory.
-    probe = beside(os.path.join(os.path.dirname(path), os.path.basename(target)))
+    probe = unfinished_path(os.path.join(os.path.dirname(path), os.path.basename(target)))
     with opened(probe, _NEW, _OF_NEW_FILES) as descriptor:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     os.unlink(probe)
     return mode
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Bytes of a file that are known before any value is computed.
-
-    Parameters
-    ----------
-    offset : int
-        Position of the first one in the file.
-    data : bytes
-        The bytes.
-    """
-
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AtomicFile:
-    """An unfinished file at `path` that takes the place of `target` when it is complete.
+    """An unfinished file that replaces `target` when it is complete.
 
-    Until then only its owner can read it, as the directory may be shared.
+    Only its owner can read it before that, because others may share the directory.
     """
 
     target: str
-    path: str
     size: int
     replace: bool
-    way_out: ClassVar[str] = "write to a directory that all workers share"
+    path: str = ""
 
     @property
     def _final(self) -> str:
         """The name of the target, in the directory of the unfinished file."""
-        return os.path.join(os.path.dirname(self.path), os.path.basename(self.target))
-
-    def begin_another(self) -> Self:
-        """Create a file of another name; as `begin`."""
-        return replace(self, path=beside(self._final)).begin()
+        return self.target
 
     def begin(self) -> Self:
-        """Create the file with its size; OSError where the disk has less free space than that.
+        """Return a new file of this size; OSError if the disk has less free space.
 
-        What processes that have ended left of the same file is removed before.
+        Files left by ended processes that wrote to the same target are removed.
         """
-        remove_abandoned(self._final)
+        remove_orphaned(self._final)
+        return replace(self, path=unfinished_path(self._final)).create()
+
+    def create(self) -> Self:
+        """Create the unfinished file at `path`."""
         with self._explained(discards=True), opened(self.path, _NEW) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
@@ -176,7 +162,7 @@ class AtomicFile:
             os.ftruncate(descriptor, self.size)
         return self
 
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    def write(self, batches: Iterator[Encoded]) -> None:
         """Write bytes at their offsets; any number of threads and processes may do so at once."""
         with self._explained():
             write_batches(self.path, batches)
@@ -189,19 +175,19 @@ class AtomicFile:
                 for piece in group:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
                 os.fsync(descriptor)
-            with suppress(OSError):  # where files have no modes
+            with suppress(OSError):  # file systems without modes
                 os.chmod(self.path, _mode_of(self.target, self.path))
 
     def publish(self) -> None:
         """Rename the complete file."""
         with self._explained(discards=True):
             self._rename()
-        # So that the disk has the name, where the system can sync directories.
+        # The disk gets the new name as well, if the system can sync directories.
         with suppress(OSError), opened(os.path.dirname(self.target), os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
 
     def discard(self) -> bool:
-        """Remove the unfinished file; False where there is none, as it has been renamed."""
+        """Remove the unfinished file; False if there is none because it was renamed."""
         try:
             os.unlink(self.path)
         except OSError:
@@ -217,7 +203,7 @@ class AtomicFile:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # File systems without links leave a moment between asking and renaming.
+            # Without links, another program could create the target between these two calls.
             if os.path.exists(self.target):
                 raise exists_already(self.target) from None
             os.rename(self.path, self.target)
@@ -226,7 +212,7 @@ class AtomicFile:
 
     @contextmanager
     def _explained(self, *, discards: bool = False) -> Iterator[None]:
-        """Add to an error of the system which file was written; its type stays."""
+        """Add the file that was written to an error of the system; its type stays."""
         try:
             yield
         except OSError as error:
@@ -234,15 +220,17 @@ class AtomicFile:
                 self.discard()
             if error.errno is None or error.filename == self.target:
                 raise
-            what = f"its {self.size} bytes" if self.size else "it"
-            reason = f"{error.strerror}, while writing {what}"
-            if isinstance(error, FileNotFoundError):
-                reason = f"this process sees no {self.path}, which becomes it; {self.way_out}"
-            reason = f"{reason}; what was there before is unchanged"
-            raise OSError(error.errno, reason, self.target) from error
+            raise self._explain(error) from error
+
+    def _explain(self, error: OSError) -> OSError:
+        size = f"its {self.size} bytes" if self.size else "it"
+        reason = f"{error.strerror}, while writing {size}"
+        if isinstance(error, FileNotFoundError):
+            advice = "write to a directory that all workers share"
+            reason = f"this process sees no {self.path}, which becomes it; {advice}"
+        return OSError(error.errno, f"{reason}; what was there before is unchanged", self.target)
 
 
 def atomic_file_for(path: str, size: int, *, replace: bool) -> AtomicFile:
-    """The unfinished file for a path; nothing is created yet."""
-    target = target_of(path, replace=replace)
-    return AtomicFile(target, beside(target), size, replace)
+    """Return the file for a path; nothing is created yet."""
+    return AtomicFile(target=target_of(path, replace=replace), size=size, replace=replace)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import isqrt, prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from xarray import Variable
@@ -15,12 +15,12 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.layout import WHOLE, Encoded, Layout, WritableLayout
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection
+from xr_tensorfmt.core.layout import WHOLE, Layout, WritableLayout
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import unchunked, unread
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.write_target import Piece, WriteTarget
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,9 @@ class FilePlan:
     otherwise: Callable[[], FilePlan] | None = None
 
     @cached_property
-    def cuts(self) -> list[Cut]:
+    def block_grids(self) -> list[GriddedVariable]:
         """The variables that have elements, and their blocks."""
-        return cut_all(self.placed)
+        return block_grids(self.placed)
 
     @property
     def compared(self) -> tuple[Placed, ...]:
@@ -194,21 +194,6 @@ def _rounded(length: int, most: int) -> int:
     return max(1, most - most % 64 if most >= 64 else most)
 
 
-class Writable(Protocol):
-    """A file whose bytes can be written in any order by several threads."""
-
-    @property
-    def target(self) -> str:
-        """Path or URL of the file that will be written."""
-
-    @property
-    def path(self) -> str:
-        """Where its bytes are put: another path for each file that is begun for one target."""
-
-    def write(self, batches: Iterator[Encoded]) -> None:
-        """Write bytes at their offsets."""
-
-
 @dataclass(frozen=True)
 class BlockGrid:
     """The blocks of a variable, which can be written independently."""
@@ -244,15 +229,7 @@ class BlockGrid:
         entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
         return Selection(self.layout.shape, entries)
 
-    def bounds(self, number: int) -> tuple[int, int] | None:
-        """First byte that a block writes and the one after its last; None if it writes none."""
-        selection = self.selection(number)
-        parts = selection.batches(runs=MOST_RUNS, span=selection.span) if selection.size else ()
-        extents = [self.layout.extents(part) for part in parts]
-        bounds = [each.bounds for each in extents if len(each)]
-        return (min(bounds)[0], max(stop for _, stop in bounds)) if bounds else None
-
-    def write(self, number: int, values: Any, file: Writable) -> None:
+    def write(self, number: int, values: Any, file: WriteTarget) -> None:
         """Convert, encode and write the values of a block."""
         file.write(self.layout.encode(*self.converted(number, values)))
 
@@ -275,17 +252,17 @@ class BlockGrid:
         return array
 
 
-Cut = tuple[Variable, BlockGrid]
+GriddedVariable = tuple[Variable, BlockGrid]
 """A variable with its axes in the order of the file, and its blocks."""
 
 
-def cut_all(placed: Iterable[Placed]) -> list[Cut]:
-    """Cut all variables that have elements; as `cut`."""
-    return [cut(each) for each in placed if each.variable.size]
+def block_grids(variables: Iterable[Placed]) -> list[GriddedVariable]:
+    """Divide all variables that have elements into blocks."""
+    return [_block_grid(placed) for placed in variables if placed.variable.size]
 
 
-def cut(placed: Placed) -> Cut:
-    """Cut a variable into blocks: its own chunks where it has some, else chunks of the layout."""
+def _block_grid(placed: Placed) -> GriddedVariable:
+    """Divide a variable into its own chunks, or else into chunks of the layout."""
     across = _with_other_fastest_axis(placed)
     variable, layout, origin = across[0] if across else in_file_order(placed)
     block = across[1] if across else layout.chunk_shape(TARGET)

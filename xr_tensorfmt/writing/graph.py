@@ -20,59 +20,54 @@ from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.file_plan import BlockGrid, Cut, Placed, Writable, cut_all
+from xr_tensorfmt.writing.file_plan import BlockGrid, GriddedVariable, Placed, block_grids
+from xr_tensorfmt.writing.write_target import WriteTarget
 
-File = TypeVar("File", bound=Writable)
+File = TypeVar("File", bound=WriteTarget)
 
+Use = Callable[[BlockGrid, int, Any, WriteTarget], None]
+"""Writes a block of some number to a file, or compares the block with the file."""
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
 """A part of a variable that is not in chunks of dask, and the block that it is."""
 
 
-class Comparison(BlockGrid):
-    """Blocks that are compared with the content of a file instead of being written to it."""
-
-    def write(self, number: int, values: Any, file: Writable) -> None:
-        """Compare a block with the file; ValueError where they differ."""
-        self.layout.compare(open_source(file.path), *self.converted(number, values))
-
-
-def compare(file: Writable, placed: Iterable[Placed]) -> None:
+def compare(file: WriteTarget, variables: Iterable[Placed]) -> None:
     """Compute variables once more, and compare them with the file; ValueError where they differ.
 
     A chunk alone may not show that all of its values are stored, as half of a symmetric matrix is.
     """
-    cuts = [
-        (variable, Comparison(each.layout, each.conversion, each.chunks, each.origin))
-        for variable, each in cut_all(placed)
-    ]
     # In a thread of its pool, dask would by default use more threads than there are CPUs.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
-    writing([(file, cuts)], len).compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
+    tasks = plan_tasks([(file, block_grids(variables))], use=compare_block)
+    tasks.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
-def writing(
-    files: Sequence[tuple[File | Callable[[], File], Sequence[Cut]]],
-    finish: Callable[[Sequence[File]], object],
+def compare_block(blocks: BlockGrid, number: int, values: Any, file: WriteTarget) -> None:
+    """Compare a block with the file; ValueError if they differ."""
+    blocks.layout.compare(open_source(file.path), *blocks.converted(number, values))
+
+
+def plan_tasks(
+    files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
+    finish: Callable[[Sequence[File]], object] | None = None,
     *,
-    in_order: bool = False,
+    use: Use = BlockGrid.write,
 ) -> Delayed:
     """Plan to begin files, write all blocks of variables, and finish the files together.
 
-    A file is one that has begun, or what begins it. Blocks can be written about in their order.
+    A file has begun, or is a callable that begins it.
     """
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
     chunked: list[Any] = []
     writes: list[Any] = []
     begun = [f"begin-{token}-{number}" for number in range(len(files))]
-    for key, (file, cuts) in zip(begun, files, strict=True):
+    for key, (file, grids) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file
-        for task in _tasks(cuts, key, chunked, graph):
+        for task in _tasks(grids, key, use, chunked, graph):
             writes.append((f"write-{token}", len(writes)))
             graph[writes[-1]] = task
-    if in_order:
-        writes = _in_turn(graph, writes, token)
     last = f"finish-{token}"
     graph[last] = (_finish, finish, begun, writes)
     # Optimised as a whole, so that what several variables need is computed once.
@@ -83,12 +78,16 @@ def writing(
 
 
 def _tasks(
-    cuts: Iterable[Cut], begun: str, chunked: list[Any], graph: dict[Any, Any]
+    grids: Iterable[GriddedVariable],
+    begun: str,
+    use: Use,
+    chunked: list[Any],
+    graph: dict[Any, Any],
 ) -> Iterator[Any]:
-    """The tasks that write variables, in their order; of all arrays a list."""
-    for in_memory, group in groupby(cuts, key=lambda cut: cut[0].chunks is None):
+    """Yield the tasks that write variables, in their order, and add their arrays to a list."""
+    for in_memory, group in groupby(grids, key=lambda grid: grid[0].chunks is None):
         if in_memory:
-            yield from ((write_in_memory, batch, begun) for batch in _batches(group))
+            yield from ((write_in_memory, use, batch, begun) for batch in _batches(group))
             continue
         for variable, blocks in group:
             # A node of its own: a large layout goes to each worker once.
@@ -99,34 +98,27 @@ def _tasks(
                 # A plain key would not be replaced by the values of an array that is persisted on
                 # a cluster, since distributed takes those out of the graph first.
                 source = TaskRef((variable.data.name, *blocks.index(block)))
-                yield write_block, grid, block, source, begun
+                yield write_block, use, grid, block, source, begun
 
 
-def _in_turn(graph: dict[Any, Any], writes: Sequence[Any], token: str) -> list[Any]:
-    """Add a chain of tasks that makes dask write blocks about in the order of the files."""
-    chain: list[Any] = []
-    for number, key in enumerate(writes):
-        graph[f"turn-{token}", number] = (frozenset.union, key, *chain)
-        chain = [(f"turn-{token}", number)]
-    return chain
-
-
-def write_block(blocks: BlockGrid, number: int, values: Array, file: Writable) -> frozenset[str]:
-    """Write a chunk of dask; returns where the file is written."""
-    blocks.write(number, values, file)
+def write_block(
+    use: Use, blocks: BlockGrid, number: int, values: Array, file: WriteTarget
+) -> frozenset[str]:
+    """Write a chunk of dask, and return the path of the unfinished file."""
+    use(blocks, number, values, file)
     return frozenset({file.path})
 
 
-def write_in_memory(batch: Sequence[MemoryBlock], file: Writable) -> frozenset[str]:
+def write_in_memory(use: Use, batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
     """Write blocks one after the other; lazy ones are read as they are written."""
     for part, blocks, number in batch:
         # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
-        blocks.write(number, part[...].values, file)
+        use(blocks, number, part[...].values, file)
     return frozenset({file.path})
 
 
 def _finish(
-    finish: Callable[[Sequence[File]], object],
+    finish: Callable[[Sequence[File]], object] | None,
     files: Sequence[File],
     written: Sequence[frozenset[str]],
 ) -> None:
@@ -137,14 +129,15 @@ def _finish(
             "again; what was there before is unchanged"
         )
         raise OSError(ESTALE, reason, files[-1].target)
-    finish(files)
+    if finish is not None:
+        finish(files)
 
 
-def _batches(cuts: Iterable[Cut]) -> Iterator[list[MemoryBlock]]:
+def _batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
     """Group small blocks, so that each task has enough to do."""
     batch: list[MemoryBlock] = []
     size = 0
-    for variable, blocks in cuts:
+    for variable, blocks in grids:
         for number in range(blocks.count):
             part = variable[blocks.part(number)]
             if batch and size + part.nbytes > TARGET:

@@ -14,9 +14,8 @@ from xarray import Variable
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.core.container import OpenOptions, Tensor
-from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.layout import WHOLE, Encoded
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
@@ -27,8 +26,9 @@ from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
-from xr_tensorfmt.writing.file_plan import Placed, cut_all
-from xr_tensorfmt.writing.graph import writing
+from xr_tensorfmt.writing.file_plan import Placed, block_grids
+from xr_tensorfmt.writing.graph import plan_tasks
+from xr_tensorfmt.writing.write_target import Piece
 
 Region = Mapping[Any, slice]
 
@@ -71,7 +71,7 @@ class ExistingFile:
                     client.run(detach_file, self.path)
         return self
 
-    def write(self, batches: Iterator[tuple[Extents, Bytes]]) -> None:
+    def write(self, batches: Iterator[Encoded]) -> None:
         """Write bytes at their offsets; as `AtomicFile.write`."""
         if _identity(self.path) != self.identity:
             raise SourceChangedError(
@@ -84,12 +84,23 @@ class ExistingFile:
         detach_file(self.path)
         write_batches(self.path, batches)
 
-
-def _sync(files: Sequence[ExistingFile]) -> None:
-    """Wait until the disk has all of the files."""
-    for file in files:
-        with opened(file.path) as descriptor:
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Wait until the disk has all bytes; the header stays as it is."""
+        del pieces
+        with opened(self.path) as descriptor:
             os.fsync(descriptor)
+
+    def publish(self) -> None:
+        """Do nothing, because the file is there already."""
+
+    def discard(self) -> bool:
+        """Return False, because a part of the file may have been changed."""
+        return False
+
+
+def _complete(files: Sequence[ExistingFile]) -> None:
+    for file in files:
+        file.complete(())
 
 
 def detach_file(path: str) -> None:
@@ -140,8 +151,8 @@ def write_region(
         tensor = replace(tensor, layout=tensor.layout.checked_places(file))
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
-    files = [(ExistingFile.at(path).begin, cut_all(part)) for path, part in parts.items()]
-    tasks = writing(files, _sync)
+    files = [(ExistingFile.at(path).begin, block_grids(part)) for path, part in parts.items()]
+    tasks = plan_tasks(files, _complete)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

@@ -21,13 +21,13 @@ from xr_tensorfmt.formats import by_name, by_suffix
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.sources.store_errors import redacted
-from xr_tensorfmt.writing.atomic_file import atomic_file_for, target_of
+from xr_tensorfmt.writing.atomic_file import target_of
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
 from xr_tensorfmt.writing.region import write_region
-from xr_tensorfmt.writing.sending import save, send
 from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.upload import Upload
+from xr_tensorfmt.writing.write_files import write_files
 
 
 def name_of(path: Any) -> str:
@@ -72,7 +72,7 @@ def _check_place(place: Place, *, replace: bool) -> None:
     if place.is_local:
         target_of(place.path, replace=replace)
     else:
-        Upload(place, 0, replace=replace).check()
+        Upload(place, replace=replace).check()
 
 
 def _save(
@@ -97,12 +97,7 @@ def _save(
 
 def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool) -> Delayed | None:
     files = [*_changed(plan, place, replace=replace), (plan, place)]
-    if not place.is_local:
-        return send(files, replace=replace, compute=compute)
-    atomic_files = [
-        (each, atomic_file_for(where.path, each.size, replace=replace)) for each, where in files
-    ]
-    return save(atomic_files, compute=compute)
+    return write_files(files, replace=replace, compute=compute)
 
 
 def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[FilePlan, Place]]:

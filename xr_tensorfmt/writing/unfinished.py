@@ -1,8 +1,8 @@
-"""Names of unfinished files, and the removal of those whose process has ended.
+"""Names of unfinished files, and the removal of orphaned ones.
 
-A name says on which host, and by which of its processes, the file is written. It is removed only
-where that process is known to have ended: on this host, since it was started, in the same
-container. A file is never opened for that.
+The name contains the host and the process that writes the file. The file is removed only if the
+process is known to have ended: on this host, since its start, in the same container. The file is
+not opened.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 
 _LONGEST_NAME = 255
@@ -32,8 +31,8 @@ def suffix_of_unfinished() -> str:
     return f".{_host()}-{process}-{uuid.uuid4().hex[:8]}.part"
 
 
-def beside(target: str) -> str:
-    """A path for an unfinished file in the directory of the one that it will become."""
+def unfinished_path(target: str) -> str:
+    """Return a path for an unfinished file, in the directory of its target."""
     directory, name = os.path.split(target)
     return os.path.join(directory, f".{_shortened(name)}{suffix_of_unfinished()}")
 
@@ -44,37 +43,25 @@ def _shortened(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """What a process was writing: a file in a directory or in a store, or an upload to S3.
-
-    `modified` is when a file was last written to or an upload was begun, where the store tells;
-    `process` is 0 where several processes of a cluster write a file, and None of an upload.
-    """
+class UnfinishedFile:
+    """A local file that a process was writing; `process` is 0 for the workers of a cluster."""
 
     path: str
     size: int
-    modified: float | None
-    remove: Callable[[], object]
-    host: str = _UNKNOWN_HOST
-    process: int | None = None
-
-    @property
-    def noun(self) -> str:
-        """What it is called."""
-        return "upload" if self.process is None else "file"
+    modified: float
+    host: str
+    process: int
 
     @property
     def is_being_written(self) -> bool:
-        """Whether its process is known to run, or another one of that number on this host."""
+        """Whether a process of this number runs on this host."""
         return bool(self.process and self.host == _host() and _is_running(self.process))
 
     @property
     def reason_to_keep(self) -> str:
-        """Why it must not be removed; empty where its process has ended."""
-        if self.process is None:
-            return "a process may be sending it"
+        """Why the file must not be removed; empty if its process has ended."""
         if self.process == _SEVERAL:
-            return "processes of a cluster write it, of which some may be running"
+            return "processes of a cluster write it, and some may be running"
         if self.is_being_written:
             return f"process {self.process} is running"
         if self.host == _host() != _UNKNOWN_HOST:
@@ -85,42 +72,36 @@ class Unfinished:
         )
 
 
-def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinished]:
-    """The unfinished files in a directory, or those among them that would become one file."""
+def unfinished_in(directory: str, target: str | None = None) -> Iterator[UnfinishedFile]:
+    """Yield the unfinished files in a directory, by default those of all targets."""
     stem = None if target is None else f".{_shortened(os.path.basename(target))}"
-    # Directories may have many files, so that most names are only looked at so far.
-    for name in [each for each in os.listdir(directory) if each[-5:] == ".part"]:
-        found = parts_of(name)
-        if found is None or stem not in (None, found[0]):
+    # Directories may have many files, so most names are only looked at so far.
+    for name in [name for name in os.listdir(directory) if name[-5:] == ".part"]:
+        match = _NAME.fullmatch(name)
+        if match is None or stem not in (None, match[1]):
             continue
         path = os.path.join(directory, name)
         with suppress(OSError):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):
-                remove = partial(os.unlink, path)
-                yield Unfinished(path, status.st_size, status.st_mtime, remove, *found[1:])
+                modified, process = status.st_mtime, int(match[3])
+                yield UnfinishedFile(path, status.st_size, modified, match[2], process)
 
 
-def parts_of(name: str) -> tuple[str, str, int] | None:
-    """What the name of an unfinished file begins with, host and process; None for others."""
-    found = _NAME.fullmatch(name)
-    return found and (found[1], found[2], int(found[3]))
-
-
-def remove_abandoned(target: str) -> None:
-    """Remove unfinished files that would have become a file, if their processes have ended."""
+def remove_orphaned(target: str) -> None:
+    """Remove unfinished files of a target, if their processes have ended."""
     with suppress(OSError):
-        for each in unfinished_in(os.path.dirname(target), target):
-            if not each.reason_to_keep:
-                each.remove()
+        for file in unfinished_in(os.path.dirname(target), target):
+            if not file.reason_to_keep:
+                os.unlink(file.path)
 
 
 def remove_own(directory: str) -> None:
-    """Remove the unfinished files of this process in a directory, as far as that is possible."""
+    """Remove the unfinished files of this process in a directory, best effort."""
     with suppress(OSError):
-        for each in unfinished_in(directory):
-            if (each.process, each.host) == (os.getpid(), _host()):
-                each.remove()
+        for file in unfinished_in(directory):
+            if (file.process, file.host) == (os.getpid(), _host()):
+                os.unlink(file.path)
 
 
 def _host() -> str:

@@ -37,11 +37,11 @@ from xr_tensorfmt.formats.cc4s.spec import (
     variable_name,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe, dumped
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
+from xr_tensorfmt.writing.write_target import Piece
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}

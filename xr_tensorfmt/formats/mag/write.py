@@ -24,11 +24,11 @@ from xr_tensorfmt.formats.mag.spec import (
     round_up,
 )
 from xr_tensorfmt.writing import keyed
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
+from xr_tensorfmt.writing.write_target import Piece
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
 

@@ -22,12 +22,12 @@ from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_h
 from xr_tensorfmt.formats.pycauset.matrices import sized_layout
 from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import Matrix
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
+from xr_tensorfmt.writing.write_target import Piece
 
 Version = Literal["r1", "v2"]
 

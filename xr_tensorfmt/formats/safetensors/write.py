@@ -21,11 +21,11 @@ from xr_tensorfmt.formats.safetensors.read import (
     MOST_HEADER_BYTES,
 )
 from xr_tensorfmt.writing import keyed
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
+from xr_tensorfmt.writing.write_target import Piece
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 

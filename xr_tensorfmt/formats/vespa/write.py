@@ -30,11 +30,11 @@ from xr_tensorfmt.formats.vespa.spec import (
     Header,
     pack,
 )
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
+from xr_tensorfmt.writing.write_target import Piece
 
 _CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 

@@ -15,10 +15,10 @@ from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.formats.vespa.json import json_type
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
-from xr_tensorfmt.writing.atomic_file import Piece
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, check_input
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+from xr_tensorfmt.writing.write_target import Piece
 
 Form = Literal["short", "long", "hex"]
 

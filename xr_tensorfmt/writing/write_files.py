@@ -1,0 +1,69 @@
+"""Writing of planned files to local paths and stores."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+
+import dask.config
+from dask.delayed import Delayed
+
+from xr_tensorfmt.sources.places import Place
+from xr_tensorfmt.writing.atomic_file import AtomicFile, atomic_file_for
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.graph import compare, plan_tasks
+from xr_tensorfmt.writing.upload import UploadedFile
+from xr_tensorfmt.writing.write_target import Piece, WriteTarget
+
+
+def write_files(
+    files: Sequence[tuple[FilePlan, Place]], *, replace: bool, compute: bool
+) -> Delayed | None:
+    """Write planned files; they appear one after the other when all are complete."""
+    targets = [_get_target(place, plan.size, replace=replace) for plan, place in files]
+    grids = [plan.block_grids for plan, _ in files]
+    finish = partial(_finish, [(plan.pieces, plan.compared) for plan, _ in files])
+    if not compute:
+        begins = [target.begin for target in targets]
+        return plan_tasks(list(zip(begins, grids, strict=True)), finish)
+    begun: list[AtomicFile] = []
+    try:
+        # A task that begins a file could still run after another one has failed.
+        begun += (target.begin() for target in targets)
+        tasks = plan_tasks(list(zip(begun, grids, strict=True)))
+        tasks.compute()  # type: ignore[no-untyped-call]
+        # Ctrl-C interrupts this thread, and not those of dask.
+        finish(begun)
+    except BaseException as error:
+        discarded = [file.discard() for file in begun]
+        if begun and all(discarded):
+            note = f"{targets[-1].target} was not written; what was there before is unchanged."
+            error.add_note(note)
+        raise
+    return None
+
+
+def _get_target(place: Place, size: int, *, replace: bool) -> AtomicFile:
+    if place.is_local:
+        return atomic_file_for(place.path, size, replace=replace)
+    directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    return UploadedFile(
+        target=place.url,
+        size=size,
+        replace=replace,
+        place=place,
+        directory=os.path.abspath(directory),
+    )
+
+
+def _finish(
+    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]], files: Sequence[WriteTarget]
+) -> None:
+    for (pieces, compared), file in zip(contents, files, strict=True):
+        if compared:
+            compare(file, compared)
+        file.complete(pieces)
+    for file in files:
+        file.publish()
