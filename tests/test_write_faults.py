@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from errno import ETIMEDOUT
+from errno import ENOSPC, ETIMEDOUT
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
@@ -348,3 +348,23 @@ def test_a_move_without_an_answer(
     assert (UNCHANGED in said(caught.value)) == (words == UNCHANGED)
     assert fs.find("/bucket") == ["/bucket/x.mag"]
     assert len(fs.cat_file("/bucket/x.mag")) == (WHOLE if moves else size)
+
+
+class TakesNoBytes(MemoryFileSystem):
+    """Refuses every file."""
+
+    cachable = False
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def put_file(self, *_: Any, **__: Any) -> None:
+        raise OSError(ENOSPC, "the quota is used up")
+
+
+def test_an_object_is_unchanged_until_the_move() -> None:
+    fs = TakesNoBytes()
+    fs.pipe_file("/bucket/x.mag", bytes(WHOLE))
+    with pytest.raises(OSError, match=f"quota is used up; {UNCHANGED}") as caught:
+        to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
+    assert caught.value.errno == ENOSPC
+    assert fs.find("/bucket") == ["/bucket/x.mag"]

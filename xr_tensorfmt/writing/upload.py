@@ -129,6 +129,7 @@ class Upload:
         directory, slash, name = place.path.rpartition("/")
         temporary = f"{directory}{slash}.{name}{suffix_of_unfinished()}"
         self._path = self._target if self._is_atomic else temporary
+        self._is_moving = False
 
     def check(self) -> None:
         """Raise an error if the target cannot be an object, or must not be replaced."""
@@ -161,8 +162,13 @@ class Upload:
         can_appear = not (put.done() or is_aborted)
         is_proof = before and (before[0] != size or before[1].etag)
         is_refused = self._is_atomic and isinstance(failure, PermissionError)
-        is_unchanged = is_refused or (
-            bool(is_proof) and not can_appear and _within(CLEANUP_TIMEOUT, self._look) == before
+        is_untouched = not (self._is_atomic or self._is_moving)
+        is_unchanged = (
+            is_refused
+            or is_untouched
+            or (
+                bool(is_proof) and not can_appear and _within(CLEANUP_TIMEOUT, self._look) == before
+            )
         )
         context = _UNCHANGED if is_unchanged else _UNKNOWN
         # Outside of the except clause, so that the error has no other one as its context.
@@ -186,6 +192,7 @@ class Upload:
             raise
         if not self._is_atomic:
             self._check_absent()
+            self._is_moving = True
             progress.call()
             self._fs.mv(self._path, self._target)
         self._fs.invalidate_cache(self._target)
