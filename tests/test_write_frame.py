@@ -24,15 +24,15 @@ from xr_tensorfmt.core.layout import WHOLE
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
-from xr_tensorfmt.writing.file_plan import (
+from xr_tensorfmt.writing.block_grids import (
     MOST_MERGED,
     SHORTEST_RUN,
-    Placed,
-    cut,
+    block_grid,
     tile,
     writable_chunks,
 )
+from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.writing.file_plan import Placed
 
 chunks_of_axes = st.lists(
     st.lists(st.integers(0, 300), min_size=1, max_size=6).map(tuple), max_size=4
@@ -110,7 +110,7 @@ def test_a_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) ->
         ds = xr.open_dataset(raw, engine="tensorfmt", chunks=chunks)
         layout = Dense((3000, 2000), Plain(np.dtype("<f8")), 0)
         conversion = Conversion("tensor", layout.element, exact=True)
-        variable, blocks = cut(Placed(ds.tensor.variable, layout, conversion))
+        variable, blocks = block_grid(Placed(ds.tensor.variable, layout, conversion))
         assert variable.chunks is None
         assert blocks.chunks == ((1984, 1016), (2000,))
         to_mag(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})

@@ -24,8 +24,9 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing.block_grids import block_grids
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import Placed, block_grids
+from xr_tensorfmt.writing.file_plan import Placed
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.region import SharedFile
 

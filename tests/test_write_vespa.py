@@ -352,7 +352,7 @@ def test_any_chunks_make_the_same_bytes(directory, data, cells, labels) -> None:
 
 
 def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.writing.file_plan.SHORTEST_RUN", 1)
+    monkeypatch.setattr("xr_tensorfmt.writing.block_grids.SHORTEST_RUN", 1)
     values = da.from_array(np.ones((2, 3), "f4"), chunks=((0, 2, 0), (0, 3)))
     ds = users(2).drop_attrs().copy(data={"tensor": values})
     assert 0 in ds.tensor.chunks[0]

@@ -20,7 +20,8 @@ from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.file_plan import BlockGrid, GriddedVariable, Placed, block_grids
+from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, block_grids
+from xr_tensorfmt.writing.file_plan import Placed
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 File = TypeVar("File", bound=WriteTarget)

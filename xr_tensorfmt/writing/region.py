@@ -24,9 +24,10 @@ from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
+from xr_tensorfmt.writing.block_grids import block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
-from xr_tensorfmt.writing.file_plan import Placed, block_grids
+from xr_tensorfmt.writing.file_plan import Placed
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.write_target import Piece
 

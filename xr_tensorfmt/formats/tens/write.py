@@ -33,10 +33,11 @@ from xr_tensorfmt.formats.tens.pairs import (
 from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.formats.tens.spec import Header
 from xr_tensorfmt.formats.tens.symmetries import Symmetry, check_images, split, still_holding
+from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import BlockGrid, FilePlan, FirstPass, Placed, cut_evenly
+from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
