@@ -128,6 +128,27 @@ def test_the_largest_difference_of_values(case: str) -> None:
     assert found.values[0] == np.array(first)[found.index]
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+def test_integers_and_floats_are_compared_exactly(dtype: str) -> None:
+    for integer in (np.array([2**53 + 1]), np.array([2**63 + 1], "u8"), np.array([-(2**62) - 1])):
+        rounded = integer.astype(dtype)
+        for pair in ((integer, rounded), (rounded, integer)):
+            difference = compare_values(*pair)
+            assert difference is not None
+            assert difference.largest == abs(int(integer[0]) - int(rounded.real[0]))
+        assert compare_values(rounded.real.astype(integer.dtype), rounded) is None
+    limit = np.array([2**63 - 1])
+    assert compare_values(limit, limit.astype(dtype)) is not None
+    assert compare_values(np.array([3, 4]), np.array([3, np.nan], dtype)) is not None
+    assert compare_values(np.array([3, 4]), np.array([3, 4], dtype)) is None
+
+
+def test_a_rounded_integer_is_a_difference_between_files() -> None:
+    save("a.tens", xr.Dataset({"tensor": ("a", [1, 2**53 + 1])}))
+    save("b.tens", xr.Dataset({"tensor": ("a", [1.0, 2.0**53])}))
+    assert "1 of 2 values differ, by up to 1" in different("a.tens", "b.tens")
+
+
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     variable = xr.Variable(("x", "y"), np.zeros((3000, 5000)))
     seen = np.zeros(variable.shape, int)

@@ -643,17 +643,17 @@ def metadata_length(path: Path) -> int:
         (
             "SYMMETRIC",
             {"row": slice(0, 8)},
-            "in the layout Mirrored can only be read; write the whole",
+            "the layout Mirrored can only be written as a whole",
         ),
         (
             "DIAGONAL",
             {"row": slice(0, 8)},
-            "in the layout Diagonal can only be read; write the whole",
+            "the layout Diagonal can only be written as a whole",
         ),
         (
             "IDENTITY",
             {"row": slice(0, 8)},
-            "in the layout Diagonal can only be read; write the whole",
+            "the layout Diagonal can only be written as a whole",
         ),
     ],
 )

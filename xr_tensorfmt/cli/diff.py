@@ -170,7 +170,7 @@ def blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
 
 def compare_values(first: Array, second: Array) -> Different | None:
     """Compare two arrays of one shape; None where they are equal, and NaN equals NaN."""
-    same = np.asarray(first == second)
+    same = _equal(first, second)
     if not same.all():
         same |= (first != first) & (second != second)
     if same.all():
@@ -186,8 +186,33 @@ def compare_values(first: Array, second: Array) -> Different | None:
     return Different(count, largest, index, (first[index], second[index]))
 
 
+def _equal(first: Array, second: Array) -> Array:
+    """Compare elements exactly: numpy rounds 64-bit integers to float64 beside floats."""
+    if first.dtype.kind in "fc" and second.dtype.kind in "iu":
+        first, second = second, first
+    if first.dtype.kind in "iu" and second.dtype.kind in "fc":
+        integers, is_integer = _as_integers(second, first.dtype)
+        return np.asarray(is_integer & (first == integers))
+    return np.asarray(first == second)
+
+
+def _as_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Convert floats or complex numbers to integers, and return which are such integers."""
+    limits, real = np.iinfo(dtype), values.real.astype(np.float64)
+    is_integer = (real >= float(limits.min)) & (real < 2.0 ** (limits.max.bit_length()))
+    is_integer &= (np.floor(real) == real) & (values.imag == 0)
+    return np.where(is_integer, real, 0).astype(dtype), is_integer
+
+
 def _distances(first: Array, second: Array) -> Array:
     """The differences without their signs, exact for integers."""
+    if first.dtype.kind in "fc" and second.dtype.kind in "iu":
+        first, second = second, first
+    if first.dtype.kind in "iu" and second.dtype.kind in "fc":
+        integers, is_integer = _as_integers(second, first.dtype)
+        wide = np.complex128 if second.dtype.kind == "c" else np.float64
+        rounded = np.abs(np.subtract(first, second, dtype=wide))
+        return np.where(is_integer, _distances(first, integers), rounded)
     with np.errstate(all="ignore"):
         if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
             # Modulo 2**64 the difference of the larger and the smaller one is exact.

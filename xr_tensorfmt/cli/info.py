@@ -26,7 +26,6 @@ from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import InMemory, stored_layout
 from xr_tensorfmt.datasets.groups import branch
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import find_source
@@ -107,8 +106,7 @@ def _document(source: Source, container: Container, format: str) -> dict[str, An
 def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     """What JSON can represent of a tensor."""
     layout, facts = tensor.layout, tensor.encoding.get("tensorfmt", {})
-    is_stored = not isinstance(stored_layout(layout), InMemory)
-    offset = facts.get("offset") if in_this_file and is_stored else None
+    offset = facts.get("offset") if in_this_file else None
     chunk = layout.chunk_shape(TARGET)
     return {
         "dims": list(tensor.dims),

@@ -73,7 +73,9 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_json(document: Any) -> None:
     """Print what JSON can represent, and findings."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=asdict))
+    text = json.dumps(document, indent=2, ensure_ascii=False, default=asdict)
+    # UTF-8 cannot encode lone surrogates. Their escapes are valid JSON.
+    click.echo(text.encode(errors="backslashreplace").decode())
 
 
 def _sentence(error: BaseException, file: str, origin: str) -> str:

@@ -87,7 +87,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if options.sparse == "auto":
         _check_implied(reader, file)
     dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
-    encoding = _encoding(matrix, layout)
+    encoding = _encoding(file)
     return Container(
         (Tensor(options.name, dims, layout, shown_attrs(matrix), encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
@@ -129,16 +129,18 @@ def shown_attrs(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def _encoding(matrix: Matrix, layout: Layout) -> dict[str, Any]:
+def _encoding(file: MatrixFile) -> dict[str, Any]:
+    matrix, layout = file.matrix, file.layout
     facts = {
         **shown_attrs(matrix),
         "format": PycausetFormat.name,
         "version": matrix.version,
         "shape": (matrix.rows, matrix.columns),
-        "offset": matrix.offset,
         "byteorder": "little",
         **matrix.facts,
     }
+    if file.payload_bytes:
+        facts["offset"] = matrix.offset
     dtype: Any = np.dtype(spec.DTYPES.get(matrix.data_type, "V1"))
     # Values of another dtype are never cut to that of the file.
     if dtype != layout.dtype:
