@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests import pycausetfiles as pf
 from tests.processes import run_python
 from xr_tensorfmt import popcount, to_pycauset, validate
 
@@ -245,7 +246,7 @@ def test_the_package_leaves_the_embedded_metadata_where_they_are(tmp_path: Path)
     to_pycauset(data, tmp_path / "t.pycauset")
     run_python("-c", KEEP, cwd=tmp_path)
     found = xr.open_dataarray(tmp_path / "t.pycauset").load()
-    xr.testing.assert_identical(found, data)
+    pf.assert_comes_back(found.to_dataset(), data.to_dataset())
     assert found.encoding["tensorfmt"]["generation"] == 2
 
 
@@ -274,3 +275,32 @@ def test_a_result_that_the_package_has_cached_never_becomes_wrong(tmp_path: Path
     to_pycauset(data, path)
     run_python("-c", TRACE, "load", cwd=tmp_path)
     assert np.load(tmp_path / "trace.npy") == 400
+
+
+SAVED = """
+import numpy as np
+import pycauset as pc
+
+values = np.load("values.npy")
+pc.save(pc.vector(values) if values.ndim == 1 else pc.matrix(values), "by_the_package.pycauset")
+"""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.arange(9.0).reshape(3, 3), np.arange(4, dtype="i4"), np.ones((2, 3), bool)],
+    ids=["matrix", "vector", "bits"],
+)
+def test_files_have_the_attributes_that_those_of_the_package_have(
+    values: np.ndarray, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "values.npy", values)
+    run_python("-c", SAVED, cwd=tmp_path)
+    dims = ("index",) if values.ndim == 1 else ("row", "col")
+    to_pycauset(xr.DataArray(values, dims=dims), tmp_path / "by_us.pycauset")
+    theirs, ours = (
+        xr.open_dataset(tmp_path / f"by_{name}.pycauset", engine="tensorfmt").load()
+        for name in ("the_package", "us")
+    )
+    assert "matrix_type" in theirs.tensor.attrs
+    xr.testing.assert_identical(ours, theirs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -117,8 +118,16 @@ def test_symmetries_that_still_hold_stay_and_others_go(tmp_path: Path) -> None:
     for name in ("isel", "transpose", "rename a dimension", "astype", "mean", "arithmetic"):
         to_tens(CHANGES[name](ds), path)
         assert opened(path).tensor.attrs == {}, name
-    to_tens(ds, path, encoding={"tensor": {"dtype": "float32"}})
-    assert opened(path).tensor.attrs == {}
+    for same in (ds, opened(tmp_path / "old.tens")):  # in memory by now, and not
+        to_tens(same, path, encoding={"tensor": {"dtype": "float32"}})
+        assert opened(path).tensor.attrs == {"symmetries": "x ba"}
+
+
+def test_symmetries_go_with_elements_that_are_left_out(tmp_path: Path) -> None:
+    content = tf.version_1_0(np.ones((5, 5)), tf.symmetry("x", "ba"))
+    (tmp_path / "old.tens").write_bytes(content)
+    to_tens(opened(tmp_path / "old.tens").isel(a=[0, 1, 3]), tmp_path / "new.tens")
+    assert opened(tmp_path / "new.tens").tensor.attrs == {}
 
 
 @pytest.mark.parametrize("symmetries", ["C4v", "", 7, ["x ba"], None])
@@ -133,7 +142,9 @@ def test_what_the_user_calls_symmetries_is_kept(symmetries: Any, tmp_path: Path)
 def test_the_seed_of_a_matrix_is_not_lost_in_silence(tmp_path: Path) -> None:
     ds = opened(pycauset_file(tmp_path / "old.pycauset", seed=5)).isel(row=slice(2), col=slice(2))
     to_pycauset(ds, tmp_path / "new.pycauset")
-    assert opened(tmp_path / "new.pycauset").tensor.attrs == {"seed": 5}
+    attrs = opened(tmp_path / "new.pycauset").tensor.attrs
+    assert attrs.keys() == pf.STORAGE_ATTRS | {"seed"}
+    assert attrs["seed"] == 5
     with pytest.raises(ValueError, match="no place for the attribute 'seed'"):
         to_vespa(ds.astype("f4", keep_attrs=True), tmp_path / "t.tbf")
     alone = xr.DataArray(np.eye(2), dims=("row", "col"), attrs={"n": 2})
@@ -161,3 +172,103 @@ def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_p
         to_vespa(array, tmp_path / "t.tbf", encoding=real)
     to_tens(array.real, tmp_path / "t.tens", encoding=real)
     assert opened(tmp_path / "t.tens").z.values.tolist() == [1, 1]
+
+
+def traced_file(path: Path) -> Path:
+    """A matrix whose trace PyCauset has computed."""
+    signature = {"payload_uuid": "1" * 32, "view_signature": "t=0;c=0;sr=1;si=0"}
+    cached = {"trace": {"value": 15.0, "signature": signature}}
+    metadata = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=cached) | {
+        "payload_uuid": "1" * 32, "properties": {"is_symmetric": False},
+    }  # fmt: skip
+    path.write_bytes(pf.r1(metadata, np.arange(1.0, 10).tobytes()))
+    return path
+
+
+def changed_in_memory(ds: xr.Dataset) -> xr.Dataset:
+    ds.tensor.load()[0, 0] = 100
+    return ds
+
+
+def with_values_of(other: np.ndarray) -> Any:
+    return lambda ds: ds.assign(tensor=ds.tensor.copy(data=other))
+
+
+MOVED: dict[str, Any] = {
+    "reversed": lambda ds: ds.isel(row=slice(None, None, -1)),
+    "by an array": lambda ds: ds.isel(row=[1, 0, 2]),
+    "other values": with_values_of(np.ones((3, 3))),
+    "other chunks": with_values_of(da.ones((3, 3), chunks=2)),
+    "in memory": changed_in_memory,
+    "loaded": lambda ds: ds.load(),
+    "persisted": lambda ds: ds.chunk().persist(),
+    "swapped": lambda ds: ds.transpose("col", "row"),
+    "renamed": lambda ds: ds.rename(row="a"),
+    "renamed in turn": lambda ds: ds.rename(row="col", col="row"),
+    "blocks": lambda ds: ds.chunk().map_blocks(lambda block: block * 2, template=ds.chunk()),
+    "in two parts": lambda ds: xr.concat([ds.isel(row=[2]), ds.isel(row=[0, 1])], "row"),
+    "another dtype": lambda ds: ds.astype("f4", keep_attrs=True).astype("f8", keep_attrs=True),
+    "attributes of another file": lambda ds: ds.assign(
+        tensor=opened(pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3), bytes(72))).tensor
+        .assign_attrs(ds.tensor.attrs)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["t.pycauset", "t.safetensors", "t.tens", "t.yaml"])
+@pytest.mark.parametrize("chunks", [None, {}])
+@pytest.mark.parametrize("change", MOVED)
+def test_results_are_lost_with_the_values_that_they_are_of(
+    change: str, chunks: Any, target: str, tmp_path: Path
+) -> None:
+    ds = opened(traced_file(tmp_path / "old"), chunks=chunks)
+    results = {"cached_trace": 15.0, "property_is_symmetric": 0}
+    assert ds.tensor.attrs.items() >= results.items()
+    to_file(MOVED[change](ds), tmp_path / target)
+    assert not results.keys() & the_only(opened(tmp_path / target)).attrs.keys()
+
+
+UNMOVED: dict[str, Any] = {
+    "nothing": lambda ds: ds,
+    "a copy": lambda ds: ds.copy(deep=True),
+    "whole": lambda ds: ds.isel(row=slice(None), col=slice(0, 3)),
+    "in its order": lambda ds: ds.transpose("row", "col"),
+    "another name": lambda ds: ds.rename(tensor="T"),
+    "an array": lambda ds: ds.tensor.to_dataset(name="T"),
+    "no encoding": lambda ds: ds.drop_encoding(),
+    "a coordinate": lambda ds: ds.assign_coords(row=[1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("target", ["t.pycauset", "t.safetensors", "t.tens", "t.yaml"])
+@pytest.mark.parametrize("chunks", [None, {}, "auto"])
+@pytest.mark.parametrize("change", UNMOVED)
+def test_results_stay_with_values_that_are_read_from_their_file(
+    change: str, chunks: Any, target: str, tmp_path: Path
+) -> None:
+    ds = UNMOVED[change](opened(traced_file(tmp_path / "old"), chunks=chunks))
+    to_file(ds, tmp_path / target)
+    attrs = the_only(opened(tmp_path / target)).attrs
+    assert (attrs["cached_trace"], attrs["property_is_symmetric"]) == (15, 0)
+    assert (attrs["matrix_type"], attrs["data_type"]) == ("DENSE_FLOAT", "FLOAT64")
+
+
+def test_results_stay_where_the_user_has_not_changed_them(tmp_path: Path) -> None:
+    ds = opened(traced_file(tmp_path / "old"))
+    ds.tensor.attrs["cached_trace"] = 16.0
+    to_file(ds, tmp_path / "t.tens")
+    attrs = opened(tmp_path / "t.tens").tensor.attrs
+    assert "cached_trace" not in attrs
+    assert attrs["property_is_symmetric"] == 0
+
+
+@pytest.mark.parametrize("change", [lambda ds: ds, lambda ds: ds.load(), lambda ds: ds.chunk()])
+def test_symmetries_do_not_depend_on_preferred_chunks(change: Any, tmp_path: Path) -> None:
+    ds = opened(tens_file(tmp_path / "old.tens"))
+    del ds.tensor.encoding["preferred_chunks"]
+    to_tens(change(ds), tmp_path / "new.tens")
+    back = opened(tmp_path / "new.tens").tensor
+    assert back.attrs["symmetries"] == "x ba"
+    assert back.encoding["tensorfmt"]["symmetries"] == "x ba"
+    with pytest.raises(ValueError, match="which the symmetry 'x ba' does not allow"):
+        to_tens(ds.isel(a=slice(None, None, -1)), tmp_path / "new.tens")

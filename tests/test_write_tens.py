@@ -516,7 +516,7 @@ def test_symmetries_of_the_opened_file_are_stated_in_the_letters_of_the_new_file
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
     xr.testing.assert_identical(back, opened)
     assert back.tensor.encoding["tensorfmt"]["symmetries"] == "x qF"
-    to_tens(back, tmp_path / "again")
+    to_tens(xr.open_dataset(tmp_path / "t", engine="tensorfmt"), tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "t").read_bytes()
 
 
@@ -541,7 +541,8 @@ def test_values_against_the_symmetry_of_the_opened_file_are_refused(tmp_path) ->
         to_tens(changed, tmp_path / "u")
     assert not (tmp_path / "u").exists()
     to_tens(changed, tmp_path / "u", symmetries=[])
-    xr.testing.assert_identical(xr.open_dataset(tmp_path / "u", engine="tensorfmt"), changed)
+    back = xr.open_dataset(tmp_path / "u", engine="tensorfmt")
+    xr.testing.assert_identical(back, changed.drop_attrs())
 
 
 def test_version_0_9_cannot_state_symmetries(tmp_path) -> None:

@@ -64,6 +64,8 @@ class Container:
         Embedded metadata as they are in the file, not yet applied: a mapping, or JSON.
     decoded : bool
         Whether the attributes describe the decoded values, so that xarray must not decode them.
+    keep_attrs : bool
+        Whether variables have the attributes of the format even if attributes are embedded.
     derived : tuple of str
         What in the file depends on its values, and would be wrong after some of them were changed
         in place.
@@ -77,4 +79,5 @@ class Container:
     findings: tuple[Finding, ...] = ()
     embedded: Any = None
     decoded: bool = False
+    keep_attrs: bool = False
     derived: tuple[str, ...] = ()

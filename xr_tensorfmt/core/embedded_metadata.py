@@ -145,6 +145,8 @@ def _applied(container: Container, embedded: EmbeddedMetadata, options: OpenOpti
         is_only = len(container.tensors) == 1 and tensor.name not in embedded.tensors
         key = _DEFAULT_NAME if is_only else tensor.name
         variable = _described(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
+        if container.keep_attrs:
+            variable = replace(variable, attrs={**tensor.attrs, **variable.attrs})
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)
     coordinates += [_coordinate(name, labels) for name, labels in embedded.coordinates.items()]

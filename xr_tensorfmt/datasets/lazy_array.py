@@ -23,9 +23,11 @@ from xarray.core.indexing import (
     VectorizedIndexer,
 )
 
+from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import KEEP
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.sources.threads import threads_of
@@ -34,11 +36,13 @@ from xr_tensorfmt.sources.threads import threads_of
 class TensorArray(BackendArray):
     """A Layout over a Source, as the lazy array that xarray indexes."""
 
-    __slots__ = ("dtype", "layout", "shape", "source")
+    __slots__ = ("dtype", "layout", "shape", "source", "tensor")
 
-    def __init__(self, source: Source, layout: Layout) -> None:
+    def __init__(self, source: Source, layout: Layout, *, tensor: Tensor | None = None) -> None:
         self.source = source
         self.layout = layout
+        # The tensor of the file, unless its axes are permuted.
+        self.tensor = tensor
         self.shape = layout.shape
         self.dtype: np.dtype[Any] = layout.dtype
 
@@ -124,9 +128,13 @@ def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
     return None
 
 
-def lazy_array(source: Source, layout: Layout) -> LazyTensor:
-    """Wrap a layout in an array that is indexed without reading."""
-    return LazyTensor(TensorArray(source, layout), _everything(len(layout.shape)))
+def lazy_array(source: Source, layout: Layout, *, tensor: Tensor | None = None) -> LazyTensor:
+    """Wrap a layout in an array that is indexed without reading.
+
+    `tensor` is the tensor of the file that the array represents.
+    """
+    array = TensorArray(source, layout, tensor=tensor)
+    return LazyTensor(array, _everything(len(layout.shape)))
 
 
 @cache
@@ -150,6 +158,24 @@ def unread(variable: Variable) -> Unread | None:
         return None
     inner = data.array
     return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+
+
+def unmodified_tensor(variable: Variable) -> Tensor | None:
+    """Return the tensor of a file if the values of a variable are provably those of the file.
+
+    They are if the variable is unread, with or without the chunks that it was opened with, and is
+    neither indexed nor transposed. Values in memory could have been changed in place.
+    """
+    data = _lazy_data(variable)
+    tensor = None if data is None else data.array.tensor
+    if data is None or tensor is None or tensor.dims != variable.dims:
+        return None
+    axes = plan_outer(data.key.tuple, data.array.shape).picks
+    is_whole = all(
+        axis.then is KEEP and isinstance(axis.entry, slice) and axis.entry == slice(0, length, 1)
+        for axis, length in zip(axes, data.array.shape, strict=True)
+    )
+    return tensor if is_whole else None
 
 
 def unchunked(variable: Variable) -> Variable:

@@ -149,8 +149,10 @@ def _variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[An
         **tensor.encoding,
         "preferred_chunks": dict(zip(tensor.dims, chunk, strict=True)),
         "original_shape": layout.shape,  # as the netCDF engines of xarray call it
+        "original_dims": tensor.dims,
     }
-    return tensor.dims, lazy_array(tensor.source or source, layout), tensor.attrs, encoding
+    array = lazy_array(tensor.source or source, layout, tensor=tensor)
+    return tensor.dims, array, tensor.attrs, encoding
 
 
 def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:

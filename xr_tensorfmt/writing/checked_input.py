@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from json import dumps
 from typing import Any, Literal, get_args
 
 import numpy as np
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.container import OpenOptions
+from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
+from xr_tensorfmt.datasets.lazy_array import unmodified_tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import all_formats
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
@@ -223,27 +225,34 @@ class CheckedInput:
             self.dropping("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
 
+    def unmodified(self, name: str, variable: Variable) -> Tensor | None:
+        """Return the tensor of a file if a variable is written with all values of the file."""
+        return None if name in self.encoding else unmodified_tensor(variable)
+
     def attrs_to_write(self, name: str, variable: Variable) -> dict[Any, Any]:
-        """The attributes of a variable, for a format that has a place for them.
+        """Return the attributes of a variable, for a format that has a place for them.
 
         Parameters
         ----------
         name : str
-            The variable.
+            Name of the variable.
         variable : Variable
-            Its attributes, and the encoding that it was opened with.
+            The variable.
 
         Returns
         -------
         dict
-            Those that the user has set; and those that describe the file that it was opened
-            from, as long as the variable still has the dims, the shape and the dtype of this.
+            The attributes that the user has set, and the attributes of the file that the variable
+            was opened from if the variable is provably unmodified (see `unmodified_tensor`).
         """
-        dims = tuple(variable.encoding.get("preferred_chunks", ()))
-        shape = variable.encoding.get("original_shape")
-        if name not in self.encoding and (dims, shape) == (variable.dims, variable.shape):
-            return dict(variable.attrs)
-        return without_attrs_of_file(variable.attrs)
+        attrs, tensor = without_attrs_of_file(variable.attrs), self.unmodified(name, variable)
+        if tensor is None or len(attrs) == len(variable.attrs):
+            return attrs
+        return {
+            key: value
+            for key, value in variable.attrs.items()
+            if key in attrs or (key in tensor.attrs and _is_same(value, tensor.attrs[key]))
+        }
 
     def dropping(self, part: Part, what: str, way_out: str) -> None:
         """Raise an error about what the format has no place for, unless it may be dropped.
@@ -328,6 +337,11 @@ class CheckedInput:
             f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
             f"{', '.join(elements)}; {way_out}, or write another format"
         )
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether two values of attributes are equal, NaN included."""
+    return dumps(value, default=repr) == dumps(other, default=repr)
 
 
 def without_attrs_of_file(attrs: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from json import dumps
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from xarray import Variable
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES, EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import array_to_json, to_json
-from xr_tensorfmt.writing.checked_input import CheckedInput, Part
+from xr_tensorfmt.writing.checked_input import CheckedInput, Part, without_attrs_of_file
 
 
 def attributes(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
@@ -78,10 +79,19 @@ def one_tensor(
     *,
     dims: Sequence[Any] | None = None,
     coordinates: Mapping[str, Variable] | None = None,
+    replaced: Mapping[str, Any] = MappingProxyType({}),
 ) -> EmbeddedMetadata:
-    """What a file of one tensor embeds, by default all dims and coordinates of the input."""
+    """Return what a file of one tensor embeds, by default all dims and coordinates of the input.
+
+    `replaced` maps attributes of the opened file to their values for the new one, or None.
+    """
     name, variable = checked.only
-    tensor = replace(described(checked, name, variable), name=name)
+    embedded = described(checked, name, variable)
+    attrs, of_user = dict(embedded.attrs or {}), without_attrs_of_file(variable.attrs)
+    for key in replaced.keys() & variable.attrs.keys() - of_user.keys():
+        attrs.pop(key, None)
+        attrs |= {key: replaced[key]} if replaced[key] is not None else {}
+    tensor = replace(embedded, name=name, attrs=attrs)
     if dims is not None:
         tensor = replace(tensor, dims=tuple(map(str, dims)))
     return EmbeddedMetadata(

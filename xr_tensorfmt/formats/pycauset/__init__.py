@@ -19,10 +19,11 @@ MAGIC = b"PYCAUSET"
 # Session stores included, which have no matrix and are refused with a reason.
 _SHORTEST = 16
 
-# Attributes that every file has; the seed is of the values, unless it is 0.
-_ALWAYS = frozenset(
+STORAGE_ATTRS = frozenset(
     {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
 )
+"""Attributes of every file that say how the matrix is stored."""
+
 _OF_CAUSAL_SETS = frozenset({"object_type", "n"})
 _DERIVED = ("property_", "cached_")
 
@@ -54,11 +55,11 @@ class PycausetFormat(Format):
 
     def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """How the matrix was stored, and results; not its seed and its spacetime."""
-        if not attrs.keys() >= _ALWAYS:
+        if not attrs.keys() >= STORAGE_ATTRS:
             return ()
         derived = {name for name in attrs if str(name).startswith(_DERIVED)}
         no_seed = {"seed"} if str(attrs.get("seed")) == "0" else set()
-        return _ALWAYS | (_OF_CAUSAL_SETS & attrs.keys()) | derived | no_seed
+        return STORAGE_ATTRS | (_OF_CAUSAL_SETS & attrs.keys()) | derived | no_seed
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file; the keywords are those of `to_pycauset`."""

@@ -93,6 +93,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for each in file.files for finding in each.matrix.findings),
         embedded=matrix.embedded,
+        keep_attrs=True,
         derived=matrix.derived,
     )
 

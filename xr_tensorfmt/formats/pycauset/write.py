@@ -16,7 +16,7 @@ from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats.pycauset import PycausetFormat, spec
+from xr_tensorfmt.formats.pycauset import STORAGE_ATTRS, PycausetFormat, spec
 from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
 from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import sized_layout
@@ -172,7 +172,8 @@ def _planned(checked: CheckedInput, conversion: Conversion, matrices: Sequence[M
         size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
         parts = {0: pack_header(matrix)}
     else:
-        embedded = encoded(checked, one_tensor(checked, OpenOptions.name)).decode()
+        names = one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
+        embedded = encoded(checked, names).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
         parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
         size = max(at + len(part) for at, part in parts.items())

@@ -32,7 +32,13 @@ from xr_tensorfmt.formats.tens.pairs import (
 )
 from xr_tensorfmt.formats.tens.read import ENTRY
 from xr_tensorfmt.formats.tens.spec import Header
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, check_images, split, still_holding
+from xr_tensorfmt.formats.tens.symmetries import (
+    Symmetry,
+    check_images,
+    joined,
+    split,
+    still_holding,
+)
 from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
@@ -202,7 +208,7 @@ def _plan_1_0(
     checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
 ) -> FilePlan | FirstPass:
     """A file of version 1.0."""
-    _, variable = checked.only
+    name, variable = checked.only
     if _are_stored_pairs(variable):
         return _plan_stored(checked, symmetries)
     flags = spec.INDEX_VALUE_FLAG if sparse else 0
@@ -210,7 +216,9 @@ def _plan_1_0(
     stated = _stated_symmetries(checked.path, symmetries, header, variable)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = b"" if sparse else chunks.packed_header(chunks.DENSE_DATA, nbytes)
-    embedded = encoded(checked, one_tensor(checked, OpenOptions.name))
+    is_same = symmetries is None and checked.unmodified(name, variable) is not None
+    replaced = {} if is_same else {"symmetries": joined(stated) or None}
+    embedded = encoded(checked, one_tensor(checked, OpenOptions.name, replaced=replaced))
     head = _head(header, stated, embedded, len(data) or COUNT_BYTES) + data
 
     def planned() -> FilePlan:
@@ -236,8 +244,8 @@ def _stated_symmetries(
     """The symmetries that the user gives, or those of the opened file that can hold."""
     if symmetries is None:
         facts = _facts_of(variable)
-        is_same = tuple(variable.encoding.get("preferred_chunks", ())) == variable.dims
-        known = facts.get("symmetries", "") if is_same else ""
+        has_same_dims = variable.encoding.get("original_dims") == variable.dims
+        known = facts.get("symmetries", "") if has_same_dims else ""
         return still_holding(known, facts.get("index_names", ""), header)
     strings = split(symmetries) if isinstance(symmetries, str) else list(symmetries)
     if not all(isinstance(string, str) for string in strings):
