@@ -52,6 +52,7 @@ def zipped(payload: bytes = bytes(72), **changes: Any) -> bytes:
     return pf.zipped(keys, payload)
 
 
+FACTS = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=7)
 BLOCK = pf.block(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3))
 ZIP_TEXT = b'{"rows": 3}'
 DEEP = b"\x07\x01\x00\x00\x00" * 40 + b"\x01\x01"
@@ -158,6 +159,16 @@ REFUSED = {
         r"b'\\xff', expected a string in UTF-8",
     ),
     "deep": (with_block(pf.block(DEEP)), r"more than 32 maps and arrays within each other"),
+    "a key twice": (
+        with_block(pf.block(pf.encoded(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
+        r"metadata at byte \d+: the key 'rows' twice in a map, expected each key once",
+    ),
+    "a key twice in a map within": (
+        with_block(
+            pf.block(pf.encoded(FACTS | {"view": {"a": 1, "b": 2}}).replace(b"\1\0b", b"\1\0a"))
+        ),
+        r"metadata at byte \d+: the key 'a' twice in a map, expected each key once",
+    ),
     "no type": (
         container(without="matrix_type"),
         r"metadata key 'matrix_type' at byte 4176: missing, .*save it again",
@@ -215,6 +226,18 @@ REFUSED = {
         r"the entry 'data.bin' at byte \d+: .*, expected a header",
     ),
     "zip payload too short": (zipped(bytes(71)), r"payload of 3 x 3 .*: 71 bytes, expected 72"),
+    "zip entry twice": (
+        pf.zipped({}, bytes(72), ("data.bin", bytes(72))),
+        r"the directory of the zip at byte \d+: 'data.bin' twice, expected each name once",
+    ),
+    "zip metadata with a key twice": (
+        zipped(seed=1).replace(b'"seed"', b'"rows"'),
+        r"a JSON object at byte 43: a key twice, expected each key once",
+    ),
+    "zip metadata with a key twice within": (
+        zipped(view={"a": 1, "b": 2}).replace(b'"b"', b'"a"'),
+        r"a JSON object at byte 43: a key twice, expected each key once",
+    ),
     "zip text": (
         pf.zipped(b"[", b""),
         r"metadata.json at byte 44: Expecting value: '', expected a JSON object",

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.json_text import parsed
+from xr_tensorfmt.core.json_text import parsed, reject_repeated
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
@@ -118,7 +118,7 @@ def _decoded(embedded: Any) -> Any:
         return embedded
     if len(embedded) > MOST_BYTES:
         raise ValueError(f"they have {len(embedded)} characters, more than {MOST_BYTES}")
-    return parsed(embedded)
+    return parsed(embedded, reject_repeated)
 
 
 def _members(data: Mapping[str, Any], kind: type) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError, loads
@@ -43,6 +44,15 @@ def parsed(
         raise LimitError(_TOO_DEEP) from None
     check_nested(value)
     return value
+
+
+def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object; ValueError if it has a key twice."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {shorten(repr(key))} is repeated")
+    return members
 
 
 def check_values(text: str) -> None:

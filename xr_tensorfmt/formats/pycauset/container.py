@@ -20,7 +20,7 @@ from zlib import crc32
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
@@ -266,11 +266,17 @@ class _Decoder:
         if tag == _ARRAY:
             return [self.value(depth + 1) for _ in range(self._number(_LENGTH))]
         if tag == _MAP:
-            return {
-                self._string(_KEY_LENGTH): self.value(depth + 1)
-                for _ in range(self._number(_LENGTH))
-            }
+            return self._map(depth)
         raise self.error(f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
+
+    def _map(self, depth: int) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for _ in range(self._number(_LENGTH)):
+            key = self._string(_KEY_LENGTH)
+            if key in values:
+                raise self.error(f"the key {shorten(repr(key))} twice in a map", "each key once")
+            values[key] = self.value(depth + 1)
+        return values
 
     def _string(self, length: Struct) -> str:
         raw = self._take(self._number(length))
