@@ -80,6 +80,85 @@ def test_what_cannot_be_written_is_named(tmp_path: Path, case: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+class Duck(NDArrayOperatorsMixin):
+    """An array that is none of numpy's, but becomes one."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    shape = property(lambda self: self.values.shape)
+    dtype = property(lambda self: self.values.dtype)
+    ndim = property(lambda self: self.values.ndim)
+    size = property(lambda self: self.values.size)
+
+    def __getitem__(self, key):
+        return type(self)(self.values[key])
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+    def __array_function__(self, func, types, args, kwargs):
+        return NotImplemented
+
+    def __array_ufunc__(self, *args, **kwargs):
+        return NotImplemented
+
+
+class Sparse(Duck):
+    """An array that refuses to become dense by itself, as `sparse.COO` does."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Cannot convert a sparse array to dense automatically")
+
+    def __array_function__(self, func, types, args, kwargs):
+        if func is np.transpose:
+            return type(self)(func(args[0].values, *args[1:], **kwargs))
+        return NotImplemented
+
+    def todense(self) -> np.ndarray:
+        return self.values
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
+def test_sparse_arrays_are_refused_with_what_to_do(tmp_path: Path, suffix: str) -> None:
+    values, path = np.eye(3, dtype="f4"), tmp_path / f"a.{suffix}"
+    array = da.from_array(values).map_blocks(Sparse, dtype="f4", meta=np.empty((0, 0), "f4"))
+    options: Any = {
+        "drop": ["name", "dims"],
+        "encoding": {"dtype": "f4" if suffix != "yaml" else "f8"},
+    }
+    for data in (Sparse(values), array):
+        with pytest.raises(TypeError, match=r"'a' has values in a sparse Sparse, .* \.todense\(\)"):
+            to_file(of(data, "row", "col"), path, **options)
+    with pytest.raises(TypeError, match=r"'c' has values in a sparse Sparse, .* \.todense\(\)"):
+        to_file(of(values, "row", "col").assign_coords(c=(("row", "col"), Sparse(values))), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
+def test_a_coordinate_with_the_name_of_its_array_is_not_lost(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    ds = xr.Dataset(coords={"w": ("x", np.array([10, 20, 30], "f4"))})
+    options: Any = {"encoding": {"dtype": "f8" if suffix == "yaml" else "f4"}}
+    for array in (
+        ds.w * 2,
+        ds.w.assign_attrs(a=1),
+        (ds.w * 2).rename("x").assign_coords(x=[1, 2, 3]),
+    ):
+        with pytest.raises(ValueError, match=f"{array.name!r} has a coordinate .* call rename"):
+            to_file(array, path, **options)
+    with pytest.raises(ValueError, match="array 'tensor' has a coordinate of the same name"):
+        to_file((ds.w * 2).rename(None).assign_coords(tensor=1), path, **options)
+    assert not path.exists()
+    to_file(ds.w * 2, path, drop=["coords", "name", "dims"], **options)
+    assert load(path)[next(iter(load(path)))].values.tolist() == [20, 40, 60]
+    if suffix not in ("npy", "tbf"):
+        to_file((ds.w * 2).rename("v"), path, **options)
+        assert load(path).w.values.tolist() == [10, 20, 30]
+        to_file(ds.w, path, **options)  # the coordinate itself
+        assert load(path).w.values.tolist() == [10, 20, 30]
+
+
 def test_lengths_that_dask_does_not_know_are_an_error(tmp_path: Path) -> None:
     array = da.from_array(np.arange(10, dtype="f4"), chunks=5)
     unknown = of(array[array > 3], "x")
@@ -167,30 +246,6 @@ def test_only_one_variable_goes_into_a_file_of_one() -> None:
     with pytest.raises(ValueError, match=r"the Dataset has 0 \(none\); pass one of them"):
         none.only  # noqa: B018
     assert check_input(xr.Dataset({"a": 1}), "f", "TENS", None, ()).only[0] == "a"
-
-
-class Duck(NDArrayOperatorsMixin):
-    """An array that is none of numpy's, but becomes one."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self.values = values
-
-    shape = property(lambda self: self.values.shape)
-    dtype = property(lambda self: self.values.dtype)
-    ndim = property(lambda self: self.values.ndim)
-    size = property(lambda self: self.values.size)
-
-    def __getitem__(self, key):
-        return type(self)(self.values[key])
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.values, dtype=dtype)
-
-    def __array_function__(self, func, types, args, kwargs):
-        return NotImplemented
-
-    def __array_ufunc__(self, *args, **kwargs):
-        return NotImplemented
 
 
 class Reluctant(Duck):

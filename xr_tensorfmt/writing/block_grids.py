@@ -19,7 +19,7 @@ from xr_tensorfmt.core.layout import WHOLE, WritableLayout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import unchunked, unread
-from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.conversion import Conversion, check_dense
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class BlockGrid:
     def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
         """Values as a plain array; TypeError if they are masked, ValueError if of another shape."""
         name = self.conversion.name
+        check_dense(name, values)
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
         array = np.asarray(values)

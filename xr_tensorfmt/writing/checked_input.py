@@ -14,10 +14,10 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
-from xr_tensorfmt.datasets.lazy_array import unmodified_tensor
+from xr_tensorfmt.datasets.lazy_array import unmodified_tensor, wrapped_data
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import all_formats
-from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
 
 
 def check_name(path: str, name: Hashable) -> None:
@@ -48,6 +48,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
             f"{path}: {name!r} of shape {variable.shape} is larger than any address space; "
             "write a part of it"
         )
+    check_dense(name, wrapped_data(variable))
     if name in variable.dims and not labels:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
@@ -356,7 +357,8 @@ def check_input(
     data: Dataset | DataArray, path: str, format: str, encoding: Encoding | None, drop: Any
 ) -> CheckedInput:
     """Refuse what no format can write, and keep the rest for the one that is asked."""
-    dataset = _dataset(data)
+    dropped = _dropped(drop)
+    dataset = _to_dataset(data, path, dropped)
     for name in (*dataset.variables, *dataset.dims):
         check_name(path, name)
     for name, index in dataset.xindexes.items():
@@ -370,14 +372,22 @@ def check_input(
     by_name = encoding_by_name(dataset.variables, dataset.coords, encoding or {})
     plain = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, by_name, _dropped(drop))
+    return CheckedInput(path, format, plain, coords, dataset.attrs, by_name, dropped)
 
 
-def _dataset(data: Dataset | DataArray) -> Dataset:
+def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
     if isinstance(data, DataArray):
         name = OpenOptions.name if data.name is None else data.name
-        array = data.drop_vars([name]) if name in data.coords else data
-        return array.to_dataset(name=name)
+        if name not in data.coords:
+            return data.to_dataset(name=name)
+        # A coordinate that is taken as an array is its own coordinate.
+        if "coords" not in dropped and not data.coords[name].variable.identical(data.variable):
+            raise ValueError(
+                f"{path}: the array {name!r} has a coordinate of the same name with other values "
+                "or attributes, and a file has one variable of a name; call rename() with another "
+                "name, or pass drop=['coords'] to leave the coordinate out"
+            )
+        return data.drop_vars([name]).to_dataset(name=name)
     if not isinstance(data, Dataset):
         raise TypeError(
             f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"

@@ -90,6 +90,15 @@ def _within(values: Array, dtype: np.dtype[Any]) -> Any:
         return values < 2.0 ** np.iinfo(dtype).bits / (2 if dtype.kind == "i" else 1)
 
 
+def check_dense(name: str, values: Any) -> None:
+    """Raise TypeError for a sparse array, such as `sparse.COO`, which numpy does not convert."""
+    if hasattr(values, "todense"):
+        raise TypeError(
+            f"{name!r} has values in a sparse {type(values).__name__}, expected a dense array; "
+            "call .todense() on them first, or on each chunk with map_blocks"
+        )
+
+
 def dtype_name(dtype: Any) -> str:
     """The name of a dtype as numpy has it, or its str where numpy has none."""
     try:
