@@ -412,6 +412,48 @@ def test_a_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Pat
     np.testing.assert_array_equal(opened(path).tensor, values + values.T)
 
 
+def test_a_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> None:
+    order, alive, most = 640, 0, 0
+
+    def release() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def make(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+        nonlocal alive, most
+        first = block_info[None]["array-location"][0][0]
+        made = np.arange(order) > np.arange(first, first + len(block))[:, np.newaxis]
+        alive += 1
+        most = max(most, alive)
+        weakref.finalize(made, release)
+        return made
+
+    zeros = da.zeros((order, order), chunks=(16, -1), dtype=bool)
+    values = zeros.map_blocks(make, dtype=bool, meta=np.empty((0, 0), bool))
+    data = xr.DataArray(values, dims=("row", "col"), name="tensor")
+    with dask.config.set(scheduler="synchronous"):
+        to_pycauset(data, tmp_path / "t", compute=False).compute()
+    assert facts(tmp_path / "t")["matrix_type"] == "CAUSAL"
+    assert 0 < most < 10
+
+
+def test_nothing_is_computed_before_the_task(tmp_path: Path) -> None:
+    blocks: list[np.ndarray] = []
+
+    def see(block: np.ndarray) -> np.ndarray:
+        blocks.append(block)
+        return block
+
+    values = da.from_array(np.eye(9)[4], chunks=3).map_blocks(see, meta=np.empty(0))
+    data = xr.DataArray(values, dims="index", name="tensor")
+    task = to_pycauset(data, tmp_path / "t", matrix_type="UNIT_VECTOR", compute=False)
+    assert not blocks
+    assert not list(tmp_path.iterdir())
+    task.compute()
+    assert facts(tmp_path / "t")["seed"] == 4
+    assert opened(tmp_path / "t").tensor.values.tolist() == np.eye(9)[4].tolist()
+
+
 # Facts.
 
 
@@ -476,6 +518,7 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
     [
         ("{", "JSONDecodeError"),
         ('{"tensors": {}}', "KeyError: 'version'"),
+        ('{"version": 1, "version": 1}', "the key 'version' is repeated"),
         (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
         (noted({"dims": ["a", "a"]}), r"two dims of 'tensor' have one name"),
         (noted({"dims": ["a", 1]}), "is not a list of str"),

@@ -185,7 +185,10 @@ class Format(ABC):
         return type(self).plan is not Format.plan
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
-        """Plan a file: its header and the place of every value; nothing is computed.
+        """Plan a file: its header and the place of every value.
+
+        The values of variables should not be computed here, except for what the header needs, such
+        as coordinates that it holds. If a plan depends on more, return a `FirstPass`.
 
         Parameters
         ----------

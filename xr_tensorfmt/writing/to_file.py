@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 
@@ -83,8 +84,9 @@ def _save(
     _check_place(place, replace=replace)
     is_open = isinstance(plan, FirstPass) or plan.otherwise is not None
     if is_open and not compute:
-        later = delayed(_save, pure=False)
-        return later(plan, place, replace=replace, compute=True)  # type: ignore[no-any-return]
+        # dask would compute the arrays of a plan that is an argument, and gather their chunks.
+        later = partial(_save, plan, place, replace=replace, compute=True)
+        return delayed(later, pure=False)()  # type: ignore[no-any-return]
     if isinstance(plan, FirstPass):
         return _save(plan.look(), place, replace=replace, compute=True)
     try:
@@ -186,8 +188,10 @@ def to_file(
     Parameters
     ----------
     data : Dataset, DataArray or DataTree
-        What to write: in memory, lazy, or in chunks of dask. Values are never gathered. It may
-        have been opened from the very file that is written.
+        What to write: in memory, lazy, or in chunks of dask, which are written one by one. Only
+        coordinates that are embedded in a header, labels of Vespa, and pairs that were opened with
+        ``sparse="stored"`` are gathered in memory. The data may have been opened from the very
+        file that is written.
     path : str, PathLike or OpenFile
         The file, or a URL of any store that fsspec knows.
     format : str, optional

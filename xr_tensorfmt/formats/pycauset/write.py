@@ -25,7 +25,7 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -151,17 +151,28 @@ def plan(
     version: Version = "r1",
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
-) -> FilePlan:
-    """Arrange a Dataset as a PyCauset file."""
+) -> FilePlan | FirstPass:
+    """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     _, variable = checked.only
     types, conversion = _matrix_types(checked, version, matrix_type)
     data_type = DATA_TYPE_OF[conversion.element.name]
-    matrices = [_matrix(variable, version, each, data_type, seed) for each in types]
+    if seed is not None and "UNIT_VECTOR" in types:
+        raise ValueError(
+            f"seed={seed!r} has no place in a UNIT_VECTOR, which has its active index there; "
+            "leave it out, or pass matrix_type='VECTOR'"
+        )
+    if seed is None and _is_seed(variable.attrs.get("seed")):
+        seed = int(variable.attrs["seed"])
     if version == "v2":
-        _check_dropped(checked, matrices[0].seed)
-    return _planned(checked, conversion, matrices)
+        _check_dropped(checked, seed or 0)
+
+    def planned() -> FilePlan:
+        matrices = [_matrix(variable, version, each, data_type, seed or 0) for each in types]
+        return _planned(checked, conversion, matrices)
+
+    return FirstPass(planned) if "UNIT_VECTOR" in types else planned()
 
 
 def _planned(checked: CheckedInput, conversion: Conversion, matrices: Sequence[Matrix]) -> FilePlan:
@@ -251,19 +262,12 @@ def _special(variable: Variable) -> str:
 
 
 def _matrix(
-    variable: Variable, version: Version, matrix_type: str, data_type: str, seed: int | None
+    variable: Variable, version: Version, matrix_type: str, data_type: str, seed: int
 ) -> Matrix:
-    """The matrix that a reader will find."""
+    """Return the matrix that a reader will find."""
     if matrix_type == "UNIT_VECTOR":
-        if seed is not None:
-            raise ValueError(
-                f"seed={seed!r} has no place in a UNIT_VECTOR, which has its active index there; "
-                "leave it out, or pass matrix_type='VECTOR'"
-            )
         # That all other elements are zero is checked when they are written.
         seed = int(np.asarray(variable.data.argmax()))
-    elif seed is None and _is_seed(variable.attrs.get("seed")):
-        seed = int(variable.attrs["seed"])
     is_vector = matrix_type in spec.VECTORS
     is_padded = version == "r1" and matrix_type == "DENSE_FLOAT"
     return Matrix(
@@ -275,7 +279,7 @@ def _matrix(
         offset=spec.HEADER_BYTES,
         limit=MOST_BYTES,  # there is no file yet that could be too short
         stated_at=0,
-        seed=seed or 0,
+        seed=seed,
         row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
 
