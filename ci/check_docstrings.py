@@ -31,8 +31,8 @@ OTHERS = [
     accessor.TensorFormatAccessor,
     explanation.Explanation,
     checked_input.CheckedInput,
+    file_plan.DeferredPlans,
     file_plan.FilePlan,
-    file_plan.FirstPass,
     file_plan.Piece,
     file_plan.Placed,
 ]

@@ -26,7 +26,7 @@ from xr_tensorfmt.core.views import column_major, transposed
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
 __all__ = [
     "Container",
@@ -184,11 +184,11 @@ class Format(ABC):
         """Whether the format has a `plan`."""
         return type(self).plan is not Format.plan
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
         """Plan a file: its header and the place of every value.
 
         The values of variables should not be computed here, except for what the header needs, such
-        as coordinates that it holds. If a plan depends on more, return a `FirstPass`.
+        as coordinates that it holds. If a plan depends on more, return `DeferredPlans`.
 
         Parameters
         ----------
@@ -199,8 +199,8 @@ class Format(ABC):
 
         Returns
         -------
-        FilePlan or FirstPass
-            The plan, or what must be computed before there is one.
+        FilePlan or DeferredPlans
+            The plan, or the plans to try if they depend on the values.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,16 +70,12 @@ class FilePlan:
         The variables.
     beside : tuple of FileBeside
         Files in the same directory that are complete before this one appears.
-    otherwise : callable, optional
-        Plans another file, which is written in place of this one if a layout of this one turns out
-        to have no place for a value.
     """
 
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
     beside: tuple[FileBeside, ...] = ()
-    otherwise: Callable[[], FilePlan] | None = None
 
     @cached_property
     def block_grids(self) -> list[GriddedVariable]:
@@ -95,13 +91,14 @@ class FilePlan:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstPass:
-    """A file that can only be planned after a first pass over its values.
+class DeferredPlans:
+    """A file whose plan depends on its values.
 
     Parameters
     ----------
-    look : callable
-        Computes what must be known of the values, without keeping them, and returns the plan.
+    plans : callable
+        Returns plans in the order in which to try them, and may compute values for each. The next
+        plan is tried if a layout of a plan cannot represent a value.
     """
 
-    look: Callable[[], FilePlan]
+    plans: Callable[[], Iterable[FilePlan]]

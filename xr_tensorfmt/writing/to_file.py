@@ -24,7 +24,7 @@ from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.sources.store_errors import redacted
 from xr_tensorfmt.writing.atomic_file import target_of
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
-from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.tree import flattened
 from xr_tensorfmt.writing.upload import Upload
@@ -77,24 +77,24 @@ def _check_place(place: Place, *, replace: bool) -> None:
 
 
 def _save(
-    plan: FilePlan | FirstPass, place: Place, *, replace: bool, compute: bool
+    plan: FilePlan | DeferredPlans, place: Place, *, replace: bool, compute: bool
 ) -> Delayed | None:
     """Write a planned file or object, and those beside it."""
     # Errors of the place come before any value is computed.
     _check_place(place, replace=replace)
-    is_open = isinstance(plan, FirstPass) or plan.otherwise is not None
-    if is_open and not compute:
+    if isinstance(plan, FilePlan):
+        return _save_planned(plan, place, replace=replace, compute=compute)
+    if not compute:
         # dask would compute the arrays of a plan that is an argument, and gather their chunks.
         later = partial(_save, plan, place, replace=replace, compute=True)
         return delayed(later, pure=False)()  # type: ignore[no-any-return]
-    if isinstance(plan, FirstPass):
-        return _save(plan.look(), place, replace=replace, compute=True)
-    try:
-        return _save_planned(plan, place, replace=replace, compute=compute)
-    except NotHeldError:
-        if plan.otherwise is None:
-            raise
-    return _save(plan.otherwise(), place, replace=replace, compute=True)
+    error: NotHeldError | None = None
+    for file_plan in plan.plans():
+        try:
+            return _save_planned(file_plan, place, replace=replace, compute=True)
+        except NotHeldError as not_held:
+            error = not_held
+    raise error or RuntimeError(f"{place.url}: the format has made no plan; report this bug")
 
 
 def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool) -> Delayed | None:
@@ -189,7 +189,7 @@ def to_file(
     ----------
     data : Dataset, DataArray or DataTree
         What to write: in memory, lazy, or in chunks of dask, which are written one by one. Only
-        coordinates that are embedded in a header, labels of Vespa, and pairs that were opened with
+        coordinates that a header holds, labels of blocks, and pairs that were opened with
         ``sparse="stored"`` are gathered in memory. The data may have been opened from the very
         file that is written.
     path : str, PathLike or OpenFile

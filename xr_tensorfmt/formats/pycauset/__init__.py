@@ -12,7 +12,7 @@ from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
 MAGIC = b"PYCAUSET"
 
@@ -61,7 +61,7 @@ class PycausetFormat(Format):
         no_seed = {"seed"} if str(attrs.get("seed")) == "0" else set()
         return STORAGE_ATTRS | (_OF_CAUSAL_SETS & attrs.keys()) | derived | no_seed
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
         """Plan a file; the keywords are those of `to_pycauset`."""
         from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack, get_args
@@ -25,7 +25,7 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
+from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -151,7 +151,7 @@ def plan(
     version: Version = "r1",
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
-) -> FilePlan | FirstPass:
+) -> FilePlan | DeferredPlans:
     """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
@@ -168,16 +168,21 @@ def plan(
     if version == "v2":
         _check_dropped(checked, seed or 0)
 
-    def planned() -> FilePlan:
-        matrices = [_matrix(variable, version, each, data_type, seed or 0) for each in types]
-        return _planned(checked, conversion, matrices)
+    def plans() -> Iterator[FilePlan]:
+        for matrix_type in types:
+            matrix = _matrix(variable, version, matrix_type, data_type, seed or 0)
+            yield _plan_matrix(checked, conversion, matrix)
 
-    return FirstPass(planned) if "UNIT_VECTOR" in types else planned()
+    if "UNIT_VECTOR" in types:
+        return DeferredPlans(plans)
+    # All errors of plans that need no values are raised now, also with compute=False.
+    known = list(plans())
+    return known[0] if len(known) == 1 else DeferredPlans(partial(iter, known))
 
 
-def _planned(checked: CheckedInput, conversion: Conversion, matrices: Sequence[Matrix]) -> FilePlan:
-    """The plan of a matrix, and of another one for values that it does not hold."""
-    (_, variable), (matrix, *others) = checked.only, matrices
+def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) -> FilePlan:
+    """Plan a file of a matrix."""
+    _, variable = checked.only
     layout, payload_bytes = sized_layout(matrix, checked.path)
     if matrix.version == "v2":
         size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
@@ -188,9 +193,8 @@ def _planned(checked: CheckedInput, conversion: Conversion, matrices: Sequence[M
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
         parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
         size = max(at + len(part) for at, part in parts.items())
-    otherwise = partial(_planned, checked, conversion, others) if others else None
     pieces = tuple(Piece(at, part) for at, part in parts.items())
-    return FilePlan(size, pieces, (Placed(variable, layout, conversion),), otherwise=otherwise)
+    return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
 
 
 def _matrix_types(

@@ -11,7 +11,7 @@ from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Matc
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
 MAGIC = b"TENS"
 
@@ -53,7 +53,7 @@ class TensFormat(Format):
         is_ours = isinstance(stated, str) and _SYMMETRIES.fullmatch(stated)
         return found | {"symmetries"} if is_ours else found
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | FirstPass:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
         """Plan a file; the keywords are those of `to_tens`."""
         from xr_tensorfmt.formats.tens.write import plan  # noqa: PLC0415
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -43,7 +43,7 @@ from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
-from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass, Placed
+from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -130,7 +130,7 @@ def plan(
     version: Version | None = None,
     sparse: bool = False,
     symmetries: Symmetries | None = None,
-) -> FilePlan | FirstPass:
+) -> FilePlan | DeferredPlans:
     """Plan a TENS file."""
     name, variable = checked.only
     checked.check_rank(name, variable)
@@ -206,7 +206,7 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
 
 def _plan_1_0(
     checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
-) -> FilePlan | FirstPass:
+) -> FilePlan | DeferredPlans:
     """A file of version 1.0."""
     name, variable = checked.only
     if _are_stored_pairs(variable):
@@ -221,13 +221,17 @@ def _plan_1_0(
     embedded = encoded(checked, one_tensor(checked, OpenOptions.name, replaced=replaced))
     head = _head(header, stated, embedded, len(data) or COUNT_BYTES) + data
 
-    def planned() -> FilePlan:
-        _check_symmetries(variable, header, conversion, stated)
-        if sparse:
-            return _plan_pairs(_pairs_of_tensor(variable, conversion), conversion.name, head)
+    if not sparse and not stated:
         return _plan_values(variable, conversion, head, chunks.UNIT)
 
-    return FirstPass(planned) if sparse or stated else planned()
+    def plans() -> Iterator[FilePlan]:
+        _check_symmetries(variable, header, conversion, stated)
+        if sparse:
+            yield _plan_pairs(_pairs_of_tensor(variable, conversion), conversion.name, head)
+        else:
+            yield _plan_values(variable, conversion, head, chunks.UNIT)
+
+    return DeferredPlans(plans)
 
 
 def _head(header: Header, symmetries: Sequence[Symmetry], embedded: bytes, following: int) -> bytes:
@@ -352,7 +356,7 @@ def _stored(grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"])
     return grid.conversion.element.encode(converted.ravel(order))
 
 
-def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstPass:
+def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> DeferredPlans:
     """A file of the pairs that were opened with sparse='stored', which are loaded and sorted."""
     _, variable = checked.only
     facts = _facts_of(variable)
@@ -380,13 +384,13 @@ def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> FirstP
     embedded = one_tensor(checked, OpenOptions.name, dims=list(sizes), coordinates=others)
     head = _head(header, (), encoded(checked, embedded), COUNT_BYTES)
 
-    def loaded() -> FilePlan:
+    def plans() -> Iterator[FilePlan]:
         indices = {dim: checked.coordinates[dim].values for dim in sizes}
         stored = conversion.element.encode(conversion.apply(variable.values))
         pairs = sorted_pairs(conversion.name, indices, sizes, stored, conversion.element)
-        return _plan_pairs(pairs, conversion.name, head)
+        yield _plan_pairs(pairs, conversion.name, head)
 
-    return FirstPass(loaded)
+    return DeferredPlans(plans)
 
 
 def _other_coordinates(checked: CheckedInput, indices: Collection[str]) -> dict[str, Variable]:

@@ -11,7 +11,7 @@ from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Matc
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
 # How Vespa begins a tensor that states its type.
 _JSON = re.compile(rb'\s*\{\s*"type"\s*:\s*"tensor[(<]')
@@ -76,7 +76,7 @@ class VespaJsonFormat(Format):
 
         return read_json(reader, options)
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FirstPass:
+    def plan(self, checked: CheckedInput, **options: Any) -> DeferredPlans:
         """Plan a file, whose size is known when its values are."""
         from xr_tensorfmt.formats.vespa.write_json import plan  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
 from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, check_input
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import FilePlan, FirstPass
+from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.write_target import Piece
 
 Form = Literal["short", "long", "hex"]
@@ -74,15 +74,15 @@ def vespa_to_json(
     return _data(*arranged(check_input(data, "the JSON", "Vespa", encoding, drop)), form)
 
 
-def plan(checked: CheckedInput, form: Form = "short") -> FirstPass:
+def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
     """Plan a file of JSON, for which all values are computed."""
     fitting = arranged(checked)
 
-    def look() -> FilePlan:
+    def plans() -> Iterator[FilePlan]:
         content = json.dumps(_data(*fitting, form), allow_nan=False).encode()
-        return FilePlan(len(content), (Piece(0, content),), ())
+        yield FilePlan(len(content), (Piece(0, content),), ())
 
-    return FirstPass(look)
+    return DeferredPlans(plans)
 
 
 def _data(
