@@ -64,7 +64,7 @@ def test_masked_attributes_are_refused(tmp_path: Path, name: str) -> None:
         WRITERS[name](masked, tmp_path / f"a.{name}")
     assert not list(tmp_path.iterdir())
     WRITERS[name](masked, tmp_path / f"a.{name}", drop=["attrs"])
-    assert not load(tmp_path / f"a.{name}").v.attrs
+    assert "m" not in load(tmp_path / f"a.{name}").v.attrs
 
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
