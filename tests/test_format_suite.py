@@ -74,7 +74,9 @@ class TestPycauset(WritableFormatTests):
     file_name = "example.pycauset"
 
     def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"tensor": (("row", "col"), VALUES)})
+        attrs = {"matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64", "seed": 0, "scalar": 1.0}
+        attrs |= {"is_transposed": 0, "is_conjugated": 0, "is_temporary": 0}
+        return xr.Dataset({"tensor": (("row", "col"), VALUES, attrs)})
 
 
 class TestCc4s(WritableFormatTests):
