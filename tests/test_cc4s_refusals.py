@@ -140,6 +140,15 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
         more("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
         "nested deeply",
     ),
+    "two units": (more("unit: 27.2\n"), "a.yaml: unit: this key twice, expected each key once"),
+    "two units in a line": (more("metaData: {a: [{b: 1, 'b': 2}]}\n"), r"metaData\.a\.b: this key"),
+    "two equal lengths": (text("- length:", "- length: 3\n  length:"), r"length: this key"),
+    "two keys as numbers": (more("metaData:\n  energies:\n    1: 2\n    1: 3\n"), r"s\.1: th"),
+    "two keys after lists": (
+        more("m:\n  a: [1,\n    2]\n  b:\n  - 1\n  - - 2\n  a: 1\n"),
+        r"m\.a: this",
+    ),
+    "a control character": (more("a: \x80\n"), "expected YAML 1.1 and 1.2"),
     "conditions of no form": (more("nonZeroCondition: 3\n"), "nonZeroCondition: 3, expected a map"),
     "conditions without all": (more("nonZeroCondition: {}\n"), r"nonZeroCondition\.all: no such"),
 }  # fmt: skip

@@ -76,6 +76,8 @@ class TestFiles:
             content = files.pop(f"CoulombIntegrals.components.{name}.elements")
             assert content == cf.binary(variable.values)
         assert list(files) == ["CoulombIntegrals.yaml"]
+        (yaml,) = files.values()
+        assert yaml.startswith(b"type: TensorSet\ncomponents:\n  hh:\n    version: 100\n")
 
     @pytest.mark.parametrize(
         "name",
@@ -215,11 +217,62 @@ class TestRoundTrips:
         text = (tmp_path / "CoulombVertex.yaml").read_text()
         assert "  Gi:\n    - 0.5\n    - 0.0\n    - 1.0\n  halfGrid: 1\n" in text
 
-    def test_names_that_look_like_anchors_are_refused_and_not_written(self, tmp_path: Path) -> None:
-        dataset = vertex().rename(State="p &q", State_2="p *q")
-        with pytest.raises(ValueError, match="an anchor"):
-            to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
-        assert not files_of(tmp_path)
+    def test_names_that_look_like_anchors_are_quoted(self, tmp_path: Path) -> None:
+        dataset = vertex().rename(State="p &q", State_2="p *q").rename(CoulombVertex="&v *v")
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["2026-11-22", "3D", "50%", "6.4.2", "1/bohr", "+1/2", "-x", ".5", "null", "~", "No", "",
+         "a: b", "# a", "a b", "1", "0x1", "1e5", "\N{GREEK SMALL LETTER ALPHA}", "a\nb"],
+    )  # fmt: skip
+    def test_strings_that_cc4s_takes_for_something_else_are_quoted(
+        self, tmp_path: Path, text: str
+    ) -> None:
+        labels = {"values": [text, [text]]}
+        dataset = vertex(note=text, inner={text: [text]}).assign_coords(
+            State_Spin=("State", [0, 1, 0, 1], labels),
+            State_2_Spin=("State_2", [0, 1, 0, 1], labels),
+        )
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        quoted = f"{json.dumps(text, ensure_ascii=False)}\n"
+        yaml = (tmp_path / "CoulombVertex.yaml").read_text()
+        assert f"  note: {quoted}  inner:\n    {quoted[:-1]}:\n      - {quoted}" in yaml
+        assert "xr_tensorfmt" not in yaml
+        assert f"    - {quoted}    - - {quoted}" in (tmp_path / "State.yaml").read_text()
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
+
+    @pytest.mark.parametrize("value", [None, [1, None], {"a": None}, 1j, np.nan, [np.inf], 1 << 70])
+    def test_what_cc4s_cannot_parse_is_embedded_alone(self, tmp_path: Path, value: Any) -> None:
+        dataset = vertex(odd=value, halfGrid=1)
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        head = (tmp_path / "CoulombVertex.yaml").read_text().partition("  xr_tensorfmt:")[0]
+        assert head.endswith("metaData:\n  halfGrid: 1\n")
+        found = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs
+        np.testing.assert_equal(found, dataset.CoulombVertex.attrs)
+
+    @pytest.mark.parametrize("value", [True, False, np.True_])
+    def test_booleans_are_numbers_to_cc4s(self, tmp_path: Path, value: Any) -> None:
+        to_cc4s(vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")
+        yaml = (tmp_path / "CoulombVertex.yaml").read_text()
+        assert f"metaData:\n  halfGrid: {int(value)}\n" in yaml
+        found = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs["halfGrid"]
+        assert found is value or (found == value and type(found) is type(value))
+
+    def test_properties_that_are_numbers_beside_truths_are_embedded(self, tmp_path: Path) -> None:
+        dataset = vertex().assign_coords(x=("State", [0, 1, 0, 1]))
+        for values in ([True, 2], [None, 1], 3, "ab", {0: 1, 1: 2}):
+            labels = {f"{dim}_Spin": (dim, [0, 1, 0, 1], {"values": values})
+                      for dim in ("State", "State_2")}  # fmt: skip
+            labelled = dataset.assign_coords(labels)
+            if isinstance(values, dict):
+                with pytest.raises(ValueError, match="Spin"):
+                    to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
+                continue
+            to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
+            assert not (tmp_path / "State.yaml").exists()
+            xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), labelled)
 
 
 class TestProperties:

@@ -57,7 +57,7 @@ _LOOKED_AT = 64 << 10
 """Bytes at each end of a YAML file that tell whether it is one of cc4s."""
 
 # What no other YAML file has all of. Some programs write it first, and some sort all keys.
-_VERSION = re.compile(rb"^version: *100\b", re.MULTILINE)
+_VERSION = re.compile(rb"^ *version: *100\b", re.MULTILINE)
 _TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
 _SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
 
@@ -126,7 +126,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
     """The tensors that the YAML describes."""
-    check_version(fields)
+    is_set = fields.values.get("type") == TENSOR_SET
+    if not is_set or "version" in fields:  # cc4s gives a set none
+        check_version(fields)
     if "dimensionType" in fields:
         found, hint = "properties of a dimension", "open a tensor beside it, which gets them"
         raise fields.error("type", found, f"{TENSOR} or {TENSOR_SET}", hint)

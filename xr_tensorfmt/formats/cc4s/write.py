@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
     EMBEDDED,
     SCALAR_TYPES,
     TENSOR_SET,
-    VERSION,
     Dimension,
     Properties,
     TensorHeader,
@@ -36,7 +36,8 @@ from xr_tensorfmt.formats.cc4s.spec import (
     unique_dims,
     variable_name,
 )
-from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe, dumped
+from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
+from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
@@ -127,11 +128,8 @@ def plan(checked: CheckedInput) -> FilePlan:
         coordinates=labels(checked, others),
         attrs=attributes(checked, checked.attrs, "the Dataset"),
     )
-    # JSON has these in strings alone, where YAML could take them for an anchor and its alias.
-    content = encoded(checked, embedded).decode()
-    content = content.replace("&", r"\u0026").replace("*", r"\u002a")
-    content = "" if embedded.is_empty else content
-    yaml = dumped(_packed(tensors, content, is_set=is_set))
+    content = "" if embedded.is_empty else encoded(checked, embedded).decode()
+    yaml = format_yaml(_packed(tensors, content, is_set=is_set))
     check_safe(checked.path, yaml)
     elements = [
         FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
@@ -214,7 +212,7 @@ def _tensor(
     attrs = attributes(checked, checked.attrs_to_write(name, variable), repr(name))
     unit = _unit(checked, name, variable)
     plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
-    metadata = {key: value for key, value in plain.items() if _is_kept(key, value)}
+    metadata = {key: value for key, value in plain.items() if is_portable(value)}
     header = TensorHeader(
         _SCALAR_TYPE_OF[conversion.element.name],
         tuple(Dimension(length, types[dim]) for dim, length in sizes),
@@ -222,11 +220,18 @@ def _tensor(
         unit,
         metadata,
     )
-    is_said = {**metadata, "unit": unit} == attrs
+    # Not `==`, which takes True for 1.
+    is_said = attrs.get("unit") == unit and _sorted_json(metadata) == _sorted_json(
+        {key: value for key, value in attrs.items() if key != "unit"}
+    )
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
     size = header.total * header.element.stored.itemsize
     elements = FilePlan(size, (), (Placed(variable, layout, conversion),))
     return TensorToWrite(name, header, EmbeddedVariable(attrs=None if is_said else attrs), elements)
+
+
+def _sorted_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
@@ -240,24 +245,15 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """A value for programs that do not know numpy: arrays of real numbers become lists."""
+    """Convert arrays of real numbers to lists, and Booleans to 1 and 0, as cc4s knows no others."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     if not isinstance(value, Mapping):
-        return [_plain(each) for each in value] if isinstance(value, list) else value
+        return int(value) if isinstance(value, bool) else value
     if set(value) != {TAG}:
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     array = array_from_json(value[TAG])
-    return array.tolist() if array.dtype.kind in "biuf" else None
-
-
-def _is_kept(key: str, value: Any) -> bool:
-    """Whether YAML gives a value back; it has no large integers, for example."""
-    try:
-        # With an alias, so that nothing may look like an anchor.
-        content = dumped({"metaData": {key: value}, "alias": "a *a"})
-        again = Fields.parse("", content).plain("metaData")
-    except (TensorFormatError, OverflowError, ValueError):
-        return False
-    return again == {key: value}
+    return _plain(array.tolist()) if array.dtype.kind in "biuf" else None
 
 
 def _embedded(
@@ -279,7 +275,7 @@ def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) ->
         header = tensors[0].header
         return replace(header, metadata={**header.metadata, **more}).pack()
     components = {tensor.name: tensor.header.pack() for tensor in tensors}
-    fields = {"version": VERSION, "type": TENSOR_SET, "components": components}
+    fields = {"type": TENSOR_SET, "components": components}
     return fields | ({"metaData": more} if more else {})
 
 
@@ -324,17 +320,22 @@ def _is_property(variable: Variable) -> bool:
         return False
     most, least = variable.values.max(initial=-1), variable.values.min(initial=0)
     values = variable.attrs.get("values", range(int(most) + 1))
-    if least < 0 or most >= MOST_BYTES or len(values) <= most:
+    if least < 0 or most >= MOST_BYTES or not isinstance(values, list | range):
         return False
+    return len(values) > most and (isinstance(values, range) or _is_lossless(values))
+
+
+def _is_lossless(values: list[Any]) -> bool:
+    """Whether YAML gives the values back as they are."""
     try:
-        return "values" not in variable.attrs or to_json(values, "values") == values
+        return to_json(values, "values") == values and is_portable(values)
     except TypeError:
         return False
 
 
 def _properties_file(path: str, properties: Properties) -> FileBeside:
     """The file of a type; one that says the same stays as it is."""
-    content = dumped(properties.pack())
+    content = format_yaml(properties.pack())
     name = f"{properties.dimension_type}{YAML}"
 
     def says_the_same(existing: bytes) -> bool:

@@ -9,11 +9,12 @@ from itertools import chain, islice
 from math import isfinite
 from typing import Any
 
-from yaml12 import Yaml, format_yaml, parse_yaml
+from yaml12 import Yaml, parse_yaml
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import MOST_NESTED, is_too_deep
 from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.formats.cc4s.unique_keys import DisputedSyntaxError, find_repeated_key
 
 MOST_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
@@ -68,6 +69,7 @@ class Fields:
             ) from error
         if is_too_deep(values, _children):
             raise _nested_too_deeply(path, 0)
+        _check_keys(path, content)
         return cls(path, cls(path, {"the file": values}).mapping("the file").values)
 
     def __contains__(self, key: str) -> bool:
@@ -185,6 +187,19 @@ def check_safe(path: str, content: bytes) -> None:
         raise TensorFormatError(path, "the YAML", f"{marks} separators", expected, hint, offset=0)
 
 
+def _check_keys(path: str, content: bytes) -> None:
+    """Refuse repeated keys: of two values, programs take different ones."""
+    try:
+        repeated = find_repeated_key(content)
+    except DisputedSyntaxError as error:
+        hint = "write it in a simpler form, which all programs read"
+        expected = "YAML 1.1 and 1.2 at once"
+        raise TensorFormatError(path, "the YAML", str(error), expected, hint, offset=0) from error
+    if repeated is not None:
+        hint = "programs take different ones of its values; remove all but one"
+        raise TensorFormatError(path, repeated, "this key twice", "each key once", hint)
+
+
 def _check_length(path: str, size: int) -> None:
     if size > MOST_BYTES:
         hint = "elements belong in the file beside it; drop or shorten attributes and coordinates"
@@ -207,8 +222,3 @@ def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
     return TensorFormatError(
         path, "the YAML", "lists or mappings that are nested deeply", expected, hint, offset=offset
     )
-
-
-def dumped(values: Mapping[str, Any]) -> bytes:
-    """A mapping as a YAML file."""
-    return f"{format_yaml(dict(values), width=None)}\n".encode()

@@ -1,0 +1,82 @@
+"""YAML that cc4s can parse.
+
+cc4s takes a plain scalar that begins with a digit or a sign for a number, and ends the run if the
+rest does not fit. It knows neither nulls nor Booleans.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+# Words that YAML 1.1 or 1.2 takes for another value than a string are quoted.
+_PLAIN = re.compile(r"(?!(?:null|true|false|yes|no|on|off|y|n)\Z)[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
+
+# Printable characters of the Basic Multilingual Plane alone. An "&" could look like an anchor.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+def format_yaml(values: Mapping[str, Any]) -> bytes:
+    """Format a mapping of strings, finite numbers, lists and mappings as a YAML file."""
+    return ("\n".join(_mapping_lines(values)) + "\n").encode()
+
+
+def is_portable(value: Any) -> bool:
+    """Return whether cc4s can parse a value."""
+    if isinstance(value, Mapping | list):
+        values = value.values() if isinstance(value, Mapping) else value
+        return all(is_portable(item) for item in values)
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return isinstance(value, str) and not _SURROGATE.search(value)
+
+
+def _mapping_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        name = _format_string(key)
+        if isinstance(value, Mapping) and value:
+            yield f"{name}:"
+            yield from (f"  {line}" for line in _mapping_lines(value))
+        elif isinstance(value, list) and value:
+            yield f"{name}:"
+            yield from (f"  {line}" for line in _list_lines(value))
+        else:
+            yield f"{name}: {_format_scalar(value)}"
+
+
+def _list_lines(values: list[Any]) -> Iterator[str]:
+    for value in values:
+        lines: Iterator[str] = iter((_format_scalar(value),))
+        if isinstance(value, Mapping) and value:
+            lines = _mapping_lines(value)
+        elif isinstance(value, list) and value:
+            lines = _list_lines(value)
+        yield f"- {next(lines)}"
+        yield from (f"  {line}" for line in lines)
+
+
+def _format_scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return _format_string(value)
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, list):
+        return "[]"
+    if isinstance(value, float):
+        # YAML 1.1 takes 1e-05 for a string.
+        digits, letter, exponent = repr(value).partition("e")
+        return f"{digits}{'' if '.' in digits else '.0'}{letter}{exponent}"
+    return str(value)
+
+
+def _format_string(text: str) -> str:
+    if _PLAIN.match(text):
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _ESCAPED.sub(lambda character: f"\\u{ord(character[0]):04x}", quoted)
