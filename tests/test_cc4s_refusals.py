@@ -259,6 +259,7 @@ TEXTS = {
         b"1 2\n3\n4\nx\n6\n",
         "at byte 0: b'1 2', expected one value, a num",
     ),
+    "two values in a line": (b"1 2\n3\n4 5\n6\n", "at byte 0: b'1 2'"),
     "a complex value": (b"(1,2)\n" * 6, r"at byte 0: b'\(1,2\)', expected one value, a number"),
     "too few": (b"1\n2\n3\n4\n5\n  ", r"5 values, expected 6 for a tensor of shape \(3, 2\)"),
     "too many": (b"1\n" * 7, "at byte 0: 7 values, expected 6"),
@@ -288,6 +289,11 @@ COMPLEX_TEXTS = {
     "three parts": (b"(1,2)\n(1,2,3)\n", r"at byte 6: b'\(1,2,3\)'"),
     "no end": (b"(1,2)\n(1,2\n", r"at byte 6: b'\(1,2'"),
     "a word": (b"(1,2)\n(1,i)\n", r"at byte 6: b'\(1,i\)'"),
+    "numbers outside of the parentheses": (b"0.0(,-0.0)\n(1,2)\n", r"at byte 0: b'0\.0\(,-0\.0\)'"),
+    "parentheses turned around": (b")1.0,-1.0(\n(1,2)\n", r"at byte 0: b'\)1\.0,-1\.0\('"),
+    "a value on two lines": (b"(1,2)\n(1,\n2)\n", r"at byte 6: b'\(1,'"),
+    "two values in a line": (b"(1,2) (3,4)\n", r"at byte 0: b'\(1,2\) \(3,4\)'"),
+    "parentheses in parentheses": (b"(1,2)\n((1,2))\n", "3 values, expected 2"),
     "a word before the first": (b"x\n(1,2)\n(1,2)\n", r"at byte 0: b'x'"),
     "a word after the last": (b"(1,2)\n(1,2)\nx\n", r"at byte 12: b'x'"),
 }
@@ -299,6 +305,31 @@ def test_bad_complex_texts(tmp_path: Path, content: bytes, message: str) -> None
     (tmp_path / "a.elements").write_bytes(content)
     with pytest.raises(TensorFormatError, match=message):
         load(path)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_lines_are_whole_between_groups_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
+) -> None:
+    monkeypatch.setattr(elements_as_text, "GROUP", 2)
+    value = b"(1,2)" if is_complex else b"1"
+    path = cf.save(tmp_path, "a", np.ones(6, complex if is_complex else float), elements=cf.TEXT)
+    good = [b"", b"\n", b" \n ", b"\r\n", b"\n\n", b"\n", b""]
+    (tmp_path / "a.elements").write_bytes(value.join(good))
+    assert (load(path).a == (1 + 2j if is_complex else 1)).all()
+    bad = [b"", b"\n", b" ", b"\n", b"\n", b"\n", b"\n"]
+    (tmp_path / "a.elements").write_bytes(value.join(bad))
+    with pytest.raises(TensorFormatError, match="a line of the elements"):
+        opened(path, format="cc4s").a[1].load()
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_much_white_space_before_the_values(tmp_path: Path, is_complex: bool) -> None:
+    values = np.ones(3, complex if is_complex else float)
+    path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
+    content = b" " * (5 << 20) + b"\n" + cf.text(values) + b" " * (5 << 20)
+    (tmp_path / "a.elements").write_bytes(content)
+    np.testing.assert_array_equal(load(path).a.values, values)
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
@@ -477,14 +508,24 @@ def test_yaml_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_yaml_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_text, "parse_yaml", None)
-    monkeypatch.setattr(yaml_text, "MOST_MARKS", 1000)
-    with pytest.raises(TensorFormatError, match="1003 separators, expected at most 1000"):
+    monkeypatch.setattr(yaml_text, "MAX_SEPARATORS", 1000)
+    with pytest.raises(TensorFormatError, match="1005 separators, expected at most 1000"):
         Fields.parse("a.yaml", b"a: [" + b"1," * 500 + b"]")
 
 
-def test_yaml_of_two_properties_of_a_million_states_is_not_too_much() -> None:
-    content = b"".join(b"      - %d\n" % number for number in range(10**6))
-    momenta = b"      - - 1\n        - 2\n        - 3\n" * (10**6 // 16)
+@pytest.mark.parametrize("form", [b"%d: 1\n", b"%d: \n", b"- - %d\n", b"%d: 0.5, "])
+def test_yaml_of_a_million_keys_or_lists_is_not_parsed(
+    monkeypatch: pytest.MonkeyPatch, form: bytes
+) -> None:
+    monkeypatch.setattr(yaml_text, "parse_yaml", None)
+    content = b"".join(form % number for number in range(1_000_000))
+    with pytest.raises(TensorFormatError, match="separators, expected at most 2097152"):
+        Fields.parse("a.yaml", content)
+
+
+def test_yaml_of_two_properties_of_many_states_is_not_too_much() -> None:
+    content = b"".join(b"      - %d\n" % number for number in range(400_000))
+    momenta = b"      - - 1\n        - 2\n        - 3\n" * (400_000 // 16)
     yaml_text.check_safe("State.yaml", content + content + momenta)
 
 

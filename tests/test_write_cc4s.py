@@ -557,6 +557,24 @@ class TestStores:
         assert memory.cat_file("/b/State.yaml") == content
         xr.testing.assert_identical(load("memory://b/CoulombVertex.yaml"), dataset)
 
+    @pytest.mark.parametrize("error", [TimeoutError, PermissionError, ValueError])
+    def test_properties_that_cannot_be_read_are_not_replaced(
+        self, memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    ) -> None:
+        memory.pipe_file("/b/State.yaml", b"others need this")
+        labels = {"State_Spin": ("State", [0, 1, 1, 1]), "State_2_Spin": ("State_2", [0, 1, 1, 1])}
+
+        def fail(*args: Any, **options: Any) -> bytes:
+            raise error("no answer")
+
+        dataset = vertex().assign_coords(labels)
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryFileSystem, "cat_file", fail)
+            with pytest.raises(error, match="no answer"):
+                to_cc4s(dataset, "memory://b/CoulombVertex.yaml")
+        assert memory.find("/b") == ["/b/State.yaml"]
+        assert memory.cat_file("/b/State.yaml") == b"others need this"
+
     def test_a_failure_leaves_all_objects_as_they_were(self, memory: MemoryFileSystem) -> None:
         to_cc4s(integrals(), "memory://b/a.yaml")
         before = {name: memory.cat_file(name) for name in memory.find("/b")}

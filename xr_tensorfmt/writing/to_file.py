@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, signature
@@ -112,12 +111,13 @@ def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[F
 
 
 def _content_of(place: Place) -> bytes:
-    """What a small file or object has; nothing if it is missing or cannot be read."""
+    """Return the content of a small file or object, or nothing if it does not exist."""
     fs = place.for_this_process().fs
     fs.invalidate_cache(place.path)
-    with suppress(Exception):  # stores raise many, and it is then written anew
+    try:
         return bytes(fs.cat_file(place.path))
-    return b""
+    except FileNotFoundError:
+        return b""
 
 
 def _allowed(format: Format, name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -26,7 +27,7 @@ GROUP = 1 << 14
 
 _MOST_VALUES = 1 << 19
 _BLANK = ord(" ")
-_SEPARATORS = bytes.maketrans(b"(,)", b"   ")
+_LINE_ENDS = frozenset(b"\r\n")
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,10 @@ class Text(Layout):
         first, stop = int(flat[0]) // GROUP, int(flat[-1]) // GROUP + 1
         start = int(begins[first])
         raw = source.read(Extents.single(start, int(begins[stop]))).tobytes()
-        count = min(stop * GROUP, prod(self.lengths)) - first * GROUP
+        total = prod(self.lengths)
+        count = min(stop * GROUP, total) - first * GROUP
         try:
-            return self._parsed(raw, count)[flat - first * GROUP]
+            return self._parsed(raw, count, is_last=stop * GROUP >= total)[flat - first * GROUP]
         except ValueError:
             raise self._wrong_value(source, raw, start) from None
 
@@ -118,18 +120,19 @@ class Text(Layout):
                 "the file is incomplete, or belongs to another YAML file; fetch both again",
                 offset=self.size if count < expected else 0,
             )
-        begins[0][0] = 0  # there is no value to which bytes before the first could belong
-        return np.concatenate([*begins, [self.size]])
+        offsets = np.concatenate([*begins, [self.size]])
+        offsets[0] = 0  # bytes before the first value are parsed with it
+        return offsets
 
-    def _parsed(self, raw: bytes, count: int) -> Array:
-        """Numbers from a text of so many values; ValueError where it is not."""
-        words = raw.translate(_SEPARATORS).split() if self.is_complex else raw.split()
-        numbers = np.fromiter(map(_number, words), np.float64, len(words))
-        if not self.is_complex:
-            return numbers.reshape(count)
-        if not raw.count(b"(") == raw.count(b",") == raw.count(b")") == count:
+    def _parsed(self, raw: bytes, count: int, *, is_last: bool = True) -> Array:
+        """Parse a text of `count` values, one a line; ValueError if it is not."""
+        lines = [line for line in map(bytes.strip, raw.splitlines()) if line]
+        # The next group begins on another line.
+        ends_line = is_last or not _LINE_ENDS.isdisjoint(raw[len(raw.rstrip()) :])
+        if len(lines) != count or not ends_line:
             raise ValueError
-        return numbers.reshape(count, 2).view(np.complex128).reshape(count)
+        parse: Callable[[bytes], complex] = _parse_complex if self.is_complex else _parse_real
+        return np.fromiter(map(parse, lines), self.dtype, count)
 
     def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
         """The error about the first line that is not a value."""
@@ -151,10 +154,17 @@ class Text(Layout):
         )
 
 
-def _number(word: bytes) -> float:
+def _parse_real(word: bytes) -> float:
     if b"_" in word:  # which Python allows between digits
         raise ValueError
     return float(word)
+
+
+def _parse_complex(line: bytes) -> complex:
+    if line[:1] != b"(" or line[-1:] != b")":
+        raise ValueError
+    real, imag = line[1:-1].split(b",")
+    return complex(_parse_real(real), _parse_real(imag))
 
 
 def _begins(text: Bytes, before: int, *, is_complex: bool) -> Integers:
