@@ -270,10 +270,10 @@ class TestRecognition:
     def test_keys_at_the_end_of_a_long_file_are_found(self, tmp_path: Path) -> None:
         lines = cf.sorted_yaml((2,)).splitlines(keepends=True)
         at = lines.index("metaData:\n") + 1
-        lines.insert(at, "  energies: [" + "0.25, " * 100_000 + "1]\n")
+        lines.insert(at, "  weights: [" + "0.25, " * 100_000 + "1]\n")
         (tmp_path / "a.yaml").write_text("".join(lines))
         (tmp_path / "a.elements").write_bytes(bytes(16))
-        assert len(xr.open_dataset(tmp_path / "a.yaml").a.attrs["energies"]) == 100_001
+        assert len(xr.open_dataset(tmp_path / "a.yaml").a.attrs["weights"]) == 100_001
 
     @pytest.mark.parametrize(
         "content",
@@ -306,6 +306,59 @@ class TestRecognition:
         assert load(path, format="cc4s")["a.yml"].shape == (2,)
 
 
+class TestMetadata:
+    def energies(self, directory: Path, keys: list[int], length: int) -> Path:
+        """Energies as cc4s writes them: a mapping, sorted by the digits of the keys."""
+        lines = "".join(f"    {key}: {0.5 * key - 3}\n" for key in sorted(keys, key=str))
+        more = f"metaData:\n  fermiEnergy: -1.25\n  energies:\n{lines}"
+        values = 0.5 * np.arange(length) - 3
+        return cf.save(directory, "EigenEnergies", values, ["State"], unit=0.5, more=more)
+
+    def test_energies_of_cc4s_are_a_list(self, tmp_path: Path) -> None:
+        found = load(self.energies(tmp_path, [*range(12)], 12)).EigenEnergies
+        assert found.attrs["energies"] == found.values.tolist()
+
+    def test_other_mappings_stay_mappings(self, tmp_path: Path) -> None:
+        found = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
+        assert found.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
+
+    def test_energies_of_another_length_are_a_finding(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 11)
+        with pytest.warns(TensorFormatWarning, match=r"metaData\.energies.*12 energies.* has 11"):
+            load(path)
+        (finding,) = validate(path)
+        assert finding.field == "metaData.energies"
+
+    def test_metadata_in_the_unit_of_the_tensor_are_converted_too(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 12)
+        plain, found = load(path).EigenEnergies, load(path, apply_unit=True).EigenEnergies
+        assert found.attrs["unit"] == 1
+        assert found.attrs["energies"] == found.values.tolist() == (plain.values / 2).tolist()
+        assert (found < found.fermiEnergy).sum() == (plain < plain.fermiEnergy).sum() == 4
+        more = "metaData: {Gi: [1, 0, 2], Gj: [0, 3, 0], Gk: [0, 0, 4], kMesh: [2, 2, 2]}\n"
+        path = cf.save(tmp_path, "GridVectors", np.eye(3), unit=0.25, more=more)
+        found = load(path, apply_unit=True).GridVectors
+        assert [found.attrs[name] for name in ("Gi", "Gj", "Gk")] == [
+            [0.25, 0, 0.5], [0, 0.75, 0], [0, 0, 1]
+        ]  # fmt: skip
+        assert found.attrs["kMesh"] == [2, 2, 2]
+
+    def test_embedded_attributes_are_converted_too(self, tmp_path: Path) -> None:
+        attrs = {
+            "unit": 0.5,
+            "fermiEnergy": np.float64(2),
+            "energies": np.array([1.0, 3.0]),
+            "z": 1j,
+        }
+        dataset = xr.Dataset({"EigenEnergies": ("State", [1.0, 3.0], attrs)})
+        dataset.tensorfmt.to_file(tmp_path / "EigenEnergies.yaml")
+        found = load(tmp_path / "EigenEnergies.yaml", apply_unit=True).EigenEnergies
+        assert found.attrs["unit"] == 1
+        assert found.attrs["fermiEnergy"] == 1
+        np.testing.assert_array_equal(found.attrs["energies"], [0.5, 1.5], strict=True)
+        np.testing.assert_array_equal(found, [0.5, 1.5])
+
+
 class TestProperties:
     def save(self, directory: Path, content: str) -> Path:
         (directory / "State.yaml").write_text(content)
@@ -317,10 +370,24 @@ class TestProperties:
         assert set(found.coords) == {"State_Spin"}
         np.testing.assert_array_equal(found.State_Spin, [0, 1, 0])
 
+    def test_slices_with_fewer_states_than_the_calculation_are_no_fault(
+        self, tmp_path: Path
+    ) -> None:
+        path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0, 1]}))
+        assert not load(path).coords
+        assert validate(path) == []
+
+    @pytest.mark.parametrize(("word", "dim"), [("1", "1"), ("true", "true"), ("1.5", "1.5")])
+    def test_types_without_quotes_are_strings(self, tmp_path: Path, word: str, dim: str) -> None:
+        (tmp_path / f"{dim}.yaml").write_text(cf.properties(word, {"Spin": [0, 1]}))
+        path = cf.save(tmp_path, "a", cf.numbers((2, 2)), [word, word])
+        assert load(path).a.dims == (dim, f"{dim}_2")
+        np.testing.assert_array_equal(load(path)[f"{dim}_Spin"], [0, 1])
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (cf.properties("State", {"Spin": [0, 1, 0, 1]}), "Spin: 4 integers, expected 2 or 3 "),
+            (cf.properties("State", {"Spin": [1]}), "Spin: 1 integers, expected 3 "),
             (cf.properties("State", {"Spin": [0, 5, 0]}, {"Spin": "[0, 1]"}), "from 0 to 5"),
             (cf.properties("State", {"Spin": [0, -1, 0]}, {"Spin": "[0, 1]"}), "from -1 to 0"),
             ("version: 100\n", "propertyIndices: no such key"),

@@ -22,7 +22,7 @@ from tests.opening import load, opened
 from tests.processes import run_script
 from tests.servers import S3Store
 from tests.tensfiles import version_0_9
-from xr_tensorfmt import to_cc4s, to_file, validate
+from xr_tensorfmt import TensorFormatWarning, to_cc4s, to_file, validate
 
 DATA = Path(__file__).parent / "data" / "cc4s"
 
@@ -273,6 +273,35 @@ class TestRoundTrips:
             to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
             assert not (tmp_path / "State.yaml").exists()
             xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), labelled)
+
+
+class TestEnergies:
+    @pytest.mark.parametrize("chunks", [None, {}])
+    @pytest.mark.parametrize("form", [list, np.array])
+    def test_a_selection_has_its_own_energies(self, tmp_path: Path, chunks: Any, form: Any) -> None:
+        values = np.array([-2.0, -1.0, 1.0, 3.0, 4.0])
+        attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": form(values)}
+        dataset = xr.Dataset({"EigenEnergies": ("State", values, attrs)}).isel(State=slice(1, 4))
+        to_cc4s(dataset if chunks is None else dataset.chunk(), tmp_path / "EigenEnergies.yaml")
+        found = load(tmp_path / "EigenEnergies.yaml").EigenEnergies
+        assert found.attrs["energies"] == values[1:4].tolist()
+        yaml = (tmp_path / "EigenEnergies.yaml").read_text()
+        assert "  energies:\n    - -1.0\n    - 1.0\n    - 3.0\n" in yaml
+        assert "xr_tensorfmt" not in yaml
+        assert validate(tmp_path / "EigenEnergies.yaml") == []
+
+
+class TestOrphans:
+    def test_elements_that_no_yaml_describes_any_longer_are_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "Amplitudes.yaml"
+        (tmp_path / "Amplitudes2.elements").touch()
+        amplitudes = xr.Dataset({"ph": (("State", "State_2"), np.ones((3, 2)))})
+        to_cc4s(amplitudes.assign(hh=("State_2", np.ones(2))), path)
+        to_cc4s(amplitudes.assign(hh=("State_2", np.ones(2))), path)
+        words = r"tensors of Amplitudes\.components\.hh\.elements, .*ph\.elements are replaced"
+        with pytest.warns(TensorFormatWarning, match=words):
+            to_cc4s(amplitudes.ph.rename("Amplitudes"), path)
+        assert opened(path).Amplitudes.shape == (3, 2)
 
 
 class TestProperties:

@@ -15,6 +15,7 @@ import numpy as np
 from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
@@ -32,6 +33,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     Dimension,
     Properties,
     TensorHeader,
+    apply_unit,
     check_version,
     elements_file,
     metadata_of,
@@ -110,7 +112,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         for part, names in zip(parts, dims, strict=True)
     ]
     labels, unfitting = _labels(variables, properties)
-    return Container(
+    container = Container(
         tuple(variable.tensor for variable in variables),
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
         siblings=tuple(source for source, _ in opened.values()),
@@ -122,6 +124,18 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         embedded=metadata_of(fields).get(EMBEDDED),
         decoded=True,
     )
+    return _in_atomic_units(fields.path, container, options) if options.apply_unit else container
+
+
+def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> Container:
+    """Convert the attributes of the tensors, which may be embedded."""
+    if container.embedded is not None:
+        container = replace(with_embedded_metadata(path, container, options), embedded=None)
+    tensors = []
+    for tensor in container.tensors:
+        attrs = apply_unit(tensor.attrs, tensor.encoding["tensorfmt"]["unit"])
+        tensors.append(replace(tensor, attrs=attrs | ({"unit": 1.0} if "unit" in attrs else {})))
+    return replace(container, tensors=tuple(tensors))
 
 
 def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
@@ -244,10 +258,16 @@ def _variable(
     if options.apply_unit and header.unit != 1:
         layout = InAtomicUnits(layout, header.unit)
     attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
+    if header.has_stale_energies:
+        message = (
+            f"{len(attrs['energies'])} energies, and the tensor has {header.total}; cc4s counts "
+            "occupied states by them, so write the file anew with to_cc4s, which corrects them"
+        )
+        findings.append(Finding(path, None, "metaData.energies", message, "warning"))
     if "unit" in attrs:
         message = "it has the name of the unit of the tensor, and is left out; rename it"
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
-    attrs = {**attrs, "unit": 1.0 if options.apply_unit else header.unit}
+    attrs = {**attrs, "unit": header.unit}
     tensor = Tensor(part.name, dims, layout, attrs, _encoding(part, names, blocks), source)
     dimensions = list(zip(names, default, header.dimensions, strict=True))
     return ReadVariable(tensor, dimensions, indices, findings)
@@ -336,9 +356,10 @@ def _labels(
                 if each == Dimension(indices.size, kind):
                     label = f"{default}_{prop}"
                     labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
-            if indices.size not in lengths:
+            # Slices of cc4s, such as DeltaIntegrals, have fewer indices than the calculation.
+            if indices.size not in lengths and indices.size < max(lengths):
                 message = (
-                    f"{indices.size} integers, expected {' or '.join(map(str, sorted(lengths)))} "
+                    f"{indices.size} integers, expected {max(lengths)} "
                     "as the dimension has so many indices; they are not used: the file is of "
                     "another calculation"
                 )

@@ -183,6 +183,13 @@ class TensorHeader:
         return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
 
     @property
+    def has_stale_energies(self) -> bool:
+        """Whether ``metaData.energies`` has another length than the tensor that it repeats."""
+        energies = self.metadata.get("energies")
+        is_list = isinstance(energies, list) and len(self.dimensions) == 1
+        return is_list and len(energies) != self.total
+
+    @property
     def element(self) -> Element:
         """What a stored number is."""
         return SCALAR_TYPES[self.scalar_type]
@@ -201,6 +208,12 @@ class TensorHeader:
 def check_version(fields: Fields) -> None:
     """Refuse what cc4s does."""
     version = fields.values.get("version")
+    if version == "v1.0":
+        hint = (
+            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file by "
+            "numpy.fromfile, reshape them with order='F', and write them by to_cc4s"
+        )
+        raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
         hint = "the file is of another program, or of another version of cc4s"
         raise fields.error("version", repr(version), str(VERSION), hint)
@@ -256,6 +269,26 @@ class Properties:
             "properties": values,
             "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
         }
+
+
+UNIT_KEYS = ("fermiEnergy", "energies", "Gi", "Gj", "Gk")
+"""Keys of ``metaData`` whose numbers are in the unit of the tensor."""
+
+
+def apply_unit(metadata: Mapping[str, Any], unit: float) -> dict[str, Any]:
+    """Convert the metadata that are in the unit of their tensor to atomic units."""
+    return {
+        key: _multiply(value, unit) if key in UNIT_KEYS else value
+        for key, value in metadata.items()
+    }
+
+
+def _multiply(value: Any, factor: float) -> Any:
+    if isinstance(value, list):
+        return [_multiply(item, factor) for item in value]
+    if isinstance(value, np.ndarray | np.number | int | float) and not isinstance(value, bool):
+        return value * factor
+    return value
 
 
 def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -27,7 +29,7 @@ GROUP = 1 << 14
 
 _MOST_VALUES = 1 << 19
 _BLANK = ord(" ")
-_LINE_ENDS = frozenset(b"\r\n")
+_COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+\)")
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,9 @@ class Text(Layout):
         first, stop = int(flat[0]) // GROUP, int(flat[-1]) // GROUP + 1
         start = int(begins[first])
         raw = source.read(Extents.single(start, int(begins[stop]))).tobytes()
-        total = prod(self.lengths)
-        count = min(stop * GROUP, total) - first * GROUP
+        count = min(stop * GROUP, prod(self.lengths)) - first * GROUP
         try:
-            return self._parsed(raw, count, is_last=stop * GROUP >= total)[flat - first * GROUP]
+            return self._parsed(raw, count)[flat - first * GROUP]
         except ValueError:
             raise self._wrong_value(source, raw, start) from None
 
@@ -124,15 +125,16 @@ class Text(Layout):
         offsets[0] = 0  # bytes before the first value are parsed with it
         return offsets
 
-    def _parsed(self, raw: bytes, count: int, *, is_last: bool = True) -> Array:
-        """Parse a text of `count` values, one a line; ValueError if it is not."""
-        lines = [line for line in map(bytes.strip, raw.splitlines()) if line]
-        # The next group begins on another line.
-        ends_line = is_last or not _LINE_ENDS.isdisjoint(raw[len(raw.rstrip()) :])
-        if len(lines) != count or not ends_line:
-            raise ValueError
-        parse: Callable[[bytes], complex] = _parse_complex if self.is_complex else _parse_real
-        return np.fromiter(map(parse, lines), self.dtype, count)
+    def _parsed(self, raw: bytes, count: int) -> Array:
+        """Parse a text of `count` values; ValueError if it is not."""
+        words: Sequence[bytes] = raw.split()
+        if self.is_complex:
+            pairs = _COMPLEX.findall(raw)
+            if len(pairs) != count or _COMPLEX.sub(b"", raw).strip():
+                raise ValueError
+            words = [*chain.from_iterable(pairs)]
+        numbers = np.fromiter(map(_number, words), np.float64, len(words))
+        return numbers.view(self.dtype).reshape(count)
 
     def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
         """The error about the first line that is not a value."""
@@ -154,17 +156,10 @@ class Text(Layout):
         )
 
 
-def _parse_real(word: bytes) -> float:
+def _number(word: bytes) -> float:
     if b"_" in word:  # which Python allows between digits
         raise ValueError
     return float(word)
-
-
-def _parse_complex(line: bytes) -> complex:
-    if line[:1] != b"(" or line[-1:] != b")":
-        raise ValueError
-    real, imag = line[1:-1].split(b",")
-    return complex(_parse_real(real), _parse_real(imag))
 
 
 def _begins(text: Bytes, before: int, *, is_complex: bool) -> Integers:

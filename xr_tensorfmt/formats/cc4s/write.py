@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Unpack
@@ -20,8 +22,13 @@ from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariab
 from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.cc4s import YAML
+from xr_tensorfmt.errors import (
+    TensorFormatError,
+    TensorFormatWarning,
+    shorten,
+    stacklevel_of_caller,
+)
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
@@ -135,8 +142,21 @@ def plan(checked: CheckedInput) -> FilePlan:
         FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
     ]
+    _warn_of_orphans(checked.path, stem, {file.name for file in elements})
     beside = [_properties_file(checked.path, each) for each in properties]
     return FilePlan(len(yaml), (Piece(0, yaml),), (), (*elements, *beside))
+
+
+def _warn_of_orphans(path: str, stem: str, written: set[str]) -> None:
+    """Name files of elements that the YAML file will not describe any longer."""
+    directory = os.path.dirname(path) or "."
+    pattern = re.compile(rf"{re.escape(stem)}(\.components\..+)?{re.escape(ELEMENTS)}")
+    with suppress(OSError):  # a URL
+        orphans = sorted(set(filter(pattern.fullmatch, os.listdir(directory))) - written)
+        if orphans:
+            names = shorten(", ".join(orphans))
+            message = f"{path}: the tensors of {names} are replaced; remove these files"
+            warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
 
 
 def _stem(path: str) -> str:
@@ -209,7 +229,8 @@ def _tensor(
     checked.check_rank(name, variable)
     conversion = checked.conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
-    attrs = attributes(checked, checked.attrs_to_write(name, variable), repr(name))
+    current = _with_current_energies(checked.attrs_to_write(name, variable), variable)
+    attrs = attributes(checked, current, repr(name))
     unit = _unit(checked, name, variable)
     plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
@@ -228,6 +249,16 @@ def _tensor(
     size = header.total * header.element.stored.itemsize
     elements = FilePlan(size, (), (Placed(variable, layout, conversion),))
     return TensorToWrite(name, header, EmbeddedVariable(attrs=None if is_said else attrs), elements)
+
+
+def _with_current_energies(attrs: dict[Any, Any], variable: Variable) -> dict[Any, Any]:
+    """Replace energies of another length by the values, as cc4s counts occupied states by them."""
+    energies = attrs.get("energies")
+    if not isinstance(energies, list | tuple | np.ndarray) or variable.ndim != 1:
+        return attrs
+    return (
+        attrs if len(energies) == variable.size else attrs | {"energies": variable.values.tolist()}
+    )
 
 
 def _sorted_json(value: Any) -> str:

@@ -106,9 +106,11 @@ class Fields:
         return value
 
     def string(self, key: Any) -> str:
-        """A str."""
-        value: str = self._typed(key, str, "a str")
-        return value
+        """A str, which programs may write without quotes: 1 and true are words too."""
+        value = self.values.get(key)
+        if isinstance(value, bool):
+            return str(value).lower()
+        return str(self._typed(key, (str, int, float), "a str"))
 
     def choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
         """One of some strings."""
@@ -140,8 +142,10 @@ class Fields:
 
     def plain(self, key: Any) -> dict[str, Any]:
         """A mapping as it is, of plain values and with keys that are str."""
-        values: dict[str, Any] = self._plain(self._typed(key, dict, "a mapping"), key)
-        return values
+        values = self._typed(key, dict, "a mapping")
+        return {
+            str(self._plain(name, key)): self._plain(item, key) for name, item in values.items()
+        }
 
     def _plain(self, value: Any, key: Any) -> Any:
         if isinstance(value, Yaml):
@@ -150,6 +154,9 @@ class Fields:
             hint = "objects are not made from files; write a plain value"
             raise self.error(key, shorten(repr(value)), "a value without a tag", hint)
         if isinstance(value, dict):
+            if value and set(map(type, value)) == {int} and sorted(value) == [*range(len(value))]:
+                # cc4s writes lists as mappings, sorted by the digits of the keys.
+                return [self._plain(value[position], key) for position in range(len(value))]
             return {
                 str(self._plain(name, key)): self._plain(each, key) for name, each in value.items()
             }
