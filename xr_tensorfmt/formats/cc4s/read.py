@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
@@ -15,9 +16,14 @@ import numpy as np
 from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.embedded_metadata import (
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    with_embedded_metadata,
+)
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, is_file_name, not_beside, opened_beside
 from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
@@ -106,10 +112,11 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     parts = _parts(fields, options)
     opened = _open_all(reader.source, parts, fields.path)
     properties, findings = _properties(opened)
-    dims = unique_dims([part.header.dimensions for part in parts])
+    embedded, names = _embedded_dims(fields, parts)
+    defaults = unique_dims([part.header.dimensions for part in parts])
     variables = [
-        _variable(part, opened[part.elements][0], properties, names, options)
-        for part, names in zip(parts, dims, strict=True)
+        _variable(part, opened[part.elements][0], properties, (default, names[part.name]), options)
+        for part, default in zip(parts, defaults, strict=True)
     ]
     labels, unfitting = _labels(variables, properties)
     container = Container(
@@ -121,10 +128,28 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             *chain.from_iterable(variable.findings for variable in variables),
             *unfitting,
         ),
-        embedded=metadata_of(fields).get(EMBEDDED),
+        embedded=embedded,
         decoded=True,
     )
     return _in_atomic_units(fields.path, container, options) if options.apply_unit else container
+
+
+def _embedded_dims(
+    fields: Fields, parts: Sequence[Part]
+) -> tuple[Any, dict[str, tuple[str, ...] | None]]:
+    """Return the embedded metadata, parsed if possible, and their dims of each tensor."""
+    embedded: Any = metadata_of(fields).get(EMBEDDED)
+    tensors: Mapping[str, EmbeddedVariable] = {}
+    with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        embedded = parsed(embedded)
+        tensors = EmbeddedMetadata.from_dict(embedded).tensors
+    dims = {}
+    for part in parts:
+        variable = tensors.get(part.name) or tensors.get(OpenOptions.name) or EmbeddedVariable()
+        names, rank = variable.dims, len(part.header.dimensions)
+        is_usable = names is not None and all(names) and len(set(names)) == len(names) == rank
+        dims[part.name] = names if is_usable else None
+    return embedded, dims
 
 
 def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> Container:
@@ -239,20 +264,21 @@ def _variable(
     part: Part,
     source: Source,
     properties: Mapping[str, Properties],
-    default: tuple[str, ...],
+    dims: tuple[tuple[str, ...], tuple[str, ...] | None],
     options: OpenOptions,
 ) -> ReadVariable:
-    """Say where the values of a tensor are."""
+    """Say where the values of a tensor are; `dims` are the usual names and the embedded ones."""
+    default, embedded = dims
     header, path = part.header, part.fields.path
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
-    names = named_dims(options.dims, part.name, default)
+    names = embedded or named_dims(options.dims, part.name, default)
     blocks = _blocks(part, properties, options)
     layout, findings = _stored(part, source, blocks)
-    dims, indices = names, list[Tensor]()
+    axes, indices = names, list[Tensor]()
     if blocks is not None and options.sparse == "stored":
-        dims, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
+        axes, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
         along = (IndexOfStored(blocks, last - number) for number in range(len(names)))
-        indices = [Tensor(name, dims, each) for name, each in zip(names, along, strict=True)]
+        indices = [Tensor(name, axes, each) for name, each in zip(names, along, strict=True)]
     else:
         layout = column_major(layout if blocks is None else Filled(layout, blocks))
     if options.apply_unit and header.unit != 1:
@@ -268,7 +294,7 @@ def _variable(
         message = "it has the name of the unit of the tensor, and is left out; rename it"
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": header.unit}
-    tensor = Tensor(part.name, dims, layout, attrs, _encoding(part, names, blocks), source)
+    tensor = Tensor(part.name, axes, layout, attrs, _encoding(part, names, blocks), source)
     dimensions = list(zip(names, default, header.dimensions, strict=True))
     return ReadVariable(tensor, dimensions, indices, findings)
 
@@ -333,6 +359,7 @@ def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict
         "elements": header.elements,
         "unit": header.unit,
         "dims": names,
+        "types": tuple(dimension.type for dimension in header.dimensions),
     }
     if header.elements != TEXT:
         facts["offset"] = 0

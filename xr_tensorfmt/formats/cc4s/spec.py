@@ -57,6 +57,36 @@ OBJECTS = frozenset(
 """Objects of the user manual of cc4s, by which files are named."""
 
 
+STATE = "State"
+
+_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "CoulombPotential": ("Momentum",),
+    "CoulombVertex": ("AuxiliaryField", STATE, STATE),
+    "CoulombVertexSingularVectors": ("Momentum", "AuxiliaryField"),
+    "EigenEnergies": (STATE,),
+    "GridVectors": ("Vector", "Momentum"),
+    "SlicedCoulombVertex": ("AuxiliaryField", STATE, STATE),
+    "SlicedEigenEnergies": (STATE,),
+}
+_OF_STATES = frozenset(
+    {"Amplitudes", "CoulombIntegrals", "DeltaIntegrals", "DeltaIntegralsHH", "DeltaIntegralsPPHH"}
+)
+TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
+"""The dimension types of the objects of cc4s."""
+
+
+def object_types(name: str, rank: int) -> tuple[str, ...] | None:
+    """Return the dimension types of an object of cc4s, or None if they are not known."""
+    types = (STATE,) * rank if name in _OF_STATES else _DIMENSIONS.get(name)
+    return types if types is not None and len(types) == rank else None
+
+
+def count_states(energies: Iterable[float], fermi_energy: float) -> tuple[int, int]:
+    """Return the numbers of occupied and virtual states by the rule of cc4s."""
+    occupied = [energy < fermi_energy for energy in energies]
+    return sum(occupied), len(occupied) - sum(occupied)
+
+
 def variable_name(stem: str) -> str:
     """The name of the tensor of a file: the object that its name ends with, or all of the name."""
     last = stem.rpartition("_")[2]
@@ -186,8 +216,9 @@ class TensorHeader:
     def has_stale_energies(self) -> bool:
         """Whether ``metaData.energies`` has another length than the tensor that it repeats."""
         energies = self.metadata.get("energies")
-        is_list = isinstance(energies, list) and len(self.dimensions) == 1
-        return is_list and len(energies) != self.total
+        if not isinstance(energies, list) or len(self.dimensions) != 1:
+            return False
+        return len(energies) != self.total
 
     @property
     def element(self) -> Element:

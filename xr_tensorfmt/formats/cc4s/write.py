@@ -35,10 +35,12 @@ from xr_tensorfmt.formats.cc4s.spec import (
     EMBEDDED,
     SCALAR_TYPES,
     TENSOR_SET,
+    TYPES,
     Dimension,
     Properties,
     TensorHeader,
     elements_file,
+    object_types,
     stem_of,
     unique_dims,
     variable_name,
@@ -127,9 +129,11 @@ def plan(checked: CheckedInput) -> FilePlan:
     """Plan the YAML, and the files beside it."""
     stem = _stem(checked.path)
     is_set = _is_set(checked)
-    types = _types(checked.variables)
-    properties, others = _properties(checked, types)
-    tensors = [_tensor(checked, *item, types) for item in checked.variables.items()]
+    names = DimensionNames.plan(checked.variables)
+    for name, variable in checked.variables.items():
+        _check_types(checked.path, variable_name(stem), name, variable, names.types)
+    properties, others = _properties(checked, names)
+    tensors = [_tensor(checked, *item, names) for item in checked.variables.items()]
     embedded = EmbeddedMetadata(
         tensors=_embedded(tensors, None if is_set else variable_name(stem)),
         coordinates=labels(checked, others),
@@ -196,20 +200,78 @@ def _facts(variable: Variable) -> Mapping[str, Any]:
     return facts if isinstance(facts, Mapping) and facts.get("format") == "cc4s" else {}
 
 
-def _types(variables: Mapping[str, Variable]) -> dict[str, str | None]:
-    """A type for each dimension, by which the file opens with the same names.
+@dataclass(frozen=True)
+class DimensionNames:
+    """Types of dimensions by their names, and the names with which a reader opens the file."""
 
-    It is the name without a number at the end if that works, and else the name itself.
+    types: Mapping[str, str | None]
+    defaults: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def plan(cls, variables: Mapping[str, Variable]) -> DimensionNames:
+        """Choose a type for each dimension of the variables."""
+        types: dict[str, str | None] = {}
+        for variable in variables.values():
+            for dim, dimension_type in _types(variable).items():
+                types.setdefault(dim, dimension_type)
+        defaults = unique_dims(
+            [
+                Dimension(length, types[str(dim)])
+                for dim, length in zip(variable.dims, variable.shape, strict=True)
+            ]
+            for variable in variables.values()
+        )
+        return cls(types, dict(zip(variables, defaults, strict=True)))
+
+    def find_prefix(self, variables: Mapping[str, Variable], dim: str) -> str | None:
+        """Return the beginning of the names of a dimension's properties; None if it varies."""
+        names = {
+            default
+            for name, variable in variables.items()
+            for own, default in zip(variable.dims, self.defaults[name], strict=True)
+            if own == dim
+        }
+        return names.pop() if len(names) == 1 else None
+
+
+def _types(variable: Variable) -> dict[str, str | None]:
+    """Return the type of each dimension.
+
+    It is the type in the file that the variable was opened from, even if the dimension has been
+    renamed, or else the name without a number at its end.
     """
-    every = [tuple(map(str, variable.dims)) for variable in variables.values()]
-    names = [dim for dims in every for dim in dims]
-    numbered = {dim: _without_number(dim) for dim in names}
-    shapes = [variable.shape for variable in variables.values()]
-    dimensions = [
-        [Dimension(length, numbered[dim]) for length, dim in zip(shape, dims, strict=True)]
-        for shape, dims in zip(shapes, every, strict=True)
-    ]
-    return numbered if unique_dims(dimensions) == every else {dim: dim for dim in names}
+    file_info, dims = _facts(variable), tuple(map(str, variable.dims))
+    stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
+    # Dimensions that were renamed are where they were, unless others have moved.
+    has_moved = len(stored) != len(dims) or any(
+        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
+    )
+    in_order = [None] * len(dims) if has_moved else [*stored.values()]
+    types: dict[str, str | None] = {}
+    for dim, by_position in zip(dims, in_order, strict=True):
+        plain = _without_number(dim)
+        is_renamed = not has_moved and plain not in TYPES
+        types[dim] = stored.get(dim, by_position if is_renamed else plain)
+    return types
+
+
+def _check_types(
+    path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
+) -> None:
+    """Refuse types that cc4s does not know for one of its objects, and would not say so."""
+    expected = object_types(cc4s_object, variable.ndim)
+    actual = [types[str(dim)] for dim in variable.dims]
+    if expected is None or all(
+        each in (None, known) for each, known in zip(actual, expected, strict=True)
+    ):
+        return
+    if actual == list(_facts(variable).get("types", ())):
+        return
+    dims = unique_dims([[Dimension(1, known) for known in expected]])[0]
+    raise ValueError(
+        f"{path}: {name!r} has the dims {variable.dims}, and cc4s knows {cc4s_object} with the "
+        f"types {expected}; call transpose or rename them, for instance to {dims}"
+    )
 
 
 def _without_number(dim: str) -> str | None:
@@ -219,7 +281,7 @@ def _without_number(dim: str) -> str | None:
 
 
 def _tensor(
-    checked: CheckedInput, name: str, variable: Variable, types: Mapping[str, str | None]
+    checked: CheckedInput, name: str, variable: Variable, names: DimensionNames
 ) -> TensorToWrite:
     if _facts(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
         raise ValueError(
@@ -236,7 +298,7 @@ def _tensor(
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     header = TensorHeader(
         _SCALAR_TYPE_OF[conversion.element.name],
-        tuple(Dimension(length, types[dim]) for dim, length in sizes),
+        tuple(Dimension(length, names.types[dim]) for dim, length in sizes),
         BINARY,
         unit,
         metadata,
@@ -248,7 +310,11 @@ def _tensor(
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
     size = header.total * header.element.stored.itemsize
     elements = FilePlan(size, (), (Placed(variable, layout, conversion),))
-    return TensorToWrite(name, header, EmbeddedVariable(attrs=None if is_said else attrs), elements)
+    dims = tuple(map(str, variable.dims))
+    embedded = EmbeddedVariable(
+        dims=None if dims == names.defaults[name] else dims, attrs=None if is_said else attrs
+    )
+    return TensorToWrite(name, header, embedded, elements)
 
 
 def _with_current_energies(attrs: dict[Any, Any], variable: Variable) -> dict[Any, Any]:
@@ -311,32 +377,41 @@ def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) ->
 
 
 def _properties(
-    checked: CheckedInput, types: Mapping[str, str | None]
+    checked: CheckedInput, names: DimensionNames
 ) -> tuple[list[Properties], dict[str, Variable]]:
-    """The properties of dimensions that coordinates are, and the other coordinates."""
-    others, properties = dict(checked.coordinates), []
+    """Return the properties of dimensions that coordinates are, and the other coordinates."""
+    others, properties, types = dict(checked.coordinates), [], names.types
     sizes = {dim: n for each in checked.variables.values() for dim, n in each.sizes.items()}
     for kind in {each: None for each in types.values() if each and is_file_name(each)}:
-        dims = [dim for dim in types if types[dim] == kind]
-        found = {dim: _properties_of(kind, dim, checked.coordinates) for dim in dims}
-        first = next((dim for dim in dims if found[dim].indices), None)
+        prefixes = {
+            dim: names.find_prefix(checked.variables, dim) for dim in types if types[dim] == kind
+        }
+        if None in prefixes.values():
+            continue
+        found = {
+            dim: _properties_of(kind, dim, f"{prefix}_", checked.coordinates)
+            for dim, prefix in prefixes.items()
+        }
+        first = next((dim for dim in found if found[dim].indices), None)
         # The file will give labels to all dimensions of the type and length.
         if first is not None and all(
             each.pack() == found[first].pack() if sizes[dim] == sizes[first] else not each.indices
             for dim, each in found.items()
         ):
             properties.append(found[first])
-            of_file = {f"{dim}_{name}" for dim in dims for name in found[dim].indices}
+            of_file = {f"{prefixes[dim]}_{name}" for dim in found for name in found[dim].indices}
             others = {name: each for name, each in others.items() if name not in of_file}
     return properties, others
 
 
-def _properties_of(kind: str, dim: str, coordinates: Mapping[str, Variable]) -> Properties:
+def _properties_of(
+    kind: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
+) -> Properties:
     """The coordinates of a dimension that can be its properties, by the names of these."""
     found = {
-        name[len(dim) + 1 :]: variable
+        name.removeprefix(prefix): variable
         for name, variable in coordinates.items()
-        if name.startswith(f"{dim}_") and variable.dims == (dim,) and _is_property(variable)
+        if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable)
     }
     return Properties(
         kind,
