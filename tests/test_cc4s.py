@@ -21,9 +21,10 @@ from tests.opening import load, opened
 from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
-from xr_tensorfmt import TensorFormatWarning, validate
+from xr_tensorfmt import SourceChangedError, TensorFormatWarning, validate
 from xr_tensorfmt import formats as registry
 from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
 
 DATA = Path(__file__).parent / "data" / "cc4s"
@@ -304,6 +305,26 @@ class TestRecognition:
         path = path.rename(tmp_path / "a.yml")
         (tmp_path / "a.elements").rename(tmp_path / "a.yml.elements")
         assert load(path, format="cc4s")["a.yml"].shape == (2,)
+
+
+def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = cf.save(tmp_path, "a", cf.numbers((2,)), unit=0.5)
+
+    def replace_files(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        (tmp_path / "new").mkdir()
+        cf.save(tmp_path / "new", "a", cf.numbers((2,)) * 2, unit=0.25)
+        for suffix in ("elements", "yaml"):
+            (tmp_path / "new" / f"a.{suffix}").replace(tmp_path / f"a.{suffix}")
+        return opened_beside(*arguments)
+
+    opened_beside = reading.opened_beside
+    monkeypatch.setattr(reading, "opened_beside", replace_files)
+    with pytest.raises(SourceChangedError, match=r"a\.yaml: the file.*open it again"):
+        opened(path)
+    np.testing.assert_array_equal(load(path, apply_unit=True).a, cf.numbers((2,)) / 2)
 
 
 class TestMetadata:

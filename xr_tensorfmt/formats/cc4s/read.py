@@ -111,6 +111,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     fields = Fields.read(yaml)
     parts = _parts(fields, options)
     opened = _open_all(reader.source, parts, fields.path)
+    if not yaml.source.high_latency:
+        # Writers replace the elements before the YAML. These may be newer than what was read.
+        yaml.source.read_bytes(0, 1)
     properties, findings = _properties(opened)
     embedded, names = _embedded_dims(fields, parts)
     defaults = unique_dims([part.header.dimensions for part in parts])
