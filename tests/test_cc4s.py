@@ -26,6 +26,7 @@ from xr_tensorfmt import formats as registry
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
+from xr_tensorfmt.formats.cc4s.spec import count_states, object_types
 
 DATA = Path(__file__).parent / "data" / "cc4s"
 MANIFEST: dict[str, Any] = json.loads((DATA / "manifest.json").read_text())
@@ -325,6 +326,24 @@ def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
     with pytest.raises(SourceChangedError, match=r"a\.yaml: the file.*open it again"):
         opened(path)
     np.testing.assert_array_equal(load(path, apply_unit=True).a, cf.numbers((2,)) / 2)
+
+
+def test_energies_below_the_fermi_energy_are_occupied() -> None:
+    assert count_states([-1.0, 0.5, -2.0, 0.0], 0.0) == (2, 2)
+    assert count_states([], 0.0) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "types"),
+    [
+        ("CoulombVertex", 3, ("AuxiliaryField", "State", "State")),
+        ("CoulombVertex", 2, None),
+        ("Amplitudes", 4, ("State",) * 4),
+        ("Mine", 1, None),
+    ],
+)
+def test_types_of_objects(name: str, rank: int, types: tuple[str, ...] | None) -> None:
+    assert object_types(name, rank) == types
 
 
 class TestMetadata:

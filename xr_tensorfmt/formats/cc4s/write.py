@@ -35,16 +35,14 @@ from xr_tensorfmt.formats.cc4s.spec import (
     EMBEDDED,
     SCALAR_TYPES,
     TENSOR_SET,
-    TYPES,
     Dimension,
     Properties,
     TensorHeader,
     elements_file,
-    object_types,
     stem_of,
-    unique_dims,
     variable_name,
 )
+from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe
 from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -131,7 +129,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     is_set = _is_set(checked)
     names = DimensionNames.plan(checked.variables)
     for name, variable in checked.variables.items():
-        _check_types(checked.path, variable_name(stem), name, variable, names.types)
+        check_types(checked.path, variable_name(stem), name, variable, names.types)
     properties, others = _properties(checked, names)
     tensors = [_tensor(checked, *item, names) for item in checked.variables.items()]
     embedded = EmbeddedMetadata(
@@ -183,7 +181,7 @@ def _is_set(checked: CheckedInput) -> bool:
             f"{checked.path}: a set has at most {MOST_COMPONENTS} components, not {len(names)}; "
             "write several files"
         )
-    facts = [_facts(variable) for variable in checked.variables.values()]
+    facts = [get_file_info(variable) for variable in checked.variables.values()]
     is_set = len(names) > 1 or "component" in facts[0]
     for name in names:
         if is_set and not is_file_name(name):
@@ -194,96 +192,10 @@ def _is_set(checked: CheckedInput) -> bool:
     return is_set
 
 
-def _facts(variable: Variable) -> Mapping[str, Any]:
-    """What is known of the cc4s file that a variable was opened from; nothing if there is none."""
-    facts = variable.encoding.get("tensorfmt")
-    return facts if isinstance(facts, Mapping) and facts.get("format") == "cc4s" else {}
-
-
-@dataclass(frozen=True)
-class DimensionNames:
-    """Types of dimensions by their names, and the names with which a reader opens the file."""
-
-    types: Mapping[str, str | None]
-    defaults: Mapping[str, tuple[str, ...]]
-
-    @classmethod
-    def plan(cls, variables: Mapping[str, Variable]) -> DimensionNames:
-        """Choose a type for each dimension of the variables."""
-        types: dict[str, str | None] = {}
-        for variable in variables.values():
-            for dim, dimension_type in _types(variable).items():
-                types.setdefault(dim, dimension_type)
-        defaults = unique_dims(
-            [
-                Dimension(length, types[str(dim)])
-                for dim, length in zip(variable.dims, variable.shape, strict=True)
-            ]
-            for variable in variables.values()
-        )
-        return cls(types, dict(zip(variables, defaults, strict=True)))
-
-    def find_prefix(self, variables: Mapping[str, Variable], dim: str) -> str | None:
-        """Return the beginning of the names of a dimension's properties; None if it varies."""
-        names = {
-            default
-            for name, variable in variables.items()
-            for own, default in zip(variable.dims, self.defaults[name], strict=True)
-            if own == dim
-        }
-        return names.pop() if len(names) == 1 else None
-
-
-def _types(variable: Variable) -> dict[str, str | None]:
-    """Return the type of each dimension.
-
-    It is the type in the file that the variable was opened from, even if the dimension has been
-    renamed, or else the name without a number at its end.
-    """
-    file_info, dims = _facts(variable), tuple(map(str, variable.dims))
-    stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
-    # Dimensions that were renamed are where they were, unless others have moved.
-    has_moved = len(stored) != len(dims) or any(
-        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
-    )
-    in_order = [None] * len(dims) if has_moved else [*stored.values()]
-    types: dict[str, str | None] = {}
-    for dim, by_position in zip(dims, in_order, strict=True):
-        plain = _without_number(dim)
-        is_renamed = not has_moved and plain not in TYPES
-        types[dim] = stored.get(dim, by_position if is_renamed else plain)
-    return types
-
-
-def _check_types(
-    path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
-) -> None:
-    """Refuse types that cc4s does not know for one of its objects, and would not say so."""
-    expected = object_types(cc4s_object, variable.ndim)
-    actual = [types[str(dim)] for dim in variable.dims]
-    if expected is None or all(
-        each in (None, known) for each, known in zip(actual, expected, strict=True)
-    ):
-        return
-    if actual == list(_facts(variable).get("types", ())):
-        return
-    dims = unique_dims([[Dimension(1, known) for known in expected]])[0]
-    raise ValueError(
-        f"{path}: {name!r} has the dims {variable.dims}, and cc4s knows {cc4s_object} with the "
-        f"types {expected}; call transpose or rename them, for instance to {dims}"
-    )
-
-
-def _without_number(dim: str) -> str | None:
-    if re.fullmatch(r"dim_\d+", dim):
-        return None
-    return re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
-
-
 def _tensor(
     checked: CheckedInput, name: str, variable: Variable, names: DimensionNames
 ) -> TensorToWrite:
-    if _facts(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
+    if get_file_info(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
         raise ValueError(
             f"{checked.path}: {name!r} has only the stored elements of a tensor of blocks; open it "
             "with sparse='dense' to write all of it"

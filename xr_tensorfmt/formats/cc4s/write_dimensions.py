@@ -1,0 +1,100 @@
+"""Types of the dimensions of cc4s tensors, and the names that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xarray import Variable
+
+from xr_tensorfmt.formats.cc4s.spec import TYPES, Dimension, object_types, unique_dims
+
+
+def get_file_info(variable: Variable) -> Mapping[str, Any]:
+    """Return what is known of the cc4s file that a variable was opened from, or nothing."""
+    file_info = variable.encoding.get("tensorfmt")
+    if isinstance(file_info, Mapping) and file_info.get("format") == "cc4s":
+        return file_info
+    return {}
+
+
+@dataclass(frozen=True)
+class DimensionNames:
+    """Types of dimensions by their names, and the names with which a reader opens the file."""
+
+    types: Mapping[str, str | None]
+    defaults: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def plan(cls, variables: Mapping[str, Variable]) -> DimensionNames:
+        """Choose a type for each dimension of the variables."""
+        types: dict[str, str | None] = {}
+        for variable in variables.values():
+            for dim, dimension_type in _types(variable).items():
+                types.setdefault(dim, dimension_type)
+        defaults = unique_dims(
+            [
+                Dimension(length, types[str(dim)])
+                for dim, length in zip(variable.dims, variable.shape, strict=True)
+            ]
+            for variable in variables.values()
+        )
+        return cls(types, dict(zip(variables, defaults, strict=True)))
+
+    def find_prefix(self, variables: Mapping[str, Variable], dim: str) -> str | None:
+        """Return the beginning of the names of a dimension's properties; None if it varies."""
+        names = {
+            default
+            for name, variable in variables.items()
+            for own, default in zip(variable.dims, self.defaults[name], strict=True)
+            if own == dim
+        }
+        return names.pop() if len(names) == 1 else None
+
+
+def _types(variable: Variable) -> dict[str, str | None]:
+    """Return the type of each dimension.
+
+    It is the type in the file that the variable was opened from, even if the dimension has been
+    renamed, or else the name without a number at its end.
+    """
+    file_info, dims = get_file_info(variable), tuple(map(str, variable.dims))
+    stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
+    # Dimensions that were renamed are where they were, unless others have moved.
+    has_moved = len(stored) != len(dims) or any(
+        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
+    )
+    in_order = [None] * len(dims) if has_moved else [*stored.values()]
+    types: dict[str, str | None] = {}
+    for dim, by_position in zip(dims, in_order, strict=True):
+        plain = _without_number(dim)
+        is_renamed = not has_moved and plain not in TYPES
+        types[dim] = stored.get(dim, by_position if is_renamed else plain)
+    return types
+
+
+def check_types(
+    path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
+) -> None:
+    """Refuse types that cc4s does not know for one of its objects, and would not say so."""
+    expected = object_types(cc4s_object, variable.ndim)
+    actual = [types[str(dim)] for dim in variable.dims]
+    if expected is None or all(
+        each in (None, known) for each, known in zip(actual, expected, strict=True)
+    ):
+        return
+    if actual == list(get_file_info(variable).get("types", ())):
+        return
+    dims = unique_dims([[Dimension(1, known) for known in expected]])[0]
+    raise ValueError(
+        f"{path}: {name!r} has the dims {variable.dims}, and cc4s knows {cc4s_object} with the "
+        f"types {expected}; call transpose or rename them, for instance to {dims}"
+    )
+
+
+def _without_number(dim: str) -> str | None:
+    if re.fullmatch(r"dim_\d+", dim):
+        return None
+    return re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
