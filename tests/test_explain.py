@@ -96,6 +96,13 @@ def test_what_is_in_memory_reads_nothing(store) -> None:
     assert xr_tensorfmt.explain(xr.Dataset({"x": ("a", [1, 2])})).requests == 0
 
 
+def test_a_file_without_pairs_reads_nothing() -> None:
+    content = tf.index_value((4, 3), [], np.zeros(0))
+    explanation = opened(content).tensorfmt.explain()
+    assert (explanation.needed, explanation.requests) == (0, 0)
+    assert "0 requests fetch 0 B" in repr(explanation)
+
+
 def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(tf.version_0_9(VALUES))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from xarray.core.indexing import (
     BasicIndexer,
     LazilyIndexedArray,
+    NumpyIndexingAdapter,
     OuterIndexer,
     VectorizedIndexer,
 )
@@ -211,6 +212,24 @@ def test_the_array_itself_takes_xarrays_three_kinds_of_keys() -> None:
     rows = np.array([[1], [2]])
     mixed = VectorizedIndexer((points[0][np.newaxis], rows, points[1][np.newaxis]))
     assert np.array_equal(array[mixed], values[points[0], rows, points[1]])
+
+
+@fixtures_are_not_reset
+@given(data=st.data())
+def test_vectorized_keys_can_have_slices_whose_axes_follow(data: st.DataObject) -> None:
+    values = numbers((4, 3, 5), "<f8")
+    content, layout = stored(values, "C", 0)
+    shape = data.draw(st.sampled_from([(2,), (1, 3), (3, 2)]))
+    key: list[slice | np.ndarray] = []
+    for length in values.shape:
+        indices = st.lists(st.integers(0, length - 1), min_size=6, max_size=6)
+        points = indices.map(lambda chosen: np.resize(chosen, shape))
+        ends = st.none() | st.integers(0, length)
+        slices = st.builds(slice, ends, ends, st.sampled_from([None, 1, 2]))
+        key.append(data.draw(slices | points))
+    indexer = VectorizedIndexer(tuple(key))
+    expected = NumpyIndexingAdapter(values).vindex[indexer]
+    np.testing.assert_array_equal(TensorArray(Memory(content), layout)[indexer], expected)
 
 
 @pytest.mark.parametrize("key", [{"a": 4}, {"a": [0, 4]}, {"a": ("p", [4, 0]), "b": ("p", [0, 0])}])

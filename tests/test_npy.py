@@ -218,12 +218,10 @@ def survives(content: bytes, format: str) -> None:
             opened(content, format=format).load()
 
 
-def test_another_array_behind_the_first_is_a_warning() -> None:
+def test_another_array_behind_the_first_is_refused() -> None:
     content = saved(np.arange(3), np.arange(4))
-    with pytest.warns(TensorFormatWarning, match="the first array at byte 152: 160 more bytes"):
-        np.testing.assert_array_equal(opened(content).tensor, [0, 1, 2])
-    (finding,) = validate(content)
-    assert finding.severity == "warning"
+    with pytest.raises(TensorFormatError, match="the first array at byte 152: 160 more bytes"):
+        opened(content)
 
 
 def archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
@@ -259,7 +257,7 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
     return {
         "cut off": (good[:-30], "the directory of the zip at byte .*cut off or damaged"),
         "no zip": (b"PK\3\4" + bytes(100), "the directory of the zip"),
-        "a name twice": (twice, "the key: 'a' twice"),
+        "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
         "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
         "no header": (bytes(moved), "the member 'a' at byte 0: no header"),
         "no array": (archive(("a.npy", b"text")), "magic and version of the array 'a' at byte 35"),
@@ -278,9 +276,38 @@ def test_damaged_zips_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["no array", "values cut off"])
-def test_damaged_members_are_refused(name: str) -> None:
+def test_damaged_members_are_refused_if_there_are_no_others(name: str) -> None:
     content, message = damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
+        opened(content)
+
+
+def test_a_damaged_member_is_left_out_with_a_warning() -> None:
+    content = archive(("a.npy", saved(np.arange(3))[:-8]), ("b.npy", saved(np.arange(4))))
+    with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*left out"):
+        ds = opened(content)
+    assert list(ds) == ["b"]
+    np.testing.assert_array_equal(ds.b, np.arange(4))
+    (finding,) = validate(content)
+    assert (finding.offset, finding.severity) == (0, "error")
+
+
+def test_validate_checks_the_checksum_of_each_member() -> None:
+    content = bytearray(archive(("a.npy", saved(np.arange(3))), ("b.npy", saved(np.arange(4)))))
+    assert validate(bytes(content)) == []
+    header = content.index(b"PK\3\4", 4)
+    content[content.index(b"b.npy") + 140] ^= 1
+    assert opened(bytes(content)).b.size == 4
+    (finding,) = validate(bytes(content))
+    assert (finding.offset, finding.field) == (header, "the member 'b.npy'")
+    assert "CRC-32" in finding.message
+
+
+@pytest.mark.parametrize("descr", ["()", "((),)", "('<f8',)", "[('', ())]"])
+def test_odd_descriptions_of_a_dtype_are_refused(descr: str) -> None:
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (2,), }}\n".encode()
+    content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(16)
+    with pytest.raises(TensorFormatError, match="the header of the array"):
         opened(content)
 
 

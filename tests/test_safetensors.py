@@ -217,7 +217,7 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
         "the data_offsets of 'b'",
     ),
     "data past the end": (file_of({"a": entry()}, b"a"), "the data at byte .*incomplete"),
-    "more data": (file_of({"a": entry()}, b"abc"), "the data at byte .*something was added"),
+    "more data": (file_of({"a": entry()}, b"abc"), "the end of the data at byte .*1 more bytes"),
     "metadata that are no strings": (file_of({"__metadata__": {"a": 1}}), "__metadata__"),
     "metadata that are a list": (file_of({"__metadata__": []}), "__metadata__"),
 }

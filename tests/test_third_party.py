@@ -155,7 +155,7 @@ BROKEN = {
     "its suffixes are a str": (MODULE.replace('(".grid",)', '".grid"'), "suffixes is"),
     "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "magics is"),
     "its magic number is a str": (MODULE.replace('b"GRID"', '"GRID"'), "magics is"),
-    "it has an unknown option": (MODULE.replace('{"name"}', '{"names"}'), "open_options is"),
+    "it has an unknown option": (MODULE.replace('"name", ', '"names", '), "open_options is"),
     "it cannot be compared": (
         MODULE.replace("    def read", "    def match(self, reader): 1 / 0\n\n    def read", 1),
         "cannot be compared with",

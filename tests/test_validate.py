@@ -514,7 +514,7 @@ def test_headers_of_older_versions() -> None:
     assert validate(content) == []
     assert places(patched(content, 58, b"\1")) == [("error", 58)]
     assert places(patched(content, 4000, b"\1")) == [("error", 4000)]
-    assert places(content + b"\0") == [("warning", len(content))]
+    assert places(content + b"\0") == [("error", len(content))]
     first = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes(), version=1)
     assert places(patched(first, 48, b"\1")) == [("error", 48)]
     assert validate(pf.v2("IDENTITY", "FLOAT64", 3, 3, bytes(8))) == []

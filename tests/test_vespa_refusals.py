@@ -93,12 +93,12 @@ REFUSED = {
     ),
     "bytes after cells": (
         DENSE + b"\0",
-        r"the end of tensor\(x\[2\]\) at byte 23: more, up to byte 24, expected the end",
+        r"the end of tensor\(x\[2\]\) at byte 23: 1 more bytes, expected the end",
     ),
-    "bytes after blocks": (MIXED + b"\0\0", "more, up to byte 33, expected the end of the file"),
+    "bytes after blocks": (MIXED + b"\0\0", "2 more bytes, expected the end of the file"),
     "bytes after a scalar": (
         b"\2\0" + bytes(9),
-        "the end of double at byte 10: more, up to byte 11",
+        "the end of double at byte 10: 1 more bytes",
     ),
     "label beyond the file": (
         b"\1\1\1k\1\x64a" + bytes(8),
@@ -132,7 +132,7 @@ def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
 
 def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:
     for content in (DENSE, MIXED):
-        with pytest.warns(TensorFormatWarning, match="more, up to byte"):
+        with pytest.warns(TensorFormatWarning, match="3 more bytes"):
             tensor = from_hex((content + b"abc").hex(), verify=False).tensor
         assert (tensor.values == 1).all()
 

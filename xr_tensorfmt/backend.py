@@ -69,8 +69,9 @@ class TensorFormatBackend(BackendEntrypoint):
         text_errors : {"strict", "surrogateescape"}
             How to decode labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
-            If True, a wrong checksum, or unexpected bytes after the data, is an error; otherwise
-            it is a warning.
+            If True, raise an error for a wrong checksum of a header, or for bytes after the end of
+            the data; otherwise warn. If programs of the format leave such bytes themselves, always
+            warn. If the size of a file tells where its values are, always raise an error.
         apply_unit : bool
             If True, values are multiplied by the factor to atomic units that the file states, when
             they are read; otherwise it is only the attribute ``unit``. For formats that have one.

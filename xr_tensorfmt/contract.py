@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
+from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
@@ -33,6 +33,7 @@ __all__ = [
     "Cursor",
     "Dense",
     "Element",
+    "End",
     "Finding",
     "Format",
     "Gap",
@@ -47,7 +48,6 @@ __all__ = [
     "check_gaps",
     "column_major",
     "named_dims",
-    "trailing",
     "transposed",
 ]
 

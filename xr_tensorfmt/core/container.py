@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, named_dims
 from xr_tensorfmt.core.source import Source
@@ -60,6 +60,9 @@ class Container:
         Other files from which values are read.
     findings : tuple of Finding
         Violations of the format that do not prevent reading; opening warns of them.
+    ends : tuple of End
+        Where the contents of the file and of its siblings end. Bytes after an end are an error if
+        ``verify`` is True, and a warning otherwise.
     embedded : mapping, str or bytes, optional
         Embedded metadata as they are in the file, not yet applied: a mapping, or JSON.
     decoded : bool
@@ -69,6 +72,8 @@ class Container:
     derived : tuple of str
         What in the file depends on its values, and would be wrong after some of them were changed
         in place.
+    parsed : object, optional
+        The parsed header, for `Format.check`.
     """
 
     tensors: tuple[Tensor, ...]
@@ -77,7 +82,9 @@ class Container:
     encoding: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Source, ...] = ()
     findings: tuple[Finding, ...] = ()
+    ends: tuple[End, ...] = ()
     embedded: Any = None
     decoded: bool = False
     keep_attrs: bool = False
     derived: tuple[str, ...] = ()
+    parsed: Any = field(default=None, repr=False)

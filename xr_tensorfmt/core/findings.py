@@ -167,30 +167,39 @@ def _check(path: str, gap: Gap, raw: Bytes) -> Finding | None:
     return Finding(path, gap.start + first, gap.what, message, gap.severity)
 
 
-def trailing(source: Source, stop: int, after: str, severity: Severity = "error") -> list[Finding]:
-    """The finding about bytes after the end of a file's contents, if there are any.
+@dataclass(frozen=True)
+class End:
+    """Where the contents of a file end: no byte should follow.
 
     Parameters
     ----------
     source : Source
         The file.
     stop : int
-        Where the contents end.
-    after : str
-        What ends there.
+        The byte after the last one that the format defines.
+    what : str
+        What ends there, for the message.
     severity : {"error", "warning"}
-        Severity of the finding.
-
-    Returns
-    -------
-    list of Finding
-        One finding, or none.
+        "warning" if programs of the format leave bytes after the end themselves.
     """
-    more = source.size - stop
-    if more <= 0:
-        return []
-    message = (
-        f"{more} more bytes, expected the end of the file; something was appended, or the header "
-        "is damaged: compare the size of the file with that at its origin"
-    )
-    return [Finding(source.name, stop, f"the end of {after}", message, severity)]
+
+    source: Source
+    stop: int
+    what: str
+    severity: Severity = "error"
+
+    @property
+    def error(self) -> TensorFormatError | None:
+        """The error about bytes that follow, if there are any."""
+        extra = self.source.size - self.stop
+        if extra <= 0:
+            return None
+        return TensorFormatError(
+            self.source.name,
+            f"the end of {self.what}",
+            f"{extra} more bytes",
+            "the end of the file",
+            "something was appended, or the header is damaged: compare the size of the file with "
+            "that at its origin, or pass verify=False to ignore the rest",
+            offset=self.stop,
+        )

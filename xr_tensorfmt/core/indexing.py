@@ -221,9 +221,14 @@ class PointPlan:
         return tuple(array.ravel() for array in together)
 
 
-def plan_vectorized(key: Sequence[Integers], extent: tuple[int, ...]) -> OuterPlan | PointPlan:
-    """Plan a key of integer arrays that are broadcast against each other."""
-    arrays = list(map(checked_indices, key, extent))
+def plan_vectorized(
+    key: Sequence[slice | Integers], extent: tuple[int, ...]
+) -> OuterPlan | PointPlan:
+    """Plan a key of integer arrays that are broadcast against each other.
+
+    Axes of slices follow the broadcast axes, as in ``xarray.core.indexing.VectorizedIndexer``.
+    """
+    arrays = list(map(checked_indices, _without_slices(key, extent), extent))
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
         empty = (AxisPick(_EMPTY, KEEP),) * len(extent)
@@ -242,6 +247,22 @@ def plan_vectorized(key: Sequence[Integers], extent: tuple[int, ...]) -> OuterPl
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
     points = {axis: _line(np.broadcast_to(arrays[axis], shape), joint) for axis in together}
     return PointPlan(extent, points, picks, (joint, *spread), shape)
+
+
+def _without_slices(key: Sequence[slice | Integers], extent: tuple[int, ...]) -> list[Integers]:
+    """Replace slices by arrays of their indices, with axes after those of the other arrays."""
+    rank = max((entry.ndim for entry in key if not isinstance(entry, slice)), default=0)
+    sliced = [axis for axis, entry in enumerate(key) if isinstance(entry, slice)]
+    arrays: list[Integers] = []
+    for axis, entry in enumerate(key):
+        if isinstance(entry, slice):
+            indices = np.arange(*entry.indices(extent[axis]), dtype=np.int64)
+            shape = [1] * (rank + len(sliced))
+            shape[rank + sliced.index(axis)] = indices.size
+            arrays.append(indices.reshape(shape))
+        else:
+            arrays.append(entry.reshape(entry.shape + (1,) * len(sliced)))
+    return arrays
 
 
 def _varying_axes(array: Integers) -> tuple[int, ...]:

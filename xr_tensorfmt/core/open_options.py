@@ -54,7 +54,7 @@ class OpenOptions:
     sparse : {"auto", "dense", "stored"}
         Whether elements that the file does not store are filled in.
     verify : bool
-        Whether a wrong checksum, or bytes after the end, is an error and not a warning.
+        Whether a wrong checksum, or bytes after the end, raise an error instead of a warning.
     fill_value : float, optional
         Value of elements that a file does not store, where its format defines none.
     text_errors : {"strict", "surrogateescape"}

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from struct import Struct, error
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zlib import crc32
 
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 ZIP_MAGIC = b"PK\x03\x04"
 """What a member begins with, and so a zip that has one."""
 
 _HEADER = Struct("<4s5H3I2H")  # its name and extra fields follow
 _ENCRYPTED = 1
+_END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
+"""The record that ends a zip; a comment follows, whose length is in its last two bytes."""
+
+_CHECKED_AT_ONCE = 16 << 20
 
 _DAMAGED = "the file is damaged; fetch it again"
 
@@ -39,7 +48,10 @@ class _File:
     def __init__(self, reader: HeaderReader, most: int) -> None:
         self._reader, self._most, self._size = reader, most, reader.source.size
         self._position = max(0, self._size - _TAIL)
-        self.read()
+        tail = self.read()
+        record = tail.rfind(_END_OF_DIRECTORY)
+        stop = record + _END_BYTES + int.from_bytes(tail[record:][20:22], "little")
+        self.stop = self._size - len(tail) + stop if record >= 0 else self._size
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = max(0, offset + (0, self._position, self._size)[whence])
@@ -60,11 +72,20 @@ class _File:
         return content
 
 
-def members(reader: HeaderReader, most: int) -> list[ZipInfo]:
-    """What the directory of a zip says, which can have at most so many bytes."""
+@dataclass(frozen=True)
+class Directory:
+    """The directory of a zip: its members, and the byte after the end of the zip."""
+
+    members: Sequence[ZipInfo]
+    end: End
+
+
+def read_directory(reader: HeaderReader, most: int) -> Directory:
+    """Read the directory of a zip, of at most `most` bytes, and refuse repeated names."""
+    file = _File(reader, most)
     try:
-        with ZipFile(_File(reader, most)) as archive:
-            return archive.infolist()
+        with ZipFile(file) as archive:
+            members = archive.infolist()
     except TensorFormatError:
         raise
     except (BadZipFile, NotImplementedError, ValueError, error) as fault:
@@ -72,6 +93,33 @@ def members(reader: HeaderReader, most: int) -> list[ZipInfo]:
         field, expected = "the directory of the zip", "that of a complete zip"
         start = max(0, reader.source.size - _TAIL)
         raise reader.error(field, found, expected, hint, start) from fault
+    names: set[str] = set()
+    for member in members:
+        if member.filename in names:
+            found, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
+            field = "the directory of the zip"
+            raise reader.error(field, found, "each name once", hint, member.header_offset)
+        names.add(member.filename)
+    return Directory(members, End(reader.source, file.stop, "the zip"))
+
+
+def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:
+    """Compare the contents of members with their CRC-32, some MiB at a time."""
+    for member in members:
+        field = f"the member {shorten(repr(member.filename))}"
+        try:
+            start, _ = stored_content(source, member, field, "write it without compression")
+        except TensorFormatError:
+            continue  # the reader has reported it
+        computed, stop = 0, start + member.file_size
+        for first in range(start, stop, _CHECKED_AT_ONCE):
+            part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
+            computed = crc32(source.read(part).data, computed)
+        if computed != member.CRC:
+            message = (
+                f"its CRC-32 is {computed:#010x}, expected {member.CRC:#010x}; fetch the file again"
+            )
+            yield Finding(source.name, member.header_offset, field, message)
 
 
 def stored_content(

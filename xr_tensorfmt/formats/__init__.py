@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from xr_tensorfmt.contract import CONTRACT_VERSION, Format, Match
 from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
@@ -180,11 +182,25 @@ _DECLARED_OPTIONS = {
 def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
     """Read a file's header, and apply the embedded metadata."""
     _check_options(chosen, options)
-    container = chosen.read(reader, options)
+    container = _check_ends(chosen.read(reader, options), options)
     if container.embedded is not None:
         container = with_embedded_metadata(reader.source.name, container, options)
     _check_named_variables(container, options)
     return container
+
+
+def _check_ends(container: Container, options: OpenOptions) -> Container:
+    """Raise an error about bytes after an end if `verify` is True; else report them."""
+    findings: list[Finding] = []
+    for end in container.ends:
+        error = end.error
+        if error is not None and end.severity == "error" and options.verify:
+            raise error
+        if error is not None:
+            findings.append(replace(finding_of(error), severity=end.severity))
+    if not findings:
+        return container
+    return replace(container, findings=(*container.findings, *findings))
 
 
 def _check_options(chosen: Format, options: OpenOptions) -> None:

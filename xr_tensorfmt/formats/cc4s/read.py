@@ -21,7 +21,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedVariable,
     with_embedded_metadata,
 )
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.findings import End, Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parsed
 from xr_tensorfmt.core.layout import Layout
@@ -131,6 +131,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             *chain.from_iterable(variable.findings for variable in variables),
             *unfitting,
         ),
+        ends=tuple(variable.end for variable in variables),
         embedded=embedded,
         decoded=True,
     )
@@ -261,6 +262,7 @@ class ReadVariable:
     # The indices of stored elements, if only these are wanted.
     indices: list[Tensor]
     findings: list[Finding]
+    end: End
 
 
 def _variable(
@@ -276,7 +278,8 @@ def _variable(
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
     names = embedded or named_dims(options.dims, part.name, default)
     blocks = _blocks(part, properties, options)
-    layout, findings = _stored(part, source, blocks)
+    layout, end = _stored(part, source, blocks)
+    findings: list[Finding] = []
     axes, indices = names, list[Tensor]()
     if blocks is not None and options.sparse == "stored":
         axes, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
@@ -299,7 +302,7 @@ def _variable(
     attrs = {**attrs, "unit": header.unit}
     tensor = Tensor(part.name, axes, layout, attrs, _encoding(part, names, blocks), source)
     dimensions = list(zip(names, default, header.dimensions, strict=True))
-    return ReadVariable(tensor, dimensions, indices, findings)
+    return ReadVariable(tensor, dimensions, indices, findings, end)
 
 
 def _blocks(
@@ -320,7 +323,7 @@ def _blocks(
     return blocks
 
 
-def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, list[Finding]]:
+def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
     """The elements in the order of the file, after a look at its size."""
     header = part.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
@@ -338,15 +341,10 @@ def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, 
             offset=source.size,
         )
     if is_text:
-        return Text(lengths, header.element.dtype.kind == "c", source.size), []
-    layout = Dense(lengths, header.element, 0)
-    if source.size == least:
-        return layout, []
-    message = (
-        f"{source.size - least} more bytes; programs do not truncate the file, so that these "
-        "may be of a larger tensor that was there before; they are not used"
-    )
-    return layout, [Finding(source.name, least, "the end of the elements", message, "warning")]
+        end = End(source, source.size, "the elements")
+        return Text(lengths, header.element.dtype.kind == "c", source.size), end
+    # Programs do not truncate the file: bytes of a larger tensor may follow.
+    return Dense(lengths, header.element, 0), End(source, least, "the elements", "warning")
 
 
 def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:

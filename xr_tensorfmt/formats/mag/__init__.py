@@ -42,4 +42,4 @@ class MagFormat(Format):
         """Check padding and bytes at the end."""
         from xr_tensorfmt.formats.mag.read import check  # noqa: PLC0415
 
-        return check(reader, most)
+        return check(reader, container.parsed, most)

@@ -38,6 +38,7 @@ from xr_tensorfmt.formats.mag.spec import (
     TensorRecord,
     check_checksum,
     interpreted,
+    round_up,
     take_key,
 )
 
@@ -197,9 +198,22 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     relative = bool(records) and records[0].offset == 0
     candidates = [(numbering, ARCHIVE_ALIGNMENT) for numbering in numberings]
     tensors, _ = interpreted(reader, records, stop, candidates, relative=relative)
-    return Contents(
+    contents = Contents(
         "archive", header.version, tensors, stop, reader.source.size, metadata, facts, findings
     )
+    return replace(contents, reserved_stop=_reserved_stop(contents))
+
+
+_RESERVED_BYTES_OF_METADATA = 8
+"""Bytes that magnetron reserves for an entry of the metadata beyond those that it takes."""
+
+
+def _reserved_stop(contents: Contents) -> int:
+    """Return the largest size that magnetron reserves for a file, and never truncates."""
+    data = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in contents.tensors)
+    gaps = (len(contents.tensors) + 1) * ARCHIVE_ALIGNMENT
+    metadata = len(contents.metadata) * _RESERVED_BYTES_OF_METADATA
+    return contents.data_start + data + gaps + metadata
 
 
 def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], Sequence[Numbering]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from xr_tensorfmt.core.container import Container, OpenOptions
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, trailing
+from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.keyed import keyed_container
 from xr_tensorfmt.errors import TensorFormatError
@@ -27,7 +27,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     metadata, findings = contents.metadata, contents.findings
     container = keyed_container(path, options, contents.tensors, facts, metadata, findings)
     facts_of_file = {**facts, "container": contents.container, **contents.facts}
-    return replace(container, encoding={"tensorfmt": facts_of_file})
+    end = End(reader.source, contents.end, "the data")
+    return replace(container, encoding={"tensorfmt": facts_of_file}, ends=(end,), parsed=contents)
 
 
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -54,10 +55,8 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     return archive.read_archive(reader, options)
 
 
-def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
-    """Check padding and the end of a file whose header can be read."""
-    contents = read_contents(reader, OpenOptions(verify=False))
-    yield from trailing(reader.source, contents.data_stop, "the data")
+def check(reader: HeaderReader, contents: Contents, most: int) -> Iterator[Finding]:
+    """Check the padding of a file."""
     yield from check_gaps(reader.source, _gaps(contents), most)
 
 

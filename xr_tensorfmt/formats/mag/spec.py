@@ -95,6 +95,12 @@ class Contents:
     facts: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    reserved_stop: int | None = None
+
+    @property
+    def end(self) -> int:
+        """Where the file ends; magnetron reserves more bytes for an archive than it fills."""
+        return self.data_stop if self.reserved_stop is None else self.reserved_stop
 
 
 def take_key(cursor: Cursor, length: int, what: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
 
 if TYPE_CHECKING:
@@ -59,3 +60,9 @@ class NpzFormat(Format):
         from xr_tensorfmt.formats.npy.read import read_npz  # noqa: PLC0415
 
         return read_npz(reader, options)
+
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
+        """Check the CRC-32 of every member."""
+        from xr_tensorfmt.formats.npy.read import check_npz  # noqa: PLC0415
+
+        return check_npz(reader.source, container.parsed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from tokenize import TokenError
@@ -13,12 +14,12 @@ from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container, OpenOptions, named_dims
 from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.findings import Finding, finding_of, trailing
+from xr_tensorfmt.core.findings import End, Finding, Severity, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.core.keyed import StoredTensor, keyed_container
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.zip_members import members, stored_content
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.core.zip_members import Directory, check_checksums, read_directory, stored_content
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX
 
 MOST_HEADER_BYTES = 10_000
@@ -42,7 +43,7 @@ _PARSERS = {
 
 # What the parsers raise for headers that are damaged. They are short, so that where memory ends it
 # is that of Python's own parser, by signs or parentheses within each other.
-_UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, TokenError)
+_UNREADABLE = (ValueError, TypeError, SyntaxError, IndexError, OverflowError, TokenError)
 _TOO_DEEP = (RecursionError, MemoryError)
 
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
@@ -65,29 +66,45 @@ def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
     reader.check_complete(array.stop)
     dims = named_dims(options.dims, options.name, default_dims(len(array.shape)))
     # numpy.save appends arrays to a file that is open.
-    findings = trailing(reader.source, array.stop, "the first array", "warning")
-    return Container((array.tensor(dims, {"format": "npy"}),), findings=tuple(findings))
+    end = End(reader.source, array.stop, "the first array")
+    return Container((array.tensor(dims, {"format": "npy"}),), ends=(end,))
 
 
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip, and the headers of all arrays at once if that takes requests."""
-    listed = members(reader, MOST_DIRECTORY)
+    directory = read_directory(reader, MOST_DIRECTORY)
     arrays: dict[int, StoredTensor] = {}
-    findings: dict[int, Finding] = {}
+    errors: dict[int, TensorFormatError] = {}
 
     def read_one(number: int) -> None:
         try:
-            arrays[number] = _member(reader.source, listed[number])
-        except NotHeldError as error:
-            finding = finding_of(error)
-            message = f"{finding.message}; it is left out"
-            findings[number] = replace(finding, message=message, severity="warning")
+            arrays[number] = _member(reader.source, directory.members[number])
+        except SourceChangedError:
+            raise
+        except TensorFormatError as error:
+            errors[number] = error
 
-    reader.source.run(read_one, range(len(listed)))
+    reader.source.run(read_one, range(len(directory.members)))
+    damaged = [error for error in errors.values() if not isinstance(error, NotHeldError)]
+    if damaged and not arrays:
+        raise damaged[0]
     tensors = [arrays[number] for number in sorted(arrays)]
-    left_out = [findings[number] for number in sorted(findings)]
+    left_out = [_left_out(errors[number]) for number in sorted(errors)]
     path = reader.source.name
-    return keyed_container(path, options, tensors, {"format": "npz"}, findings=left_out)
+    container = keyed_container(path, options, tensors, {"format": "npz"}, findings=left_out)
+    return replace(container, ends=(directory.end,), parsed=directory)
+
+
+def _left_out(error: TensorFormatError) -> Finding:
+    """Return the finding about a member that no variable represents."""
+    finding = finding_of(error)
+    severity: Severity = "warning" if isinstance(error, NotHeldError) else "error"
+    return replace(finding, message=f"{finding.message}; it is left out", severity=severity)
+
+
+def check_npz(source: Source, directory: Directory) -> Iterator[Finding]:
+    """Check the CRC-32 of every member."""
+    yield from check_checksums(source, directory.members)
 
 
 def _member(source: Source, member: ZipInfo) -> StoredTensor:

@@ -76,4 +76,4 @@ class PycausetFormat(Format):
         """Check slots, metadata, padding, checksums and what the file claims of its values."""
         from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
 
-        return check(reader, most)
+        return check(reader.source, container.parsed, most)

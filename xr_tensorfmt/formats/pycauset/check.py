@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
-from zlib import crc32
 
 import numpy as np
 
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry, check_claim, check_symmetry, check_values
 from xr_tensorfmt.core.views import stored_layout
+from xr_tensorfmt.core.zip_members import check_checksums
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -26,10 +26,10 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_metadata,
     read_slots,
 )
-from xr_tensorfmt.formats.pycauset.earlier_versions import entries, fields_stop
+from xr_tensorfmt.formats.pycauset.earlier_versions import fields_stop
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
-from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims, open_file
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, LEAST_PAYLOAD, Matrix
+from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
 MOST_CHECKED = 1 << 28
 """Elements of a matrix that stores few of them up to which its properties are checked."""
@@ -55,15 +55,14 @@ _WRONG: Mapping[str, Callable[[Array, Integers], Array]] = {
 }
 
 
-def check(reader: HeaderReader, most: int) -> Iterator[Finding]:
+def check(source: Source, file: MatrixFile, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read, and those of its blocks."""
-    file = open_file(reader)
     for each in file.files:
         yield from _check_file(each)
         if each is not file and not each.blocks:
             dims = default_dims(len(each.stored.shape))
             yield from check_values(each.source, [Tensor("tensor", dims, each.stored)], most)
-    yield from _check_properties(reader.source, file)
+    yield from _check_properties(source, file)
 
 
 def _check_file(file: MatrixFile) -> Iterator[Finding]:
@@ -72,9 +71,9 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
     if file.matrix.version == "r1":
         yield from _check_container(reader, payload_stop)
     elif file.matrix.version == "zip":
-        yield from _check_archive(reader)
+        yield from check_checksums(file.source, file.matrix.members)
     else:
-        yield from _check_header(reader, file.matrix, payload_stop)
+        yield from _check_header(reader, file.matrix)
     stored = stored_layout(file.stored)
     if isinstance(stored, Packed):
         yield from _check_padding(file.source, stored.rows)
@@ -115,26 +114,10 @@ def _check_places(
     yield from check_claim(source, layout, name, wrong)
 
 
-def _check_header(reader: HeaderReader, matrix: Matrix, payload_stop: int) -> Iterator[Finding]:
+def _check_header(reader: HeaderReader, matrix: Matrix) -> Iterator[Finding]:
     """Check a file of version 1 or 2."""
-    stop = max(payload_stop, HEADER_BYTES + LEAST_PAYLOAD)
-    # PyCauset itself reads longer files.
-    yield from trailing(reader.source, stop, "the payload", "warning")
     gap = Gap(fields_stop(matrix), HEADER_BYTES, "the rest of the header")
     yield from check_gaps(reader.source, [gap])
-
-
-def _check_archive(reader: HeaderReader) -> Iterator[Finding]:
-    source = reader.source
-    for entry, start in entries(reader):
-        computed, stop = 0, start + entry.file_size
-        for first in range(start, stop, _BYTES_AT_ONCE):
-            part = Extents.single(first, min(first + _BYTES_AT_ONCE, stop))
-            computed = crc32(source.read(part).data, computed)
-        if computed != entry.CRC:
-            message = f"{entry.CRC:#010x}, expected {computed:#010x}; fetch the file again"
-            field = f"the checksum of the entry {entry.filename!r}"
-            yield Finding(source.name, entry.header_offset, field, message)
 
 
 def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
@@ -147,7 +130,6 @@ def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Findin
         except TensorFormatError as error:
             yield finding_of(error)
     last = max(payload_stop, *(slot.metadata_stop for slot in slots))
-    yield from trailing(source, last, "the last block of metadata")
     # Metadata of earlier generations may follow these.
     padded = min(payload_stop + -payload_stop % METADATA_ALIGNMENT, last)
     slot_a, slot_b = SLOT_OFFSETS.values()

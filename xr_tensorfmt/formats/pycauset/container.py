@@ -144,7 +144,9 @@ def read_container(reader: HeaderReader) -> Matrix:
         blocks = [each.metadata_offset for each in slots]
         after = [offset for offset in blocks if offset >= slot.payload_offset]
         limit = min(after, default=reader.source.size)
-        return replace(_matrix(slot, metadata, limit), findings=tuple(found))
+        # A damaged slot may be the one of the last block.
+        stop = max(each.metadata_stop for each in slots) if not findings else reader.source.size
+        return replace(_matrix(slot, metadata, limit), findings=tuple(found), least_stop=stop)
     raise errors[0]
 
 

@@ -14,8 +14,7 @@ from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.zip_members import members, stored_content
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.core.zip_members import Directory, read_directory, stored_content
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
@@ -102,6 +101,7 @@ def read_matrix(reader: HeaderReader) -> Matrix:
         is_temporary=bool(is_temporary),
         row_bytes=row_bytes,
         facts={"fields_at": fields_at},
+        least_stop=HEADER_BYTES + LEAST_PAYLOAD,
     )
 
 
@@ -144,23 +144,21 @@ def _integer_storage(
 
 def read_archive(reader: HeaderReader) -> Matrix:
     """What the metadata of a zip say."""
-    (info, start), (data, data_start) = entries(reader)
+    directory = read_directory(reader, MOST_DIRECTORY)
+    (info, start), (data, data_start) = _entries(reader, directory)
     document = Document.read(reader, start, info.file_size, MOST_METADATA, METADATA)
     document.check_repeated(*document.repeated)
     metadata = Metadata(document.content, reader.source.name, start)
     matrix = metadata.matrix("zip", metadata, data_start, data_start + data.file_size)
-    return replace(matrix, derived=(f"the CRC-32 of {DATA!r}",))
+    derived = (f"the CRC-32 of {DATA!r}",)
+    return replace(
+        matrix, derived=derived, least_stop=directory.end.stop, members=directory.members
+    )
 
 
-def entries(reader: HeaderReader) -> Iterator[tuple[ZipInfo, int]]:
+def _entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipInfo, int]]:
     """The two entries, by the directory of the zip, and where the content of each begins."""
-    known: dict[str, ZipInfo] = {}
-    for member in members(reader, MOST_DIRECTORY):
-        if member.filename in known:
-            field, found = "the directory of the zip", f"{shorten(repr(member.filename))} twice"
-            hint = "the file is damaged; save the matrix again"
-            raise reader.error(field, found, "each name once", hint, member.header_offset)
-        known[member.filename] = member
+    known = {member.filename: member for member in directory.members}
     hint = (
         "this zip is not a PyCauset matrix; a '.causet' archive has one as 'matrix.bin', which can "
         "be opened once it is unzipped"

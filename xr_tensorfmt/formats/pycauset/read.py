@@ -13,7 +13,7 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.elements import StoredDtype
-from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
@@ -74,6 +74,12 @@ class MatrixFile:
         return self.matrix.matrix_type in _MOSTLY_IMPLIED
 
     @property
+    def end(self) -> End:
+        """Where the file ends, without the files of its blocks."""
+        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.least_stop)
+        return End(self.source, stop, "the matrix")
+
+    @property
     def files(self) -> tuple[MatrixFile, ...]:
         """The file itself and those of all blocks."""
         return (self, *(file for block in self.blocks for file in block.files))
@@ -94,7 +100,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         findings=tuple(finding for each in file.files for finding in each.matrix.findings),
         embedded=matrix.embedded,
         keep_attrs=True,
+        ends=tuple(each.end for each in file.files),
         derived=matrix.derived,
+        parsed=file,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from zipfile import ZipInfo
 
 import numpy as np
 
@@ -164,7 +165,8 @@ class Matrix:
 
     `offset` and `limit` bound the values in the file, and `stated_bytes` is how many bytes of them
     it states; `stated_at` is where type and shape are. Rows of bits and of triangles are padded to
-    a multiple of `row_bytes`. `manifest` is what a file says of its blocks.
+    a multiple of `row_bytes`. `manifest` is what a file says of its blocks. The file ends at
+    `least_stop`, or where the values end if that is later.
     """
 
     version: str
@@ -189,6 +191,8 @@ class Matrix:
     stated_bytes: int | None = None
     manifest: Metadata | None = None
     findings: tuple[Finding, ...] = ()
+    least_stop: int = 0
+    members: Sequence[ZipInfo] = ()
 
     @property
     def is_vector(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.elements import elements_of
-from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.keyed import StoredTensor, is_count, keyed_container
@@ -46,7 +46,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if path.casefold().endswith(INDEX):
         return _read_index(reader, options)
     header = Header.read(reader)
-    return keyed_container(path, options, header.tensors, _FACTS, header.metadata)
+    container = keyed_container(path, options, header.tensors, _FACTS, header.metadata)
+    return replace(container, ends=(header.end,))
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Header:
 
     tensors: Sequence[StoredTensor]
     metadata: Mapping[str, str]
+    end: End
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Header:
@@ -70,8 +72,7 @@ class Header:
         start = LENGTH_BYTES + length
         tensors = [_unpack(document, *item, start) for item in entries.items()]
         document.check_repeated(document.content, metadata, *entries.values())
-        _check_consecutive(reader, tensors, start)
-        return cls(tensors, metadata)
+        return cls(tensors, metadata, _check_consecutive(reader, tensors, start))
 
 
 def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTensor:
@@ -97,8 +98,8 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
     return stored
 
 
-def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> None:
-    """Refuse data with holes between them, that overlap, or that do not fill the file."""
+def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> End:
+    """Refuse data with holes between them, that overlap or are truncated; return their end."""
     position, size = start, reader.source.size
     for tensor in sorted(tensors, key=attrgetter("offset", "stop")):
         if tensor.offset != position:
@@ -107,10 +108,12 @@ def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], st
             field = f"the data_offsets of {tensor.key!r}"
             raise reader.error(field, found, expected, hint, tensor.offset)
         position = tensor.stop
-    if position != size:
+    if position > size:
         found, expected = f"a file of {size} bytes", f"{position}, where the last tensor ends"
-        hint = "the file is incomplete, or something was added to it; fetch it again"
-        raise reader.error("the data", found, expected, hint, min(size, position))
+        raise reader.error(
+            "the data", found, expected, "the file is incomplete; fetch it again", size
+        )
+    return End(reader.source, position, "the data")
 
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -128,7 +131,8 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
         tensors.append(left.pop((file, key)))
     metadata = {**_common(list(headers.values())), **metadata}
     findings = [_left_out(path, *each) for each in left]
-    return keyed_container(path, options, tensors, _FACTS, metadata, findings)
+    container = keyed_container(path, options, tensors, _FACTS, metadata, findings)
+    return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
 def _opened(source: Source, index: Document, files: Mapping[str, Any]) -> dict[str, Header]:

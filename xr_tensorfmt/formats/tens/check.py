@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container as TensorContainer
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of, trailing
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
@@ -19,9 +19,9 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import Symmetry as Claim
 from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.tens.chunks import DENSE_DATA, HEADER_BYTES
+from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
-from xr_tensorfmt.formats.tens.read import Storage, TensContainer
+from xr_tensorfmt.formats.tens.read import Storage
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
     DIMENSION_FLAGS_AT,
@@ -41,16 +41,14 @@ MOST_FILLED = 1 << 28
 """Elements of a tensor of pairs up to which its symmetries are checked; all are filled in."""
 
 
-def check(reader: HeaderReader, container: TensorContainer, most: int) -> Iterator[Finding]:
+def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
     """Check a file whose header can be read."""
     source = reader.source
-    storage = cast("TensContainer", container).storage
+    storage: Storage = container.parsed
     header, layout = storage.header, container.tensors[0].layout
     yield from _check_dimensions(source, header)
     yield from _check_magics(source, storage)
-    gaps, stop = _gaps(storage)
-    yield from check_gaps(source, gaps, most)
-    yield from trailing(source, stop, "the data" if storage.pairs is None else "the pairs")
+    yield from check_gaps(source, _gaps(storage), most)
     if storage.pairs is not None:
         pairs = cast("Pairs", getattr(layout, "inner", layout))
         found = list(islice(_check_pairs(source, pairs), most))
@@ -131,21 +129,17 @@ def _check_magics(source: Source, storage: Storage) -> Iterator[Finding]:
         )
 
 
-def _gaps(storage: Storage) -> tuple[list[Gap], int]:
-    """The bytes that must be zero, and where the file should end."""
+def _gaps(storage: Storage) -> list[Gap]:
+    """Return the bytes that must be zero."""
     gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
     stops = {each.offset: each.stop for each in storage.chunks}
     for each in storage.symmetries:
         end = each.offset + HEADER_BYTES + len(each.pack())
         gaps.append(Gap(end, stops[each.offset], "the padding of a chunk 'SYMMETRY'"))
-    if storage.pairs is not None:
-        return gaps, storage.offset + storage.pairs * storage.pair_bytes
-    stop = storage.offset + storage.nbytes
-    if storage.chunks and storage.chunks[-1].magic == DENSE_DATA:
-        end = storage.chunks[-1].stop
-        gaps.append(Gap(stop, end, "the padding of the chunk 'DENSDATA'"))
-        return gaps, end
-    return gaps, stop
+    if storage.pairs is None and storage.is_in_chunk:
+        values_stop = storage.offset + storage.nbytes
+        gaps.append(Gap(values_stop, storage.stop, "the padding of the chunk 'DENSDATA'"))
+    return gaps
 
 
 def _check_claims(source: Source, storage: Storage, layout: Layout) -> Iterator[Finding]:

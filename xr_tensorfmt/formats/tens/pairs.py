@@ -195,6 +195,8 @@ class Pairs(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """All pairs: which of them matter is only known once they have been passed over."""
+        if not self.count:
+            return Extents.none()
         return Extents.single(self.offset, self.offset + self.count * self.stride)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:

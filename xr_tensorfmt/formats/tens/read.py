@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_di
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
-from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.views import column_major
@@ -76,6 +76,18 @@ class Storage:
     def pair_bytes(self) -> int:
         """Bytes of one pair of index and value."""
         return pair_dtype(self.element, self.components).itemsize
+
+    @property
+    def is_in_chunk(self) -> bool:
+        """Whether the values are in a chunk 'DENSDATA'."""
+        return bool(self.chunks) and self.chunks[-1].magic == DENSE_DATA
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last one that the format defines."""
+        if self.pairs is not None:
+            return self.offset + self.pairs * self.pair_bytes
+        return self.chunks[-1].stop if self.is_in_chunk else self.offset + self.nbytes
 
     @property
     def unknown_chunks(self) -> list[Chunk]:
@@ -225,13 +237,6 @@ def _pairs(reader: HeaderReader, storage: Storage) -> Storage:
     return replace(storage, offset=start + COUNT_BYTES, pairs=count)
 
 
-@dataclass(frozen=True)
-class TensContainer(Container):
-    """A container, and what the header says."""
-
-    storage: Storage = field(kw_only=True)
-
-
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     path = reader.source.name
@@ -251,8 +256,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = (*names, COMPONENT) if has_components else names
     encoding = {"tensorfmt": _facts(storage), "dtype": storage.element.encoding}
     tensor = Tensor(options.name, dims, layout, _attrs(storage, names), encoding)
-    container = TensContainer(
-        (tensor,), findings=storage.findings, embedded=storage.embedded, storage=storage
+    end = End(reader.source, storage.stop, "the data" if storage.pairs is None else "the pairs")
+    container = Container(
+        (tensor,),
+        findings=storage.findings,
+        ends=(end,),
+        embedded=storage.embedded,
+        parsed=storage,
     )
     return _stored(path, container, options) if options.sparse == "stored" else container
 
@@ -277,16 +287,16 @@ def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Lay
     return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)
 
 
-def _stored(path: str, container: TensContainer, options: OpenOptions) -> Container:
+def _stored(path: str, container: Container, options: OpenOptions) -> Container:
     """The pairs of a file, with a coordinate for the index along each dimension."""
-    storage = container.storage
+    storage: Storage = container.parsed
     header = storage.header
     if storage.components > 1:
         raise ValueError(
             f"{path}: each element has {storage.components} numbers, and sparse='stored' is for "
             "pairs of one; leave it out to open all elements"
         )
-    known: Container = container
+    known = container
     if container.embedded is not None:
         known = replace(with_embedded_metadata(path, container, options), embedded=None)
     (tensor,) = known.tensors

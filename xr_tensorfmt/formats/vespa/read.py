@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
@@ -41,8 +42,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         # A scalar without its one cell, which Vespa reads as zero.
         layout = InMemory(np.zeros((), header.element.dtype))
     stop = header.stop + header.blocks * header.block_bytes
-    findings = _trailing_bytes(source, header, stop, options)
-    return _container(header, options, findings, _dimension_names(header, options), layout)
+    end = End(source, stop, header.type)
+    return _container(header, options, end, _dimension_names(header, options), layout)
 
 
 def _labelled(header: Header, source: Source, options: OpenOptions) -> Container:
@@ -53,7 +54,7 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     blocks, labels = _blocks_and_labels(
         header, source, options, all_are_read=is_indexed or options.sparse == "dense"
     )
-    findings = _trailing_bytes(source, header, blocks.stop, options)
+    end = End(source, blocks.stop, header.type)
     if options.sparse == "dense":
         if count > MOST_INDEXED:
             raise TensorFormatError(
@@ -68,15 +69,17 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
         layout, distinct = outer_product(source, blocks, labels, options)
         axes = zip(names, distinct, strict=False)
         coordinates = [Tensor(name, (name,), each) for name, each in axes]
-        return _container(header, options, findings, names, layout, coordinates)
+        return _container(header, options, end, names, layout, coordinates)
+    findings = []
     if is_indexed and count > MOST_INDEXED:
         is_indexed = False
-        findings.append(_without_index(source, header))
+        findings = [_without_index(source, header)]
     names = _dimension_names(header, options, *(() if is_indexed else (BLOCK,)))
     along = names[0] if is_indexed else BLOCK
     coordinates = [Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False)]
     dims = (along, *names[len(labels) :])
-    return _container(header, options, findings, dims, blocks, coordinates)
+    container = _container(header, options, end, dims, blocks, coordinates)
+    return replace(container, findings=tuple(findings))
 
 
 def _blocks_and_labels(
@@ -137,7 +140,7 @@ def _dimension_names(header: Header, options: OpenOptions, *reserved: str) -> tu
 def _container(
     header: Header,
     options: OpenOptions,
-    findings: Sequence[Finding],
+    end: End,
     dims: tuple[str, ...],
     layout: Layout,
     coordinates: Sequence[Tensor] = (),
@@ -156,23 +159,4 @@ def _container(
     }
     encoding = {"tensorfmt": facts, "dtype": header.element.encoding}
     tensor = Tensor(options.name, dims, layout, {TYPE: header.type}, encoding)
-    return Container((tensor,), tuple(coordinates), findings=tuple(findings))
-
-
-def _trailing_bytes(
-    source: Source, header: Header, stop: int, options: OpenOptions
-) -> list[Finding]:
-    """Refuse bytes after the tensor, or report them where `verify` is False."""
-    if stop == source.size:
-        return []
-    error = TensorFormatError(
-        source.name,
-        f"the end of {header.type}",
-        f"more, up to byte {source.size}",
-        "the end of the file",
-        "the file is not a tensor, or holds something else as well; verify=False ignores the rest",
-        offset=stop,
-    )
-    if options.verify:
-        raise error
-    return [finding_of(error)]
+    return Container((tensor,), tuple(coordinates), ends=(end,))
