@@ -7,11 +7,13 @@ import os
 import pickle
 import resource
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dask.base import tokenize
 
 from tests.clock import wait_for_a_tick
 from tests.recording import RecordingSource
@@ -19,6 +21,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.sources import find_source, open_source
 from xr_tensorfmt.sources import local as windows
@@ -231,6 +234,36 @@ def test_other_content_of_the_same_size_and_mtime_is_noticed(path: Path, mapped:
         source.read(Extents.single(0, 1 << 20))
 
 
+def hard_link(path: Path) -> None:
+    os.link(path, path.with_name("snapshot"))  # as cp -al
+
+
+def change_mode(path: Path) -> None:
+    path.chmod(0o400)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("change", [hard_link, change_mode])
+def test_a_hard_link_and_another_mode_are_no_change_of_content(
+    path: Path, mapped: bool, change: Callable[[Path], None]
+) -> None:
+    wait_for_a_tick(path)
+    source = LocalFile.at(path, mapped=mapped)
+    change(path)
+    assert path.stat().st_ctime_ns > source.ctime_ns
+    assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
+
+
+def test_a_replacement_with_another_mode_is_noticed(path: Path) -> None:
+    wait_for_a_tick(path)
+    source = LocalFile.at(path)
+    other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
+    other.chmod(0o400)
+    other.replace(path)
+    with pytest.raises(SourceChangedError, match="are the same; open it again"):
+        source.read(Extents.single(0, 1 << 20))
+
+
 def test_an_inode_of_the_same_times_tells_a_file_that_has_just_changed(path: Path) -> None:
     source = LocalFile.at(path)
     assert source.inode == path.stat().st_ino
@@ -243,7 +276,8 @@ def test_an_inode_number_is_of_no_account_where_the_time_of_change_tells(
 ) -> None:
     later = path.stat().st_ctime_ns + 10 * 10**9
     monkeypatch.setattr("xr_tensorfmt.sources.local.time.time_ns", lambda: later)
-    assert LocalFile.at(path).inode is None
+    source = replace(LocalFile.at(path), inode=0)
+    assert source.read(Extents.single(0, 100)).tobytes() == CONTENT[:100]
 
 
 def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
@@ -280,6 +314,21 @@ def test_bytes_of_any_kind_are_a_source(make) -> None:
     assert isinstance(source, Memory)
     assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
     assert source.name == "<1048576 bytes in memory>"
+
+
+@pytest.mark.parametrize("make", [Memory, lambda content: FileObject(io.BytesIO(content))])
+def test_dask_names_content_in_memory_without_reading_it(
+    make: Callable[[bytes], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, other = make(CONTENT), make(CONTENT)
+    names = {tokenize(pickle.loads(pickle.dumps(source))), tokenize(source)}
+
+    def refuse(_: object) -> None:
+        raise AssertionError("the content was pickled in order to be hashed")
+
+    monkeypatch.setattr(type(source), "__reduce__", refuse)
+    assert names == {tokenize(source)}
+    assert tokenize(other) not in names
 
 
 def test_bytes_are_never_written_to() -> None:

@@ -98,7 +98,9 @@ _SCRATCH = 8 << 20
 class Source(ABC):
     """A file or its equivalent: name, size and bytes.
 
-    Sources are stateless and picklable: nothing stays open between two reads.
+    A source of a path or URL keeps what identifies the file, such as its size and modification
+    time, and no open file, so that it pickles small. A source of a file object keeps the object
+    open and shares its position; a source of bytes in memory pickles all of them.
     """
 
     size: int

@@ -115,14 +115,25 @@ _CLOCK_RESOLUTION = 2 * 10**9
 
 @dataclass(frozen=True)
 class LocalFile(Source):
-    """A local file, which is opened for each read."""
+    """A local file, which is opened for each read.
+
+    A read raises SourceChangedError if size or modification time have changed. On the same machine
+    it also compares the time of the last change of the inode, which any program can only advance:
+    so it notices a file of the same size and modification time, as ``rsync -t`` and ``cp -p`` leave
+    it. A new time of change is ignored if the inode is the same and its mode, owner or number of
+    links explain it.
+    """
 
     path: str
     size: int
     mtime_ns: int
     ctime_ns: int
-    inode: int | None
+    inode: int
     host: str
+    attributes: tuple[int, ...] = ()
+    """Mode, owner, group and number of links."""
+    is_recent: bool = False
+    """Whether the file had changed so recently that another one may have the same times."""
     mapped: bool = True
 
     @classmethod
@@ -140,15 +151,16 @@ class LocalFile(Source):
             raise IsADirectoryError(_about_directory(absolute))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-        recent = time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION
         return cls(
             absolute,
             status.st_size,
             status.st_mtime_ns,
             status.st_ctime_ns,
-            status.st_ino if recent else None,
+            status.st_ino,
             platform.node(),
-            mapped and _key(status) not in _written_into,
+            _get_attributes(status),
+            is_recent=time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION,
+            mapped=mapped and _key(status) not in _written_into,
         )
 
     @property
@@ -183,19 +195,24 @@ class LocalFile(Source):
             found = f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}"
             expected = f"{self.size} bytes modified at {_time(self.mtime_ns)}"
             reason = "it has changed since it was opened"
-        elif self.host == platform.node() and (
-            status.st_ctime_ns != self.ctime_ns or self.inode not in (None, status.st_ino)
-        ):
+        elif self.host == platform.node() and self._is_other_inode(status):
             found = f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}"
-            before = "a file" if self.inode is None else f"inode {self.inode}"
-            expected = f"{before} changed at {_time(self.ctime_ns)}"
+            expected = f"inode {self.inode} changed at {_time(self.ctime_ns)}"
             reason = (
-                "it was replaced, written to, renamed, linked or given other permissions since it "
-                "was opened, though size and modification time are the same"
+                "it was replaced, written to or renamed since it was opened, though size and "
+                "modification time are the same"
             )
         else:
             return
         raise SourceChangedError(self.path, "the file", found, expected, f"{reason}; open it again")
+
+    def _is_other_inode(self, status: os.stat_result) -> bool:
+        """Return whether a file of the same size and modification time may be another one."""
+        is_other = status.st_ino != self.inode
+        if status.st_ctime_ns == self.ctime_ns:
+            # Some network file systems number inodes anew, so the times decide if they can.
+            return is_other and self.is_recent
+        return is_other or _get_attributes(status) == self.attributes
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -252,6 +269,11 @@ class LocalFile(Source):
         if window is None:
             return replace(self, mapped=False).read(group)
         return window if len(group) == 1 else group.gather(window, start)
+
+
+def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes the time of change, but not the content."""
+    return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
 _ZARR_METADATA = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}

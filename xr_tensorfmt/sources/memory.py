@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO
+from uuid import uuid4
 
 from xr_tensorfmt.core.locks import RenewedLock
 from xr_tensorfmt.core.source import Fill, Source
@@ -17,9 +18,14 @@ from xr_tensorfmt.sources.store_errors import ask_store, redacted
 class Memory(Source):
     """The content of a file, given as ``bytes``, ``bytearray`` or ``memoryview``."""
 
-    def __init__(self, content: bytes | bytearray | memoryview) -> None:
+    def __init__(self, content: bytes | bytearray | memoryview, token: str = "") -> None:
         self._view = memoryview(content).cast("B")
         self.size = self._view.nbytes
+        self._token = token or uuid4().hex
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        """Name this opening: dask would hash the whole content for each variable."""
+        return type(self).__name__, self._token
 
     @property
     def name(self) -> str:
@@ -37,16 +43,17 @@ class Memory(Source):
 
         yield fill
 
-    def __reduce__(self) -> tuple[type[Memory], tuple[bytes]]:
-        """Pickle the bytes, as a memoryview cannot be pickled."""
-        return Memory, (bytes(self._view),)
+    def __reduce__(self) -> tuple[type[Memory], tuple[bytes, str]]:
+        """Pickle the bytes, because a memoryview cannot be pickled."""
+        return Memory, (bytes(self._view), self._token)
 
 
 class FileObject(Source):
     """A seekable binary file object."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, token: str = "") -> None:
         self._file = file
+        self._token = token or uuid4().hex
         self._lock = RenewedLock()
         try:
             file.seek(0, os.SEEK_END)
@@ -57,6 +64,10 @@ class FileObject(Source):
             raise TypeError(f"{self.name} is not seekable; pass a path or the bytes") from error
         if not binary:
             raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        """Name this opening: dask would hash the whole content for each variable."""
+        return type(self).__name__, self._token
 
     @property
     def name(self) -> str:
@@ -100,7 +111,7 @@ class FileObject(Source):
                 f"{self.name} is an open file, which cannot be sent to other processes; "
                 "open it by path"
             ) from error
-        return _reopened, (content, *self._place, self.name)
+        return _unpickle, (content, *self._place, self.name, self._token)
 
     @property
     def _place(self) -> tuple[Any, str]:
@@ -108,7 +119,7 @@ class FileObject(Source):
         return getattr(self._file, "fs", None), str(getattr(self._file, "path", ""))
 
 
-def _reopened(content: bytes, fs: Any, path: str, name: str) -> FileObject:
+def _unpickle(content: bytes, fs: Any, path: str, name: str, token: str) -> FileObject:
     """Unpickle a file object, which may request something of a store."""
     load = partial(pickle.loads, content)
-    return FileObject(ask_store(load, url=name, path=path, options=fs) if fs else load())
+    return FileObject(ask_store(load, url=name, path=path, options=fs) if fs else load(), token)
