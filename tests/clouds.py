@@ -20,7 +20,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from tests.servers import served
-from xr_tensorfmt import SourceChangedError
 
 # Else gcsfs asks Google itself, by gRPC, of what kind each bucket is.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
@@ -40,7 +39,6 @@ class Cloud:
     wrong: dict[str, Any]
     """Options with credentials that the store refuses."""
     secret: str
-    deleted: type[Exception]
 
     def __init__(self, fs: Any) -> None:
         self.fs = fs
@@ -61,7 +59,6 @@ class Cloud:
 class GoogleStore(Cloud):
     """gcp-storage-emulator, by gcsfs."""
 
-    deleted = FileNotFoundError
     scheme, secret = "gs", "wrong-token"
 
     def __init__(self, port: int) -> None:
@@ -77,7 +74,6 @@ class GoogleStore(Cloud):
 class AzureStore(Cloud):
     """Azurite, by adlfs."""
 
-    deleted = SourceChangedError  # it says of both that the condition is not met
     scheme, secret = "az", KEY.replace("Eby8", "Aby8")
 
     def __init__(self, port: int) -> None:

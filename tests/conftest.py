@@ -54,11 +54,10 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten_stores() -> Iterator[None]:
-    """Let each test make the stores of obstore for its URLs, and find out whether they answer."""
+    """Let each test make its stores of obstore."""
     yield
-    if loaded := sys.modules.get("xr_tensorfmt.sources.object_store"):
-        loaded._store.cache_clear()
-        loaded._unpickled.cache_clear()
+    if loaded := sys.modules.get("xr_tensorfmt.sources.obstore_store"):
+        loaded._unpickle.cache_clear()
 
 
 @pytest.fixture
@@ -76,12 +75,6 @@ def http() -> Iterator[HttpStore]:
 
     with HttpStore().running() as store:
         yield store
-
-
-@pytest.fixture
-def s3fs(s3: S3Store) -> S3Store:
-    """The same server, with options by which s3fs reads from it and not obstore."""
-    return s3.by_s3fs
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem
 
-from tests.servers import ONLY_S3FS, Handler, HttpStore, parsed
+from tests.servers import Handler, HttpStore, parsed
 
 
 class FaultServer(HttpStore):
@@ -238,7 +238,7 @@ def over_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
 
 
 def over_s3(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
-    options = {"endpoint_url": server.url, "anon": True, **ONLY_S3FS}
+    options = {"endpoint_url": server.url, "anon": True}
     return f"s3://{name}", {"storage_options": options}
 
 
@@ -266,12 +266,8 @@ def by_obstore_over_http(server: FaultServer, name: str) -> tuple[str, dict[str,
     return name, {"fs": HTTPStore(server.url, **ONCE)}
 
 
-def by_url_of_obstore(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
-    return f"s3://{name}", {"storage_options": {"endpoint_url": server.url, "anon": True}}
-
-
 Way = Callable[[FaultServer, str], tuple[str, dict[str, Any]]]
 DIRECT: list[Way] = [over_http, over_s3]
-OBSTORE: list[Way] = [by_obstore, by_obstore_over_http, by_url_of_obstore]
+OBSTORE: list[Way] = [by_obstore, by_obstore_over_http]
 HIDDEN: list[Way] = [by_coroutines, by_calls]
 WAYS = [*DIRECT, *HIDDEN, *OBSTORE]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -101,6 +100,7 @@ class HttpStore:
         self.conditions = True
         self.etags = True
         self.modified = ""
+        self.headers: dict[str, str] = {}
         self.status = 0
         self.cut = False
         handler = type("BoundHandler", (Handler,), {"store": self})
@@ -183,7 +183,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def version(self, content: bytes) -> dict[str, str]:
         etag = {"ETag": self.store.etag_of(content)} if self.store.etags else {}
-        return etag | ({"Last-Modified": self.store.modified} if self.store.modified else {})
+        modified = {"Last-Modified": self.store.modified} if self.store.modified else {}
+        return etag | modified | self.store.headers
 
     def answer(
         self,
@@ -206,9 +207,6 @@ Fault = Callable[[dict, Callable[[], list[bytes]]], "list[bytes] | str | None"]
 
 class _Silent(WSGIRequestHandler):
     def log(self, *_: object) -> None: ...
-
-
-ONLY_S3FS = {"use_ssl": False}
 
 
 class S3Store:
@@ -253,13 +251,6 @@ class S3Store:
             "secret": "secret",
             "endpoint_url": f"http://127.0.0.1:{self.server.server_port}",
         }
-
-    @property
-    def by_s3fs(self) -> S3Store:
-        """The same store, with an option of which only s3fs knows the meaning."""
-        same = copy(self)
-        same.options = {**self.options, **ONLY_S3FS}
-        return same
 
     def put(self, name: str, content: bytes) -> str:
         fs = s3fs.S3FileSystem(**self.options)

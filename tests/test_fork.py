@@ -130,7 +130,7 @@ def test_while_a_thread_fills_a_cache_of_files(
 
 
 def test_while_a_thread_starts_the_loop_of_fsspec() -> None:
-    import_module("xr_tensorfmt.sources.transports")
+    import_module("xr_tensorfmt.sources.fsspec_store")
 
     def start(pause: Callable[[], None]) -> None:
         with fsspec.asyn.get_lock():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 from datetime import timedelta
 from pathlib import Path
@@ -12,14 +13,16 @@ import numpy as np
 import pytest
 import xarray as xr
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
+from s3fs import S3FileSystem
 
 from tests import tensfiles as tf
 from tests.fault_server import FaultServer, reset, status
 from tests.opening import tensor_of
+from tests.processes import succeeds_in_a_child
 from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError, explain, to_file
-from xr_tensorfmt.sources.object_store import adapted
+from xr_tensorfmt.sources.obstore_store import adapt_obstore
 from xr_tensorfmt.sources.places import locate_for_reading
 
 VALUES = np.arange(6000.0).reshape(30, 200)
@@ -129,7 +132,7 @@ def test_a_spawned_process_reads_for_itself(http: HttpStore) -> None:
 
 
 def test_a_process_has_equal_stores_once() -> None:
-    one, another = (adapted(HTTPStore("http://host", **PLAIN)) for _ in range(2))
+    one, another = (adapt_obstore(HTTPStore("http://host", **PLAIN)) for _ in range(2))
     assert one is another is pickle.loads(pickle.dumps(one))
 
 
@@ -141,6 +144,29 @@ def test_the_names_of_dask_know_the_store(http: HttpStore, tmp_path: Path) -> No
         for folder in "aab"
     }
     assert len(names) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_store_does_not_hang_in_a_forked_process() -> None:
+    store = MemoryStore()
+    store.put("t.bin", CONTENT)
+    tensor = tensor_of("t.bin", fs=store)
+
+    def says_why() -> bool:
+        try:
+            tensor.load()
+        except RuntimeError as error:
+            return "forked" in str(error)
+        return False
+
+    assert succeeds_in_a_child(says_why)
+
+
+def test_urls_are_read_by_fsspec(s3: Moto) -> None:
+    place = locate_for_reading(s3.put("t.bin", CONTENT), s3.options, None, 7)
+    assert isinstance(place.fs, S3FileSystem)
+    assert place.fs.config_kwargs["read_timeout"] == 7
 
 
 def test_nothing_is_written_by_obstore() -> None:

@@ -84,7 +84,6 @@ def test_xarray_keeps_the_unread_array_of_a_variable_in_data() -> None:
 def test_fsspec_has_the_private_names_that_are_used() -> None:
     fs = fsspec.filesystem("memory")
     assert fs._strip_protocol("memory://bucket/x") == "/bucket/x"
-    assert isinstance(fs._pid, int)
 
 
 def test_fsspec_names_the_coroutines_of_a_file_system_with_an_underscore() -> None:

@@ -22,9 +22,9 @@ from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.sources.places import Place
-from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, LARGEST_PART, RemoteFile
+from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, MAX_PART, RemoteFile
 from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import MOST_AT_ONCE
+from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 MIB = 1 << 20
 
@@ -39,7 +39,7 @@ AT_MOST = ("tens-pairs", "pycauset-bits", "pycauset-triangle", *PASSED_OVER)
 """What is read of them depends on what is read first, or on how many points there are in a row."""
 
 
-@pytest.fixture(params=["http", "s3", "s3fs", "memory"])
+@pytest.fixture(params=["http", "s3", "memory"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "memory":
         with MemoryStore().running() as memory:
@@ -71,8 +71,11 @@ def test_opening_takes_two_requests_and_one_for_metadata_at_the_end(
     url = store.put(family, content)
     opened(store, url)  # the client of S3 looks for the bucket's region once
     xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
-    assert store.log.heads == 1
     (head, *more) = store.log.gets
+    # Requests to fsspec's memory have no condition on the version, which is compared after a read.
+    assert store.log.heads == 1 or (
+        isinstance(store, MemoryStore) and store.log.heads <= 1 + len(more)
+    )
     assert head == (0, HEAD_BYTES)
     if family in AT_THE_END:
         (metadata,) = more
@@ -143,7 +146,7 @@ def test_chunks_take_the_requests_that_were_explained(store: Store, family: str)
         planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
         assert sorted(store.log.gets) == sorted(planned)
         assert explained.fetched == explained.needed
-        assert not store.log.heads
+        assert bool(store.log.heads) == isinstance(store, MemoryStore)
 
 
 def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
@@ -152,7 +155,7 @@ def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
     np.testing.assert_array_equal(tensor, values)
     starts = [48 + number * 2 * MIB for number in range(16)]
     assert sorted(store.log.gets) == [(start, 2 * MIB) for start in starts]
-    assert store.log.heads == 0
+    assert store.log.heads == (tensor.data.npartitions if isinstance(store, MemoryStore) else 0)
 
 
 def test_a_column_is_one_request_and_a_row_skips_no_more_than_it_may(store: Store) -> None:
@@ -221,8 +224,8 @@ def test_no_more_requests_are_in_flight_than_the_limit(http: HttpStore) -> None:
     tensor = opened(http, url, chunks={}, chunk_bytes=8 * MIB).tensor
     with dask.config.set(scheduler="threads", num_workers=8):
         assert tensor.sum() == 0
-    assert 2 <= http.log.most_in_flight <= MOST_AT_ONCE
-    assert all(length <= LARGEST_PART for _, length in http.log.gets)
+    assert 2 <= http.log.most_in_flight <= MAX_REQUESTS
+    assert all(length <= MAX_PART for _, length in http.log.gets)
     assert http.log.fetched == values.nbytes
 
 
@@ -243,10 +246,10 @@ def test_a_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
 
 
 def test_variables_load_at_the_same_time(http: HttpStore) -> None:
-    values = {f"w{number}": mf.put(np.full(32_768, number, "f4")) for number in range(MOST_AT_ONCE)}
+    values = {f"w{number}": mf.put(np.full(32_768, number, "f4")) for number in range(MAX_REQUESTS)}
     content = mf.archive(values)
     dataset = opened(http, http.put("async", content))
-    together = Barrier(MOST_AT_ONCE, timeout=60)
+    together = Barrier(MAX_REQUESTS, timeout=60)
 
     def wait_for_each_other(_: Handler, content: bytes, start: int, stop: int) -> bool:
         together.wait()
@@ -255,15 +258,11 @@ def test_variables_load_at_the_same_time(http: HttpStore) -> None:
     http.trouble = wait_for_each_other
     loaded = asyncio.run(dataset.load_async())
     xr.testing.assert_identical(loaded, local(content).load())
-    assert http.log.most_in_flight == MOST_AT_ONCE
+    assert http.log.most_in_flight == MAX_REQUESTS
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-@pytest.mark.parametrize("name", ["http", "s3", "s3fs"])  # fsspec's memory has no conditions
-def test_a_replaced_object_is_noticed(
-    request: pytest.FixtureRequest, name: str, chunks: dict | None
-) -> None:
-    store: Store = request.getfixturevalue(name)
+def test_a_replaced_object_is_noticed(store: Store, chunks: dict | None) -> None:
     url = store.put("replaced", tf.version_0_9(numbers()))
     before = opened(store, url, chunks=chunks).tensor
     store.put("replaced", tf.version_0_9(numbers() + 1))

@@ -28,6 +28,7 @@ from tests.fault_server import (
     Fault,
     FaultServer,
     Way,
+    by_coroutines,
     over_http,
     over_s3,
 )
@@ -42,8 +43,8 @@ from xr_tensorfmt import (
 )
 from xr_tensorfmt.sources.places import locate, locate_for_reading
 from xr_tensorfmt.sources.remote import HEAD_BYTES
-from xr_tensorfmt.sources.retries import MOST_ATTEMPTS, MOST_TIMEOUTS
-from xr_tensorfmt.sources.threads import MOST_AT_ONCE
+from xr_tensorfmt.sources.retries import MAX_ATTEMPTS, MAX_TIMEOUTS
+from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 VALUES = np.arange(60_000.0).reshape(300, 200)
 CONTENT = tf.version_0_9(VALUES)
@@ -75,7 +76,7 @@ def opened(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
 @pytest.fixture
 def no_time_for_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let requests whose progress cannot be seen end as soon as the others."""
-    monkeypatch.setattr("xr_tensorfmt.sources.requests.LEAST_HIDDEN_RATE", 1e9)
+    monkeypatch.setattr("xr_tensorfmt.sources.retries.MIN_RATE", 1e9)
 
 
 REPEATED: list[Fault] = [
@@ -124,12 +125,12 @@ def test_what_fails_again_and_again_is_one_error(
     server.always = faults.status(503)
     with pytest.raises(StoreUnavailableError, match="requested 5 times in") as caught:
         tensor[:3, 7].compute()
-    assert len(server.requests) == MOST_ATTEMPTS
+    assert len(server.requests) == MAX_ATTEMPTS
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert type(error) is StoreUnavailableError
         assert error.filename.endswith(NAME)
         assert error.span == (48 + 7 * 2400, 48 + 7 * 2400 + 24)
-        assert error.attempts == MOST_ATTEMPTS
+        assert error.attempts == MAX_ATTEMPTS
         assert error.seconds > 0
         assert f"while bytes {error.span[0]} to {error.span[1] - 1} were fetched" in str(error)
         assert error.__cause__ is error.__context__ is None
@@ -146,7 +147,7 @@ def test_what_makes_no_progress_is_a_timeout(server: FaultServer, way: Way, faul
     with pytest.raises(TimeoutError, match=r"requested 3 times in .* larger timeout= to") as caught:
         tensor[:200, 7].values  # noqa: B018
     assert type(caught.value) is StoreTimeoutError
-    assert caught.value.attempts == MOST_TIMEOUTS == len(server.requests)
+    assert caught.value.attempts == MAX_TIMEOUTS == len(server.requests)
     assert pickle.loads(pickle.dumps(caught.value)).span == caught.value.span
 
 
@@ -157,7 +158,7 @@ def test_a_store_that_never_answers_at_opening_is_a_timeout(
     server: FaultServer, way: Way, method: str
 ) -> None:
     server.always, server.methods = faults.silent, {method}
-    with pytest.raises(StoreTimeoutError, match=r"nothing was received for|no answer") as caught:
+    with pytest.raises(StoreTimeoutError, match=r"nothing was received|complete answ") as caught:
         opened(server, way, timeout=0.5)
     assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
 
@@ -207,6 +208,18 @@ def test_another_number_of_bytes_is_refused_over_any_file_system(
     with pytest.raises(TensorFormatError, match="sent another number of bytes"):
         tensor[:3, 7].values  # noqa: B018
     assert len(server.requests) == 1
+
+
+@chunked
+def test_without_conditions_the_version_is_compared_after_a_read(
+    server: FaultServer, chunks: dict | None
+) -> None:
+    tensor = opened(server, by_coroutines, chunks=chunks)
+    np.testing.assert_array_equal(tensor[3:5], VALUES[3:5])
+    server.put(NAME, tf.version_0_9(VALUES + 1))
+    with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+        tensor[:3, 7].compute()
+    np.testing.assert_array_equal(opened(server, by_coroutines), VALUES + 1)
 
 
 @pytest.mark.parametrize("way", [over_http, over_s3], ids=lambda way: way.__name__)
@@ -267,9 +280,9 @@ def test_a_dead_store_does_not_block_another(
     dead, alive = opened(server, way), opened(another, way)
     server.forget()
     server.always = faults.silent
-    with ThreadPoolExecutor(2 * MOST_AT_ONCE) as threads:
-        reads = [threads.submit(dead[:, n].load) for n in range(2 * MOST_AT_ONCE)]
-        server.wait_for(MOST_AT_ONCE)
+    with ThreadPoolExecutor(2 * MAX_REQUESTS) as threads:
+        reads = [threads.submit(dead[:, n].load) for n in range(2 * MAX_REQUESTS)]
+        server.wait_for(MAX_REQUESTS)
         np.testing.assert_array_equal(alive, VALUES)
         assert not any(read.done() for read in reads)
         server.stopped.set()
@@ -286,7 +299,7 @@ def test_variables_of_a_dead_store_do_not_block_those_of_another(
 
     async def load() -> None:
         waiting = asyncio.ensure_future(many.load_async())
-        await asyncio.to_thread(server.wait_for, MOST_AT_ONCE)
+        await asyncio.to_thread(server.wait_for, MAX_REQUESTS)
         loaded = await alive.load_async()
         np.testing.assert_array_equal(loaded, VALUES)
         assert not waiting.done()
@@ -428,7 +441,7 @@ def test_a_worker_repeats_and_raises_the_same_error(
     assert answers[::2] == [VALUES.sum()] * 2
     for (url, _), error in zip(places, answers[1::2], strict=True):
         kind, filename, span, attempts, took_time, words = error
-        assert (kind, filename, attempts) == ("StoreUnavailableError", url, MOST_ATTEMPTS)
+        assert (kind, filename, attempts) == ("StoreUnavailableError", url, MAX_ATTEMPTS)
         assert span == [48, len(CONTENT)]
         assert took_time
         assert "while bytes 48 to 480047 were fetched; it was requested 5 times in" in words

@@ -30,7 +30,7 @@ from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.remote import HEAD_BYTES, open_remote
 from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import MOST_AT_ONCE, Threads
+from xr_tensorfmt.sources.threads import MAX_REQUESTS, Threads
 
 MIB = 1 << 20
 
@@ -269,7 +269,7 @@ def test_another_range_from_s3_is_refused_before_it_is_received(
     s3: S3Store, monkeypatch, changes: dict, error: type[Exception], words: str
 ) -> None:
     url = s3.put("other", tf.version_0_9(np.arange(48.0)))
-    tensor = tensor_of(url, storage_options=s3.by_s3fs.options)
+    tensor = tensor_of(url, storage_options=s3.options)
     change_answers(monkeypatch, lambda answer: unread(answer, **changes))
     with pytest.raises(error, match=f"{url}.*{words}|{words}.*{url}"):
         tensor[-10:].values  # noqa: B018
@@ -289,8 +289,8 @@ def test_s3_without_ranges_is_refused_and_its_objects_are_not_received(
     words = "the server sent the whole file .* does not serve byte ranges.* 'simplecache::'"
     try:
         with pytest.raises(OSError, match=words):
-            tensor_of(large, storage_options=s3.by_s3fs.options)
-        tensor = tensor_of(small, storage_options=s3.by_s3fs.options)
+            tensor_of(large, storage_options=s3.options)
+        tensor = tensor_of(small, storage_options=s3.options)
         with pytest.raises(OSError, match=words):
             tensor[3:].values  # noqa: B018
     finally:
@@ -299,7 +299,7 @@ def test_s3_without_ranges_is_refused_and_its_objects_are_not_received(
 
 
 def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3Store) -> None:
-    fs = fsspec.filesystem("s3", **s3.by_s3fs.options)
+    fs = fsspec.filesystem("s3", **s3.options)
     for rows in (3, 40):
         url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
         source, _ = open_remote(Place(url, fs, "bucket/bare"))
@@ -430,7 +430,7 @@ def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None
 
 def test_a_cut_connection_of_s3_is_tried_again(s3: S3Store, monkeypatch) -> None:
     url = s3.put("again", tf.version_0_9(numbers()))
-    tensor = tensor_of(url, storage_options=s3.by_s3fs.options)
+    tensor = tensor_of(url, storage_options=s3.options)
     broken = threading.Semaphore(1)
 
     class Broken:
@@ -461,6 +461,34 @@ def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpSto
         assert all(threads.map(read, range(40)))
 
 
+def test_threads_that_cannot_be_started_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = Threads()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(MAX_REQUESTS):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                threads.submit(int)
+    assert threads.submit(int, "7").result(timeout=60) == 7
+
+
+def test_a_checksum_is_not_sent_as_a_condition(http: HttpStore) -> None:
+    http.etags, http.headers = False, {"Content-MD5": "Q2hlY2sgSW50ZWdyaXR5IQ=="}
+    sent: list[str | None] = []
+
+    def note(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        sent.append(handler.headers["If-Match"])
+        return False
+
+    url = http.put("checked", tf.version_0_9(numbers()))
+    http.trouble = note
+    np.testing.assert_array_equal(tensor_of(url), numbers())
+    assert set(sent) == {None}
+
+
 def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> None:
     threads, taken = Threads(), []
 
@@ -475,7 +503,7 @@ def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> 
 
     with pytest.raises(KeyError):
         threads.run_all(fail, items())
-    assert len(taken) <= 4 + MOST_AT_ONCE
+    assert len(taken) <= 4 + MAX_REQUESTS
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -1,4 +1,4 @@
-"""The policy apart from any library: pauses, limits, and what counts as progress."""
+"""The policy of repetition, apart from any library: pauses and limits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from xr_tensorfmt.sources import retries
-from xr_tensorfmt.sources.requests import Progress
-from xr_tensorfmt.sources.retries import repeated
-from xr_tensorfmt.sources.store_errors import Transient, transient
+from xr_tensorfmt.sources.retries import MIN_RATE, retry
+from xr_tensorfmt.sources.store_errors import Transient, ask_store, transient
 
 
 class RefusedError(Exception):
@@ -49,7 +48,7 @@ def attempts_of(*errors: Exception, limit: float | None = 60, **options: Any) ->
     """How often a request is made that fails with these errors, and then succeeds."""
     remaining, made = list(errors), 0
 
-    async def attempt(_: Progress) -> None:
+    async def attempt() -> None:
         nonlocal made
         made += 1
         if remaining:
@@ -57,7 +56,7 @@ def attempts_of(*errors: Exception, limit: float | None = 60, **options: Any) ->
 
     class Slot(nullcontext[None]): ...
 
-    asyncio.run(repeated(attempt, limit, Slot(), given_up, **options))
+    asyncio.run(retry(attempt, limit, Slot(), given_up, **options))
     return made
 
 
@@ -101,8 +100,8 @@ def test_a_pause_that_is_longer_than_the_limit_ends_the_attempts(pauses: list[fl
 
 def test_what_a_library_repeats_itself_is_not_repeated(pauses: list[float]) -> None:
     with pytest.raises(GivenUpError, match="1"):
-        attempts_of(RefusedError(503), by_library=True)
-    assert attempts_of(ConnectionResetError(), by_library=True) == 2
+        attempts_of(RefusedError(503), store_retries=True)
+    assert attempts_of(ConnectionResetError(), store_retries=True) == 2
 
 
 @pytest.mark.parametrize(
@@ -126,46 +125,35 @@ def test_failures_are_known_by_the_errors_from_which_others_were_made() -> None:
     assert transient(missing) is None
 
 
+@pytest.mark.parametrize("cause", [TimeoutError("late"), ConnectionRefusedError(111, "no")])
+def test_a_failure_that_fsspec_calls_missing_keeps_its_type(cause: Exception) -> None:
+    def look() -> None:
+        raise FileNotFoundError("http://host/x") from cause
+
+    with pytest.raises(type(cause)):
+        ask_store(look, url="http://host/x", path="http://host/x", options={})
+
+
 class Window:
-    """The window of `asyncio.timeout`, in a time that is counted."""
+    """The window of `asyncio.timeout`, whose end is noted."""
 
-    def __init__(self, end: float) -> None:
-        self.end = end
+    def __init__(self, seconds: float) -> None:
+        ends.append(seconds)
 
-    def reschedule(self, end: float | None) -> None:
-        assert end is not None
-        self.end = end
+    async def __aenter__(self) -> None: ...
 
-
-class Loop:
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
+    async def __aexit__(self, *_: object) -> None: ...
 
 
-def lasts(monkeypatch: pytest.MonkeyPatch, rate: float, size: int) -> bool:
-    """Whether a request of so many bytes at so many bytes a second ends before its limit."""
-    loop, window, step = Loop(), Window(60), 0.1
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
-    progress: Any = Progress(window, 60)
-    received = 0.0
-    while received < size:
-        loop.now += step
-        if loop.now > window.end:
-            return False
-        progress.advance(int(received + rate * step) - int(received))
-        received += rate * step
-    return True
+ends: list[float] = []
 
 
-def test_a_slow_line_makes_progress_and_a_byte_a_second_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_slow_line_has_time_for_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio, "timeout", Window)
+    ends.clear()
     part = 4 << 20
-    # 96 MiB at 200 kB/s, as 24 requests at a time.
-    assert lasts(monkeypatch, 200_000 / 24, part)
-    assert lasts(monkeypatch, 1100, part)
-    assert not lasts(monkeypatch, 900, part)
-    assert not lasts(monkeypatch, 1, part)
-    assert not lasts(monkeypatch, 1, 80)
+    for nbytes in (0, part):
+        assert attempts_of(nbytes=nbytes) == 1
+    assert ends == [60, 60 + part / MIN_RATE]
+    # 24 requests at a time, over a line of 200 kB/s.
+    assert part / (200_000 / 24) < ends[1]

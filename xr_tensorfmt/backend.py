@@ -87,9 +87,9 @@ class TensorFormatBackend(BackendEntrypoint):
         fs : AbstractFileSystem, optional
             A file system of fsspec, or a store of obstore, in which `filename_or_obj` is a path.
         timeout : float, optional
-            Seconds that a request to a store may take without progress, which is at least 1000
-            bytes a second. It is then repeated, as after other failures that may be transient, and
-            at last `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` means the
+            Seconds that a request to a store may take without progress, beyond 0.2 s for each 1000
+            bytes. It is then repeated, as after other failures that may be transient, and at last
+            `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` means the
             same. None sets no limit. Local files have none.
         io : {"auto", "mmap", "read"}
             How a local file is read. ``"auto"`` and ``"mmap"`` map a window of the file for each

@@ -42,13 +42,13 @@ class Request(OpenOptions):
 
     def __post_init__(self) -> None:
         """Refuse values of types that would be misinterpreted."""
-        from xr_tensorfmt.sources import checked_timeout  # noqa: PLC0415  # not needed before
+        from xr_tensorfmt.sources import check_timeout  # noqa: PLC0415  # not needed before
 
         super().__post_init__()
         for keyword in ("verify", "apply_unit"):
             if not isinstance(getattr(self, keyword), bool):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
-        checked_timeout(self.timeout)
+        check_timeout(self.timeout)
         names = self.drop_variables
         is_iterable = names is None or isinstance(names, Iterable)
         if isinstance(names, bytes) or not is_iterable:

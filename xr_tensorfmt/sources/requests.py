@@ -1,36 +1,36 @@
-"""What is asked of a store, what it must answer, and how slowly; nothing here sends a request."""
+"""What a store is asked for, and checks of its answer; nothing here sends a request."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 
-if TYPE_CHECKING:
-    from xr_tensorfmt.sources.places import Place
-
-# Names that fsspec's file systems use for the two, in order of preference. Google's store has
-# conditions on the generation alone.
-_ETAGS = ("generation", "ETag", "etag", "VersionId", "version_id", "md5Hash", "Content-MD5")
-_TIMES = ("Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
+# Names in the infos of file systems and in the headers of responses, in order of preference.
+# Checksums such as Content-MD5 are no entity tags: a server compares If-Match with its ETag alone,
+# and the checksum of a partial response may be that of the part.
+_ETAGS = "generation", "ETag", "etag"
+_TIMES = "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created"
 
 
 @dataclass(frozen=True)
 class Version:
-    """Entity tag and time of modification of an object; empty where the store gives none."""
+    """Entity tag and time of modification of an object; empty if the store gives none.
+
+    The entity tag of Google Cloud Storage is the generation.
+    """
 
     etag: str = ""
     modified: str = ""
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Version:
-        """The version in the info of a file system, or in the headers of a response."""
-        return cls(_first(info, _ETAGS), _first(info, _TIMES))
+        """Return the version in the info of a file system, or in the headers of a response."""
+        return cls(_get_first(info, _ETAGS), _get_first(info, _TIMES))
 
     @property
     def strong_etag(self) -> str:
@@ -38,150 +38,120 @@ class Version:
         return "" if self.etag.startswith("W/") else self.etag
 
     def differs(self, other: Version) -> bool:
-        """Whether two versions are known to differ; False where they cannot be compared."""
+        """Return whether two versions are known to differ; False if they cannot be compared."""
         if self.etag and other.etag:
             return self.etag.removeprefix("W/") != other.etag.removeprefix("W/")
         return bool(self.modified and other.modified) and self.modified != other.modified
 
     def __str__(self) -> str:
-        """For messages."""
+        """Describe the version for messages."""
         parts = ("entity tag", self.etag), ("modified", self.modified)
         return ", ".join(f"{name} {value}" for name, value in parts if value) or "no version"
 
 
-def _first(info: Mapping[str, Any], names: Iterable[str]) -> str:
+def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
     return next((str(info[name]) for name in names if info.get(name)), "")
 
 
-_NO_VERSION = Version()
+NO_VERSION = Version()
 _PARTIAL, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 206, 412, 416
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The response of a store: how many bytes it sent, of which object."""
+    """The number of bytes that a store sent, and the version and size of their object."""
 
     count: int
-    version: Version = _NO_VERSION
+    version: Version = NO_VERSION
     size: int | None = None
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request for a range of an object, with the version and size that are expected."""
+class RangeRequest:
+    """A request for the bytes ``[start, stop)`` of an object.
 
-    place: Place
+    `version` and `size` are those of the object that was opened.
+    """
+
+    url: str
+    path: str
     start: int
     stop: int
-    version: Version = _NO_VERSION
+    version: Version = NO_VERSION
     size: int | None = None
 
     @property
+    def length(self) -> int:
+        """Requested bytes."""
+        return self.stop - self.start
+
+    @property
     def context(self) -> str:
-        """For messages."""
+        """The requested bytes, for messages."""
         return f", while bytes {self.start} to {self.stop - 1} were fetched"
 
     def check_range(self, status: int, content_range: str, length: int | None) -> int | None:
-        """Refuse a response that is not the requested range, before its body is received."""
-        found = _CONTENT_RANGE.fullmatch(content_range) if status == _PARTIAL else None
+        """Refuse a response with other bytes before its body is received; return the size."""
         if status == _PARTIAL:
-            total = None if found is None or found[3] == "*" else int(found[3])
+            parts = _CONTENT_RANGE.fullmatch(content_range)
+            size = None if parts is None or parts[3] == "*" else int(parts[3])
             sent = f"the range {content_range!r}"
-            is_it = found and int(found[1]) == self.start and int(found[2]) < self.stop
-            if is_it and length is not None and length > self.stop - self.start:
-                is_it, sent = False, f"{length} bytes"
+            is_valid = bool(parts and int(parts[1]) == self.start and int(parts[2]) < self.stop)
+            if is_valid and length is not None and length > self.length:
+                is_valid, sent = False, f"{length} bytes"
         else:
-            total, sent = length, "the whole file"
-            is_it = self.start == 0 and length is not None and length <= self.stop
-        if self.size is not None and total is not None and total != self.size:
-            raise changed(self.place.url, f"{total} bytes", f"{self.size} bytes")
-        if not is_it:
-            raise self.refused(sent)
-        return total
+            size, sent = length, "the whole file"
+            is_valid = self.start == 0 and length is not None and length <= self.stop
+        if size is not None:
+            self.check_size(size)
+        if not is_valid:
+            raise self.refuse(sent)
+        return size
 
-    def refused(self, sent: str) -> OSError:
-        """The error for a response that is not the requested range."""
+    def refuse(self, sent: str) -> OSError:
+        """Return the error for a response that is not the requested range."""
         return OSError(
             errno.EIO,
             f"the server sent {sent} instead of bytes {self.start} to {self.stop - 1}; it "
             "does not serve byte ranges; put 'simplecache::' before the URL to open a local copy",
-            self.place.url,
+            self.url,
         )
+
+    def check_size(self, size: int) -> None:
+        """Refuse an object of another size."""
+        if self.size not in (None, size):
+            raise changed(self.url, f"{size} bytes", f"{self.size} bytes")
 
     def check_status(self, status: int) -> None:
         """Refuse a status that means that the object was replaced."""
         if status == _PRECONDITION_FAILED:
-            raise changed(self.place.url, "another version", self.version)
+            raise changed(self.url, "another version", self.version)
         if status == _NOT_SATISFIABLE and self.size is not None:
-            raise changed(self.place.url, f"no byte {self.start}", f"{self.size} bytes")
+            raise changed(self.url, f"no byte {self.start}", f"{self.size} bytes")
 
-    def check_count(self, count: int) -> None:
-        """Refuse another number of bytes than was asked for."""
-        if count != self.stop - self.start:
+    def check_answer(self, answer: Answer) -> None:
+        """Refuse another version, and another number of bytes than was requested."""
+        if self.version.differs(answer.version):
+            raise changed(self.url, answer.version, self.version)
+        if self.size is not None and answer.count != self.length:
             raise TensorFormatError(
-                self.place.url,
+                self.url,
                 f"bytes {self.start} to {self.stop - 1}",
-                f"{count} bytes",
-                f"{self.stop - self.start} bytes",
+                f"{answer.count} bytes",
+                f"{self.length} bytes",
                 "the store sent another number of bytes than were requested; "
                 "the object has changed, or its server does not serve byte ranges",
                 offset=self.start,
             )
 
 
-def changed(path: str, found: object, expected: object) -> SourceChangedError:
-    """The error for an object that was replaced after it had been opened."""
+def changed(path: str, actual: object, expected: object) -> SourceChangedError:
+    """Return the error for an object that was replaced after it had been opened."""
     return SourceChangedError(
         path,
         "the object",
-        found,
+        actual,
         str(expected),
         "it has been replaced since it was opened; open it again",
     )
-
-
-LEAST_RATE = 1000
-"""Bytes a second that count as progress.
-
-A line of 200 kB/s gives each of 24 concurrent requests eight times as much.
-"""
-
-LEAST_HIDDEN_RATE = 10_000
-"""Bytes a second of a request whose progress cannot be seen."""
-
-
-class Progress:
-    """The window of time in which a request must make progress."""
-
-    def __init__(self, window: asyncio.Timeout, timeout: float | None) -> None:
-        self._window, self._timeout, self._said = window, timeout, ""
-        self.begin()
-
-    def begin(self) -> None:
-        """Note that a response has begun."""
-        self._received = 0
-        if self._timeout is not None:
-            self._allow(self._timeout, f"nothing was received for {self._timeout:.3g} s")
-
-    def advance(self, count: int) -> None:
-        """Note that bytes of a response were received."""
-        self._received += count
-        if self._timeout is not None and self._received >= LEAST_RATE * self._timeout:
-            self.begin()
-        else:
-            self._said = f"only {self._received} bytes were received within {self._timeout} s"
-
-    def hide(self, count: int) -> None:
-        """Allow time for bytes whose arrival cannot be seen."""
-        if self._timeout is not None:
-            seconds = self._timeout + count / LEAST_HIDDEN_RATE
-            self._allow(seconds, f"there was no answer within {seconds:.3g} s")
-
-    def _allow(self, seconds: float, otherwise: str) -> None:
-        self._said = otherwise
-        self._window.reschedule(asyncio.get_running_loop().time() + seconds)
-
-    def __str__(self) -> str:
-        """What was received too little of."""
-        return self._said

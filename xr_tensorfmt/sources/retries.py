@@ -1,124 +1,74 @@
-"""Requests to stores: each has a limit without progress, and is repeated where that may help.
-
-What is sent is in `transports`, which failures may be transient in `store_errors`.
-"""
+"""The time limit of a request, and its repetition after failures that may be transient."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from errno import EIO, ETIMEDOUT
-from functools import partial
-from math import inf
+from math import inf, isfinite
 from random import SystemRandom
 from typing import Any, TypeVar
 
-from xr_tensorfmt.core.locks import call_in_children
-from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
-from xr_tensorfmt.sources.places import Place
-from xr_tensorfmt.sources.requests import Answer, Asked, Progress, changed
-from xr_tensorfmt.sources.store_errors import Transient, response_in, store_error, transient
-from xr_tensorfmt.sources.transports import Transport, store_of, transport_of
+from xr_tensorfmt.sources.store_errors import Transient, transient
 
 Result = TypeVar("Result")
-Attempt = Callable[[Progress], Awaitable[Result]]
-Failed = Callable[[Transient, int, float], Exception]
-"""The error to raise for the last failure, after so many attempts and seconds."""
 
-MOST_ATTEMPTS = 5
-MOST_TIMEOUTS = 3
-"""Limits on the attempts of a request, and on those of them that end by a timeout."""
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a request may take without progress."""
+
+MIN_RATE = 5000
+"""Bytes per second that a request must receive on average, beyond its timeout.
+
+A line of 200 kB/s gives each of 24 concurrent requests 8 kB/s.
+"""
+
+MAX_ATTEMPTS = 5
+MAX_TIMEOUTS = 3
+"""Limits on the attempts of a request, and on the attempts that end by a timeout."""
 
 FIRST_PAUSE = 0.5
-"""Seconds before the second attempt, less up to a half; each pause is twice the one before."""
+"""Seconds before the second attempt, less up to a half; the pauses double."""
 
 _jitter = SystemRandom()
 
-# By store, each of which has one event loop.
-_slots: dict[Hashable, asyncio.Semaphore] = {}
-call_in_children(_slots.clear)
+
+def check_timeout(timeout: object) -> float | None:
+    """Return a number of seconds, or None for no limit; raise if it is neither."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
+    if not (timeout > 0 and isfinite(timeout)):
+        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
+    return float(timeout)
 
 
-def start_fetch(asked: Asked, into: memoryview) -> Future[Answer]:
-    """Start a request for a range of an object, which is put into memory of its length.
-
-    Errors of the future are of this package, or `OSError`.
-    """
-
-    async def get(transport: Transport, progress: Progress) -> Answer:
-        try:
-            answer = await transport.get(asked, into, progress)
-        except Exception as error:
-            response = response_in(error)
-            asked.check_status(response.status if response else 0)
-            raise
-        if asked.version.differs(answer.version):
-            raise changed(asked.place.url, answer.version, asked.version)
-        if asked.size is not None:
-            asked.check_count(answer.count)
-        return answer
-
-    return _start(get, asked.place, asked)
-
-
-def start_info(place: Place) -> Future[dict[str, Any]]:
-    """Start a request for size and version of an object; errors as of `start_fetch`."""
-    return _start(lambda transport, progress: transport.info(place.path, progress), place)
-
-
-def _start(
-    attempt: Callable[[Transport, Progress], Awaitable[Result]],
-    place: Place,
-    asked: Asked | None = None,
-) -> Future[Result]:
-    context = asked.context if asked else ""
-    transport = transport_of(place.fs)
-
-    def failed(last: Transient, attempts: int, seconds: float) -> Exception:
-        error = store_error(last.error, place.url, place.path, [place.fs, place.options], context)
-        assert isinstance(error, OSError), "this is the type where no others are kept"
-        kind = StoreTimeoutError if last.is_timeout else StoreUnavailableError
-        number = ETIMEDOUT if last.is_timeout else error.errno or EIO
-        times = "once" if attempts == 1 else f"{attempts} times"
-        reason = f"{error.strerror}; it was requested {times} in {seconds:.3g} s{_advice(last)}"
-        span = (asked.start, asked.stop) if asked else None
-        return kind(number, reason, place.url, span, attempts, seconds)
-
-    async def send() -> Result:
-        await transport.connect()
-        store = store_of(place.fs, place.path)
-        slot = _slots.setdefault(store, asyncio.Semaphore(transport.most))
-        once = partial(attempt, transport)
-        return await repeated(once, place.timeout, slot, failed, by_library=transport.repeats)
-
-    async def send_and_convert() -> Result:
-        sending = asyncio.ensure_future(send())
-        try:
-            await asyncio.wait([sending])
-            return place.ask(sending.result, context=context)
-        finally:
-            sending.cancel()
-
-    return asyncio.run_coroutine_threadsafe(send_and_convert(), transport.loop)
-
-
-def _advice(last: Transient) -> str:
-    if last.wait:
-        return f", and the server asks for a pause of {last.wait:.3g} s; try again later"
-    return "; pass a larger timeout= to wait longer" if last.is_timeout else "; try again later"
-
-
-async def repeated(
-    attempt: Attempt[Result],
-    limit: float | None,
+async def retry(
+    attempt: Callable[[], Awaitable[Result]],
+    seconds_allowed: float | None,
     slot: AbstractAsyncContextManager[Any],
-    failed: Failed,
+    give_up: Callable[[Transient, int, float], Exception],
     *,
-    by_library: bool = False,
+    nbytes: int = 0,
+    store_retries: bool = False,
 ) -> Result:
-    """Make a request, and repeat it with growing pauses while its failures may be transient."""
+    """Make a request, and repeat it with growing pauses while its failures may be transient.
+
+    Parameters
+    ----------
+    attempt : callable
+        Makes the request once.
+    seconds_allowed : float or None
+        Seconds without progress; None for no limit.
+    slot : asynchronous context manager
+        Limits the concurrent requests; pauses are made outside of it.
+    give_up : callable
+        Returns the error to raise, from the last failure, the number of requests and their seconds.
+    nbytes : int
+        Requested bytes.
+    store_retries : bool
+        Whether the library of the store has repeated the request after an error status.
+    """
     clock = asyncio.get_running_loop().time
     number, sent, timeouts, seconds, pause = 0, 0, 0, 0.0, FIRST_PAUSE
     while True:
@@ -126,29 +76,35 @@ async def repeated(
         async with slot:
             began = clock()
             try:
-                return await _watched(attempt, limit)
+                return await _limit(attempt, seconds_allowed, nbytes)
             except Exception as error:
                 last = transient(error)
                 if last is None:
                     raise
             seconds += clock() - began
         sent, timeouts = sent + last.sent, timeouts + last.is_timeout
-        is_last = number == MOST_ATTEMPTS or timeouts == MOST_TIMEOUTS
-        if is_last or last.wait > (limit or inf) or (last.by_library and by_library):
+        is_last = number == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
+        if is_last or last.wait > (seconds_allowed or inf) or (last.is_status and store_retries):
             # Outside of the except clause, so that this error has not the other as its context.
-            raise failed(last, sent, seconds)
+            raise give_up(last, sent, seconds)
         wait = max(last.wait, _jitter.uniform(pause / 2, pause))
         await asyncio.sleep(wait)
         seconds, pause = seconds + wait, 2 * pause
 
 
-async def _watched(attempt: Attempt[Result], limit: float | None) -> Result:
-    progress = None
+async def _limit(
+    attempt: Callable[[], Awaitable[Result]], seconds_allowed: float | None, nbytes: int
+) -> Result:
+    """Make a request once; raise TimeoutError if it is slower than MIN_RATE."""
+    if seconds_allowed is None:
+        return await attempt()
+    seconds = seconds_allowed + nbytes / MIN_RATE
     try:
-        async with asyncio.timeout(limit) as window:
-            progress = Progress(window, limit)
-            return await attempt(progress)
+        async with asyncio.timeout(seconds) as window:
+            return await attempt()
     except TimeoutError:
-        if progress is None or not window.expired():
+        if not window.expired():
             raise
-    raise TimeoutError(str(progress))
+    if nbytes:
+        raise TimeoutError(f"there was no complete answer within {seconds:.3g} s")
+    raise TimeoutError(f"nothing was received for {seconds:.3g} s")

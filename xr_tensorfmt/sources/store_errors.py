@@ -1,7 +1,7 @@
-"""What errors of stores mean: built-in exceptions without secrets, and which may be transient.
+"""Translate errors of stores to built-in exceptions without secrets, and tell transient errors.
 
-The errors of each library are known here alone, by their attributes and names, as the libraries
-need not be there.
+This is the one module that knows the errors of libraries. It knows them by their attributes and
+names, because the libraries are optional.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def ask_store(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Result:
-    """Call a file system, and raise its errors as `store_error` converts them."""
+    """Call a file system, and raise its errors as `store_error` translates them."""
     try:
         return call(*arguments)
     except MemoryError:
@@ -104,7 +104,8 @@ def store_error(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
-    """Convert an error of a store to one that pickles and contains no secret."""
+    """Return an error without secrets that pickles: of a type of `kept`, or an OSError."""
+    error = _get_actual_error(error)
     if isinstance(error, TensorFormatError | StoreUnavailableError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
@@ -119,7 +120,7 @@ def store_error(
 
 @dataclass(frozen=True)
 class Response:
-    """What a server has answered, and how often the library had repeated its request."""
+    """The response of a server, and how often the library has repeated the request."""
 
     status: int
     message: str = ""
@@ -128,19 +129,19 @@ class Response:
 
 
 def response_in(error: BaseException | None) -> Response | None:
-    """The response in an error of a library, or in that behind it."""
+    """Return the response in an error of a library, or in its cause."""
     if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
         return Response(403, str(error).partition("\n")[2])
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
-        about, said = response.get("ResponseMetadata", {}), response.get("Error", {})
-        status, repeats = about.get("HTTPStatusCode", 0), about.get("RetryAttempts", 0)
-        return Response(status, said.get("Message", ""), about.get("HTTPHeaders"), repeats)
-    said = _said_by_obstore(error)
-    if said:
-        found = _STATUS.search(said)
-        status = int(found[1]) if found else _STATUSES.get(type(error).__name__)
-        return Response(status, found[2] if found else "") if status else None
+        metadata, details = response.get("ResponseMetadata", {}), response.get("Error", {})
+        status, repeats = metadata.get("HTTPStatusCode", 0), metadata.get("RetryAttempts", 0)
+        return Response(status, details.get("Message", ""), metadata.get("HTTPHeaders"), repeats)
+    obstore_message = _get_obstore_message(error)
+    if obstore_message:
+        match = _STATUS.search(obstore_message)
+        status = int(match[1]) if match else _STATUSES.get(type(error).__name__)
+        return Response(status, match[2] if match else "") if status else None
     for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
         status = getattr(error, name, None)
         if isinstance(status, int):
@@ -150,10 +151,10 @@ def response_in(error: BaseException | None) -> Response | None:
     return response_in(error.__cause__) if type(error) is RuntimeError else None
 
 
-def _said_by_obstore(error: BaseException | None) -> str:
-    """What an error of obstore says; of others nothing."""
-    said, mark, _ = str(error).partition("\n\nDebug source")
-    return said.strip() if mark else ""
+def _get_obstore_message(error: BaseException | None) -> str:
+    """Return the message of an error of obstore, an empty str for other errors."""
+    message, mark, _ = str(error).partition("\n\nDebug source")
+    return message.strip() if mark else ""
 
 
 def _number(error: Exception) -> int:
@@ -164,7 +165,7 @@ def _number(error: Exception) -> int:
         return error.errno
     if type(error).__name__ == "NoCredentialsError":  # botocore's
         return errno.EACCES
-    if _said_by_obstore(error) and "ConnectionRefused" in str(error):
+    if _get_obstore_message(error) and "ConnectionRefused" in str(error):
         return errno.ECONNREFUSED
     return next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
 
@@ -179,7 +180,7 @@ def _reason(error: Exception, url: str, path: str) -> str:
         text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
     ):
         return "there is no such object"
-    text = _said_by_obstore(error) or text
+    text = _get_obstore_message(error) or text
     if isinstance(error, OSError):
         return error.strerror or text or type(error).__name__
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -189,48 +190,60 @@ def _reason(error: Exception, url: str, path: str) -> str:
 class Transient:
     """A failure that another attempt may not meet.
 
-    Libraries that repeat requests have repeated it if it is `by_library`. `wait` is how long the
-    server asks to wait, `sent` how often a library has sent the request.
+    `is_status` says that the server answered with an error status, which some libraries repeat
+    themselves. `wait` is how many seconds the server asks to wait, `sent` how often a library has
+    sent the request.
     """
 
     error: Exception
     is_timeout: bool = False
-    by_library: bool = False
+    is_status: bool = False
     wait: float = 0.0
     sent: int = 1
 
 
 def transient(error: Exception) -> Transient | None:
-    """Whether a failure may be transient, by the error or by one from which a library made it."""
-    origin = _origin(error)
-    # fsspec turns every failure of HEAD into FileNotFoundError.
-    said = origin if isinstance(error, FileNotFoundError) and origin is not None else error
-    for each in (error, origin):
-        if each is None:
+    """Return what may be transient about a failure, or about the error that caused it."""
+    actual = _get_actual_error(error)
+    for candidate in (actual, _get_cause(actual)):
+        if candidate is None:
             continue
-        response = response_in(each)
+        response = response_in(candidate)
         if response and response.status in _TRANSIENT_STATUSES:
-            wait = _wait(response.headers or {})
-            return Transient(said, response.status in (408, 504), True, wait, 1 + response.repeats)
-        failure = _FAILURE.search(str(each)) if _said_by_obstore(each) else None
+            is_timeout, sent = response.status in (408, 504), 1 + response.repeats
+            return Transient(actual, is_timeout, True, _get_wait(response.headers or {}), sent)
+        failure = _FAILURE.search(str(candidate)) if _get_obstore_message(candidate) else None
         if failure:
-            return Transient(said, failure[1] == "Timeout", True)
-        is_timeout = not _TIMEOUTS.isdisjoint(kind.__name__ for kind in type(each).__mro__)
-        is_reset = isinstance(each, _RESET_ERRORS) or type(each).__name__ in _RESETS
-        number = each.errno if isinstance(each, OSError) else None
+            return Transient(actual, failure[1] == "Timeout", True)
+        names = {base.__name__ for base in type(candidate).__mro__}
+        is_timeout = not _TIMEOUTS.isdisjoint(names)
+        is_reset = isinstance(candidate, _RESET_ERRORS) or type(candidate).__name__ in _RESETS
+        number = candidate.errno if isinstance(candidate, OSError) else None
         if is_timeout or is_reset or number in _TRANSIENT_NUMBERS:
-            return Transient(said, is_timeout)
+            return Transient(actual, is_timeout)
     return None
 
 
-def _origin(error: Exception) -> Exception | None:
-    """The error from which a library made this one; botocore has it among its arguments."""
+def _get_actual_error(error: Exception) -> Exception:
+    """Return the cause of a FileNotFoundError if it says why, such as a timeout.
+
+    fsspec raises FileNotFoundError for all failures of HEAD.
+    """
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
+        return error
+    is_other = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    return cause if is_other or response_in(cause) else error
+
+
+def _get_cause(error: Exception) -> Exception | None:
+    """Return the error from which a library made this one; botocore has it in its arguments."""
     arguments = getattr(error, "kwargs", None)
-    inner = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
-    return inner if isinstance(inner, Exception) else None
+    cause = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
+    return cause if isinstance(cause, Exception) else None
 
 
-def _wait(headers: Mapping[str, Any]) -> float:
+def _get_wait(headers: Mapping[str, Any]) -> float:
     """The seconds of ``Retry-After``, which may be a date."""
     value = next((str(headers[name]) for name in headers if name.lower() == "retry-after"), "")
     if value.isdecimal():

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
-from xr_tensorfmt.sources.caches import is_cache
-from xr_tensorfmt.sources.places import Place
+from xr_tensorfmt.sources.places import Place, is_cache
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import first_done, in_thread
