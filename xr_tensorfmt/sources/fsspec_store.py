@@ -16,7 +16,7 @@ from fsspec.asyn import get_loop, reset_lock
 
 from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.sources.requests import Answer, RangeRequest, Version, changed
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, in_thread
+from xr_tensorfmt.sources.threads import in_thread
 
 _PIECE = 1 << 20
 
@@ -27,8 +27,6 @@ call_in_children(reset_lock)
 class FsspecStore:
     """A file system of fsspec without conditions on the version of an object."""
 
-    max_requests = MAX_REQUESTS
-    """Limit on the concurrent requests."""
     is_conditional = False
     """Whether a request for a range fails if the object was replaced."""
 
@@ -131,11 +129,6 @@ class S3Store(FsspecStore):
     """S3, by the client of s3fs: ``_cat_file`` has no conditions."""
 
     is_conditional = True
-
-    @property
-    def max_requests(self) -> int:  # type: ignore[override]
-        """As many as botocore has connections; ten by default."""
-        return min(MAX_REQUESTS, int(self.fs.config_kwargs.get("max_pool_connections", 10)))
 
     @property
     def retries(self) -> bool:

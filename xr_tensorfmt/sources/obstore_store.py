@@ -15,7 +15,6 @@ from fsspec.asyn import get_loop
 
 from xr_tensorfmt.sources.fsspec_store import put
 from xr_tensorfmt.sources.requests import Answer, RangeRequest, Version
-from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 _ROOTS = {
     "AzureStore": "az://",
@@ -43,7 +42,6 @@ def is_obstore(store: object) -> bool:
 class ObstoreStore:
     """A store of obstore, with the attributes of file systems of fsspec that are used here."""
 
-    max_requests = MAX_REQUESTS
     is_conditional = True
     storage_args = ()
 

@@ -225,7 +225,7 @@ def _start(
     async def send() -> Result:
         try:
             await store.connect()
-            slot = _slots.setdefault(_get_key(place), asyncio.Semaphore(store.max_requests))
+            slot = _slots.setdefault(_get_key(place), asyncio.Semaphore(MAX_REQUESTS))
             return await retry(
                 attempt,
                 place.timeout,
