@@ -90,6 +90,14 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_modules_of_sources_import_each_other_in_no_circle_not_even_in_functions() -> None:
+    names = [name for name in MODULES if name.startswith("xr_tensorfmt.sources")]
+    graph = {name: {other for other in imports(name) if other in names} for name in names}
+    TopologicalSorter(graph).prepare()
+    below = {other.split(".")[1] for name in names for other in imports(name) if other in MODULES}
+    assert below == {"core", "errors", "sources"}
+
+
 def test_imports_are_those_of_the_diagram_which_has_no_circle() -> None:
     graph: dict[str, set[str]] = {}
     for upper, lower in DIAGRAM:

@@ -18,7 +18,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests import tensfiles as tf
 from tests.opening import opened
 from tests.processes import succeeds_in_a_child
+from tests.servers import HttpStore
 from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.memory import FileObject
 
 pytestmark = [
@@ -127,6 +129,16 @@ def test_while_a_thread_fills_a_cache_of_files(
 
     with in_a_thread(pausing):
         assert succeeds_in_a_child(lambda: values() == [0, 1, 2])
+
+
+def test_after_a_file_system_of_urls_was_made(http: HttpStore) -> None:
+    url = http.put("a.npy", npy_of(np.arange(3.0)))
+    http.put("b.npy", npy_of(np.arange(4.0)))
+    fs = fsspec.filesystem("http")
+    assert opened(url, fs=fs).tensor.values.tolist() == [0, 1, 2]
+    source, _ = find_source(url, fs=fs)
+    assert succeeds_in_a_child(lambda: opened(url, fs=fs).tensor.values.tolist() == [0, 1, 2])
+    assert succeeds_in_a_child(lambda: source.sibling("b.npy")[0].size == 128 + 32)
 
 
 def test_while_a_thread_starts_the_loop_of_fsspec() -> None:

@@ -49,7 +49,7 @@ class Place:
             f"{folder}{slash}{name}"
             for folder, slash, _ in (text.rpartition("/") for text in (self.url, self.path))
         )
-        return replace(self, url=url, path=path)
+        return replace(self.for_this_process(), url=url, path=path)
 
     def ask(self, call: Callable[..., Result], *arguments: Any, context: str = "") -> Result:
         """Call something that asks the store; errors as of `ask_store`."""
@@ -60,10 +60,15 @@ class Place:
         """The same object, also in a process that was forked, where threads of `fs` are gone."""
         if isinstance(self.fs, ObstoreStore):
             self.fs.check_process()
-        elif self._process != os.getpid():
-            fs = pickle.loads(pickle.dumps(self.fs))  # noqa: S301  # our own bytes
-            return replace(self, fs=fs)
-        return self
+            return self
+        try:
+            getattr(self.fs, "loop", None)
+            is_usable = self._process == os.getpid()
+        except RuntimeError:  # fsspec refuses the event loop of another process
+            is_usable = False
+        if is_usable:
+            return self
+        return replace(self, fs=pickle.loads(pickle.dumps(self.fs)))  # noqa: S301  # our own bytes
 
 
 def is_cache(fs: object) -> bool:
