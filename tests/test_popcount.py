@@ -15,16 +15,12 @@ import xarray as xr
 import xr_tensorfmt
 from tests import pycausetfiles as pf
 from tests.opening import tensor_of
-from tests.packedbits import causal, dense_bits, triangle_rows
+from tests.packedbits import causal, dense_bits
 from tests.recording import RecordingSource
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import unread
 from xr_tensorfmt.formats.pycauset.packed import Bits
-from xr_tensorfmt.formats.pycauset.popcount import (
-    BitCounts,
-    blocks_of_rows,
-    column_sums,
-)
+from xr_tensorfmt.formats.pycauset.popcount import BitCounts, column_sums
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -229,7 +225,7 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 64, 3000])
 def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BLOCK", "_SHIFTED"):
+    for name in ("_BLOCK", "_GATHERED", "_UNPACKED"):
         monkeypatch.setattr(f"xr_tensorfmt.formats.pycauset.popcount.{name}", limit)
     content, layout, values = causal(300)
     for first, stop in ((0, 300), (100, 231), (64, 128)):
@@ -245,7 +241,7 @@ def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("order", [128, 129, 900, 1217])
-def test_blocks_of_rows_add_up_to_the_column_sums(order: int) -> None:
+def test_column_counts_of_a_triangle(order: int) -> None:
     content, layout, values = causal(order)
     source = RecordingSource(content)
     assert isinstance(layout, Bits)
@@ -264,31 +260,26 @@ def test_blocks_of_rows_add_up_to_the_column_sums(order: int) -> None:
 
 @pytest.mark.parametrize("rows", [64, 127, 200])
 @pytest.mark.parametrize("columns", [512, 530])
-def test_blocks_of_padded_rows(rows: int, columns: int) -> None:
+def test_column_counts_of_padded_rows(rows: int, columns: int) -> None:
     content, layout, values = dense_bits(rows, columns, 64)
     assert isinstance(layout, Bits)
     counts = BitCounts(RecordingSource(content), layout, np.arange(rows), 0, columns).by_column()
     np.testing.assert_array_equal(counts, values.sum(0))
 
 
-def test_blocks_begin_where_the_rows_of_a_triangle_become_shorter_by_a_word() -> None:
-    triangle, numbers = triangle_rows(600, 1, 0), np.arange(600)
-    assert blocks_of_rows(triangle, numbers) == slice(23, 599)
-    assert blocks_of_rows(triangle, numbers[20:]) == slice(3, 579)
-    none = [numbers[::2], numbers[24:80], numbers[:0]]
-    for part in none:
-        blocks = blocks_of_rows(triangle, part)
-        assert blocks.start >= blocks.stop
+@pytest.mark.parametrize("rows", [1, 254, 255, 256, 600])
+@pytest.mark.parametrize("width", [1, 60, 64, 192])
+def test_column_sums_of_packed_rows(rows: int, width: int) -> None:
+    bits = np.ones((rows, width), bool)
+    bits[::3, ::2] = False
+    packed = np.packbits(np.pad(bits, ((0, 0), (0, -width % 64))), axis=1, bitorder="little")
+    words = packed.view("<u8")
+    np.testing.assert_array_equal(column_sums(words, width), bits.sum(0))
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 64, 65, 200])
-@pytest.mark.parametrize("words", [1, 3])
-def test_column_sums_are_those_of_all_binary_digits(rows: int, words: int) -> None:
-    bits = RNG.random((2, rows, 64 * words)) < 0.7
-    ones, twos = np.packbits(bits, axis=2, bitorder="little").view("<u8")
-    np.testing.assert_array_equal(column_sums([[ones]], 60), bits[0].sum(0)[:60])
-    sums = (3 * bits[0] + bits[1]).sum(0)
-    np.testing.assert_array_equal(column_sums([[ones, twos], [ones]], 64 * words), sums)
+def test_column_sums_of_padding_do_not_count() -> None:
+    words = np.full((300, 2), 2**64 - 1, "<u8")
+    assert column_sums(words, 65).tolist() == [300] * 65
 
 
 def test_an_ellipsis_means_all_dimensions(tmp_path: Path) -> None:

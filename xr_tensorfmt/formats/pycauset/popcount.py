@@ -1,7 +1,4 @@
-"""Counting the bits of a matrix in the packed bytes of its file.
-
-Sums of columns are computed in binary digits that are rows of bits themselves.
-"""
+"""Counts of the bits of a matrix, from the packed bytes of its file."""
 
 from __future__ import annotations
 
@@ -14,29 +11,28 @@ from typing import Any
 import dask.array
 import numpy as np
 from dask.base import tokenize
-from numpy.typing import NDArray
 from xarray import DataArray
 
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.selection import KEEP, Entry, Then, entry_indices
-from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
-from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Rows, Words, low_bits
+from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Words, low_bits
 
 # Bytes that are counted at a time, so that the counts of their words stay in the cache.
 _BLOCK = 3 << 20
-# Bytes of rows that are shifted at a time, to be added.
-_SHIFTED = 1 << 20
+# Packed bytes that are fetched at a time for column sums.
+_GATHERED = 8 << 20
+# Elements unpacked at a time, one byte per element, so that they stay in the cache.
+_UNPACKED = 4 << 20
+# Rows summed at a time: the sum of a column fits in a byte.
+_BYTE_ROWS = 255
 _WORD = 8
-# Packed bytes that a task of dask counts, and for column sums, of which each task makes a row.
+# Packed bytes that a dask task counts. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
-_BLOCK_ROWS = 64
-
-Digits = list[list[Words]]
-"""Matrices of bits, those of each binary digit in a list, least significant first."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class BitCounts:
     stop: int
 
     def by_row(self) -> Integers:
-        """Bits that are set in each row."""
+        """Count the bits that are set in each row."""
         counts = np.zeros(self.rows.size, dtype=np.int64)
         if not counts.size or self.first == self.stop:
             return counts
@@ -74,48 +70,17 @@ class BitCounts:
         return counts
 
     def by_column(self) -> Integers:
-        """Rows in which the bit of each column is set."""
+        """Count the rows that set each column."""
         counts = np.zeros(self.stop - self.first, dtype=np.int64)
-        if not counts.size:
-            return counts
-        rows = self.rows[: np.searchsorted(self.bits.rows.firsts(self.rows), self.stop)]
-        blocks = slice(0, 0)
-        if 2 * counts.size >= self.bits.shape[1]:
-            blocks = blocks_of_rows(self.bits.rows, rows)
-        self._add_shifted(rows[: blocks.start], counts)
-        self._add_shifted(rows[blocks.stop :], counts)
-        if blocks.start < blocks.stop:
-            self._add_blocks(rows[blocks], counts)
+        firsts = self.bits.rows.firsts(self.rows)
+        rows = self.rows[: np.searchsorted(firsts, self.stop)]
+        step = max(1, 8 * _GATHERED // max(1, counts.size))
+        for begin in range(0, rows.size if counts.size else 0, step):
+            # The block stores no column before its first row does.
+            first = max(self.first, int(firsts[begin]))
+            words = self.bits.gathered(self.source, rows[begin : begin + step], first, self.stop)
+            counts[first - self.first :] += column_sums(words, self.stop - first)
         return counts
-
-    def _add_blocks(self, rows: Integers, counts: Integers) -> None:
-        """Add blocks of 64 rows to the counts of columns: all columns of them, as they lie."""
-        digits: Digits = []
-        edges = self.bits.rows.starts(np.append(rows[::_BLOCK_ROWS], rows[-1] + 1))
-        nothing = np.zeros_like(edges[1:])
-        pieces = Pieces(edges[:-1], edges[1:], nothing, nothing)
-        for block, window, positions in pieces.fetch(self.source, LARGEST_WINDOW):
-            lengths = np.diff(edges)[block].tolist()
-            for begin, length in zip(positions.tolist(), lengths, strict=True):
-                words = window[begin : begin + length].view("<u8")
-                add_block(digits, words.reshape(_BLOCK_ROWS, -1))
-        # Where each row begins a column later than the one before, bits are moved to their columns.
-        firsts = self.bits.rows.firsts(rows[:_BLOCK_ROWS])
-        width, column = digits[0][0].shape[1], int(firsts[0])
-        moved = [[_moved(each, firsts - column, width) for each in same] for same in digits]
-        sums = column_sums(moved, 64 * (width + 1))
-        begin, end = max(column, self.first), min(column + sums.size, self.stop)
-        counts[begin - self.first : end - self.first] += sums[begin - column : end - column]
-
-    def _add_shifted(self, rows: Integers, counts: Integers) -> None:
-        """Add any rows to the counts of columns, each shifted to the first of them."""
-        step = max(1, _SHIFTED * 8 // counts.size)
-        for begin in range(0, rows.size, step):
-            block = rows[begin : begin + step]
-            # No row of the block stores the columns before.
-            first = max(self.first, int(self.bits.rows.firsts(block[:1])[0]))
-            words = self.bits.gathered(self.source, block, first, self.stop)
-            counts[first - self.first :] += column_sums([[words]], self.stop - first)
 
     def _words(self) -> Pieces:
         """The words of each row that hold its columns; `bit` is the first wanted one's."""
@@ -133,79 +98,15 @@ class BitCounts:
         )
 
 
-def blocks_of_rows(rows: Rows, wanted: Integers) -> slice:
-    """The part of some rows that is blocks of 64 neighbours of equally many words each."""
-    if not wanted.size or int(wanted[-1] - wanted[0]) >= wanted.size:
-        return slice(0, 0)
-    # Rows of a triangle become a word shorter where a whole number of words is left.
-    begin = 0 if rows.stride else (rows.columns - int(rows.firsts(wanted[:1])[0])) % _BLOCK_ROWS
-    count = max(0, wanted.size - begin) // _BLOCK_ROWS
-    return slice(begin, begin + count * _BLOCK_ROWS)
-
-
-def add_block(digits: Digits, block: Words, weight: int = 0) -> None:
-    """Add bits to their sums, in which each bit has its own; the first block is the widest.
-
-    Other blocks may lack the first columns. Of each binary digit there is the sum of all blocks but
-    the last one, which waits for another.
-    """
-    if weight == len(digits):
-        digits.append([np.zeros_like(digits[0][0] if digits else block)])
-    if len(digits[weight]) == 1:
-        digits[weight].append(block)
-    else:
-        digit, waiting = digits[weight]
-        digits[weight] = [digit]
-        add_block(digits, _full_add(digit, *sorted((waiting, block), key=np.size)), weight + 1)
-
-
-def _full_add(digit: Words, narrow: Words, wide: Words) -> Words:
-    """Add two blocks to a digit in place; the carry is for the next one."""
-    digit, common = digit[:, -wide.shape[1] :], wide.shape[1] - narrow.shape[1]
-    either, carry = np.empty_like(wide), np.empty_like(wide)
-    either[:, :common], carry[:, :common] = wide[:, :common], 0
-    np.bitwise_xor(wide[:, common:], narrow, out=either[:, common:])
-    np.bitwise_and(wide[:, common:], narrow, out=carry[:, common:])
-    carry |= digit & either
-    digit ^= either
-    return carry
-
-
-def _moved(words: Words, counts: Integers, width: int) -> Words:
-    """Move the bits of each row to higher places, by less than a word; zeros before them."""
-    up = counts.astype(np.uint64)[:, np.newaxis]
-    moved: Words = np.zeros((len(words), width + 1), dtype="<u8")
-    begin = width - words.shape[1]
-    np.left_shift(words, up, out=moved[:, begin:-1])
-    # A shift by 64 is undefined, so that it takes two steps.
-    moved[:, begin + 1 :] |= (words >> np.uint64(1)) >> (np.uint64(63) - up)
-    return moved
-
-
-def column_sums(digits: Digits, width: int) -> NDArray[np.uint32]:
-    """The sums of the columns of matrices of bits, those of each binary digit in a list."""
-    sums = np.zeros(width, dtype=np.uint32)
-    pending, weight = [list(matrices) for matrices in digits], 0
-    while pending:
-        words = np.concatenate(pending[0]) if len(pending[0]) > 1 else pending[0][0]
-        carries: list[Words] = []
-        while len(words) > 1:
-            words, carry = _add(words)
-            carries.append(carry)
-        bits = np.unpackbits(words.view(np.uint8), count=width, bitorder="little")
-        sums += bits * np.uint32(1 << weight)
-        weight += 1
-        pending[:2] = [carries + pending[1]] if len(pending) > 1 else [carries] if carries else []
+def column_sums(words: Words, width: int) -> Integers:
+    """Count the rows that set each of the first `width` bits of packed rows."""
+    sums = np.zeros(width, dtype=np.int64)
+    step = min(_BYTE_ROWS, max(1, _UNPACKED // width))
+    for begin in range(0, len(words), step):
+        packed = words[begin : begin + step].view(np.uint8)
+        bits = np.unpackbits(packed, axis=1, count=width, bitorder="little")
+        sums += bits.sum(axis=0, dtype=np.uint8)
     return sums
-
-
-def _add(words: Words) -> tuple[Words, Words]:
-    """Add rows three by three, or the two that there are: a third as many digits, and carries."""
-    third = len(words) // 3
-    if not third:
-        return words[:1] ^ words[1:], words[:1] & words[1:]
-    digit = words[2 * third :].copy()
-    return digit, _full_add(digit[:third], words[:third], words[third : 2 * third])
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
