@@ -346,9 +346,9 @@ class TestContainersToldApart:
         ],
         ids=["another alignment", "numbers of version 100"],
     )
-    def test_snapshots_between_releases_open_with_a_warning(self, content: bytes) -> None:
-        with pytest.warns(TensorFormatWarning, match="of some days between two releases"):
-            assert_holds(load(content), UNRELEASED)
+    def test_snapshots_between_releases_are_refused(self, content: bytes) -> None:
+        with pytest.raises(TensorFormatError, match="the data"):
+            load(content)
 
     @pytest.mark.parametrize("name", ["archive", "snapshot", "document", "stream"])
     def test_every_container_is_recognised_by_its_content(self, tmp_path: Path, name: str) -> None:

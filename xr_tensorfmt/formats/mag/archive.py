@@ -37,7 +37,6 @@ from xr_tensorfmt.formats.mag.spec import (
     Numbering,
     TensorRecord,
     check_checksum,
-    interpreted,
     round_up,
     take_key,
 )
@@ -191,13 +190,14 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
         hint = "no magnetron reads such a file either"
         raise cursor.error("aux", header.aux, "0", hint, back=4)
     metadata = read_metadata(cursor, header.metadata_count)
-    records, numberings = _read_records(cursor, header)
+    records = _read_records(cursor, header.tensor_count)
+    numbering = _find_numbering(header.version, records)
     findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
     stop, facts = cursor.offset, {"checksum": header.checksum}
     # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
     relative = bool(records) and records[0].offset == 0
-    candidates = [(numbering, ARCHIVE_ALIGNMENT) for numbering in numberings]
-    tensors, _ = interpreted(reader, records, stop, candidates, relative=relative)
+    base = round_up(stop, ARCHIVE_ALIGNMENT) if relative else 0
+    tensors = tuple(record.stored(reader, numbering, base) for record in records)
     contents = Contents(
         "archive", header.version, tensors, stop, reader.source.size, metadata, facts, findings
     )
@@ -216,25 +216,24 @@ def _reserved_stop(contents: Contents) -> int:
     return contents.data_start + data + gaps + metadata
 
 
-def _read_records(cursor: Cursor, header: Header) -> tuple[list[TensorRecord], Sequence[Numbering]]:
-    """The tensor records, and the numberings that their dtypes may be of."""
-    start, numbers = cursor.offset, range(header.tensor_count)
+def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
+    """Read the tensor records as magnetron writes them, or else as the published text has them."""
+    start = cursor.offset
     try:
-        records = [read_record(cursor, number) for number in numbers]
+        return [read_record(cursor, number) for number in range(count)]
     except TensorFormatError as error:
         cursor.offset = start
         try:
-            published = [_read_published_record(cursor, number) for number in numbers]
+            return [_read_published_record(cursor, number) for number in range(count)]
         except TensorFormatError:
             raise error from None
-        return published, _numberings(published)
-    return records, (ARCHIVE_1_DTYPES,) if header.version == 1 else _numberings(records)
 
 
-def _numberings(records: Sequence[TensorRecord]) -> Sequence[Numbering]:
-    if any(each.dtype >= len(ARCHIVE_1_DTYPES) for each in records):
-        return (ARCHIVE_100_DTYPES,)
-    return ARCHIVE_1_DTYPES, ARCHIVE_100_DTYPES
+def _find_numbering(version: int, records: Sequence[TensorRecord]) -> Numbering:
+    """Return the numbering of dtypes. Version 100 has two, and the later one has higher numbers."""
+    highest = max((record.dtype for record in records), default=0)
+    is_later = version == 100 and highest >= len(ARCHIVE_1_DTYPES)
+    return ARCHIVE_100_DTYPES if is_later else ARCHIVE_1_DTYPES
 
 
 _STREAM_RECORD = Struct(f"<I{MOST_RANK_OF_VERSION_1}qI64s")

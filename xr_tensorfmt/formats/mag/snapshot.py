@@ -7,25 +7,23 @@ these releases. They are read, and never written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from operator import itemgetter
 from struct import Struct, unpack
 
 from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.findings import Finding, Gap
+from xr_tensorfmt.core.findings import Gap
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
 from xr_tensorfmt.formats.mag.spec import (
     DAMAGED,
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
     Contents,
-    Interpretation,
     TensorRecord,
     check_checksum,
     check_placement,
-    interpreted,
+    first_misplaced,
     round_up,
     take_key,
 )
@@ -41,18 +39,8 @@ HEADER = Struct("<4sIQIIII")
 _CHECKSUM_OFFSET = 16
 _COUNT = Struct("<I")
 
-VERSIONS: dict[int, Sequence[Interpretation]] = {
-    100: ((SNAPSHOT_100_DTYPES, 1), (SNAPSHOT_100_DTYPES, 16)),
-    200: ((SNAPSHOT_200_DTYPES, 16), (SNAPSHOT_100_DTYPES, 16)),
-}
-"""Numbering and alignment by version, the released one first.
-
-The others were in use for some days between two releases, under a version that does not tell."""
-
-_UNRELEASED = (
-    "they are placed or numbered as by commits of some days between two releases of magnetron, and "
-    "are read accordingly; compare some values with their origin"
-)
+VERSIONS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (SNAPSHOT_200_DTYPES, 16)}
+"""Numbering of dtypes and alignment of data, by version."""
 
 _DESCRIPTOR = Struct("<BBHIQQ")
 """Rank, dtype, zeros, the number of the key in the pool, elements, offset; the shape follows."""
@@ -88,22 +76,23 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     numbered = [_read_descriptor(cursor, keys, number) for number in range(tensor_count)]
     findings = check_checksum(cursor, options, checksum, _CHECKSUM_OFFSET)
     cursor.expect(b"BUF!")
+    numbering, alignment = VERSIONS[version]
+    stop, size = cursor.offset, reader.source.size
+    start = round_up(stop, alignment)
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
-    end, size, candidates = cursor.offset, reader.source.size, VERSIONS[version]
-    tensors, found = interpreted(reader, records, end, candidates, relative=True, stop=size)
-    start = round_up(end, (found or candidates[0])[1])
-    if found not in (None, candidates[0]):
-        findings += (Finding(reader.source.name, start, "the data", _UNRELEASED, "warning"),)
+    tensors = tuple(record.stored(reader, numbering, start) for record in records)
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
-    gaps = (Gap(end, start, "the padding before the data"),)
+    gaps = (Gap(stop, start, "the padding before the data"),)
     contents = Contents("snapshot", version, tensors, start, size, {}, facts, findings, gaps)
-    if found is None:
+    misplaced, data_stop = first_misplaced(tensors, start, alignment)
+    if misplaced is not None or data_stop != size:
         check_placement(reader, contents)
         raise cursor.error(
             "the data",
-            f"{size - end} bytes",
+            f"{size - stop} bytes",
             "those of all tensors one after the other, and then the end of the file",
-            "the file is incomplete, or something was added to it; fetch it again",
+            "the file is incomplete, has trailing bytes, or was written by an unreleased version "
+            "of magnetron; fetch it again",
         )
     return contents
 

@@ -7,7 +7,7 @@ every release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
@@ -20,7 +20,6 @@ from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.keyed import StoredTensor
-from xr_tensorfmt.errors import TensorFormatError
 
 DAMAGED = "the header is damaged"
 FOREIGN = "the header is damaged, or the file is of another format"
@@ -29,9 +28,6 @@ INCOMPLETE = "the file is incomplete or its header damaged; fetch it again"
 
 Numbering = tuple[str, ...]
 """Names of dtypes; the position of a name is the number of the dtype."""
-
-Interpretation = tuple[Numbering, int]
-"""What a header may mean: a numbering, and the multiple of bytes at which data begin."""
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
@@ -159,9 +155,9 @@ def check_placement(reader: HeaderReader, contents: Contents) -> None:
 def first_misplaced(
     tensors: Iterable[StoredTensor], start: int, alignment: int
 ) -> tuple[StoredTensor | None, int]:
-    """The first tensor, if any, that does not follow the others, and where these end.
+    """Return the first tensor at an unexpected offset, if any, and the end of those before it.
 
-    A writer places each tensor at the first multiple of the alignment, from the start on.
+    A writer aligns every tensor, counted from `start`, and leaves no other gaps.
     """
     position = start
     for tensor in sorted(tensors, key=attrgetter("offset")):
@@ -171,34 +167,3 @@ def first_misplaced(
                 return tensor, position
             position = tensor.stop
     return None, position
-
-
-def interpreted(
-    reader: HeaderReader,
-    records: Sequence[TensorRecord],
-    header_stop: int,
-    interpretations: Sequence[Interpretation],
-    *,
-    relative: bool,
-    stop: int | None = None,
-) -> tuple[tuple[StoredTensor, ...], Interpretation | None]:
-    """The tensors by the first interpretation by which data lie as a writer places them.
-
-    Or else, with None, by the first of all, which is that of a release; only its errors are raised.
-    `relative` offsets count from the first of all data, others from the start of the file.
-    """
-    of_release: tuple[StoredTensor, ...] | None = None
-    for numbering, alignment in interpretations:
-        start = round_up(header_stop, alignment)
-        base = start if relative else 0
-        try:
-            tensors = tuple(each.stored(reader, numbering, base) for each in records)
-        except TensorFormatError:
-            if of_release is None:
-                raise
-            continue
-        misplaced, last = first_misplaced(tensors, start, alignment)
-        if misplaced is None and stop in (None, last):
-            return tensors, (numbering, alignment)
-        of_release = tensors if of_release is None else of_release
-    return of_release or (), None
