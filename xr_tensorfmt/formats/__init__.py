@@ -30,7 +30,7 @@ from xr_tensorfmt.formats.npy import NpyFormat, NpzFormat
 from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
-from xr_tensorfmt.formats.unknown import Kind, binary_kind, other_kind
+from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
 from xr_tensorfmt.sources.store_errors import redacted
 
@@ -137,9 +137,9 @@ def choose(reader: HeaderReader, name: str | None = None) -> Format:
         return by_name(name)
     choice, match = _best_match(reader)
     has_magic = reader.head.startswith(choice.magics)
-    foreign = None if match is Match.CERTAIN or has_magic else binary_kind(reader)
+    foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
     if match is Match.NONE or foreign:
-        raise _unknown(reader, foreign or other_kind(reader))
+        raise _unknown(reader, foreign or find_without_magic(reader))
     return choice
 
 
@@ -227,16 +227,20 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
             )
 
 
-def _unknown(reader: HeaderReader, kind: Kind) -> TensorFormatError:
-    """What to say of a file of no format."""
+def _unknown(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
+    """Return the error about a file of no format of this engine."""
+    if foreign is None:
+        nameless = (f"format={choice.name!r}" for choice in all_formats() if not choice.magics)
+        hint = (
+            "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
+            "dtype, 'r', shape=...), or name a format that has no magic number: "
+            f"{', '.join(nameless)}"
+        )
+        foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]
-    found = (
-        f"{head!r}, the file is {kind.title}" if head else f"nothing, as the file is {kind.title}"
-    )
-    names = ", ".join(each.title for each in all_formats())
+    actual = f"{head!r}, the file" if head else "nothing, as the file"
+    names = ", ".join(choice.title for choice in all_formats())
     expected = f"that of a format of this engine: {names}"
-    way_out = kind.way_out
-    if not kind.is_known:
-        nameless = (f"format={each.name!r}" for each in all_formats() if not each.magics)
-        way_out += f", or name a format that has no magic number: {', '.join(nameless)}"
-    return reader.error("the magic number", found, expected, way_out, 0)
+    return reader.error(
+        "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0
+    )
