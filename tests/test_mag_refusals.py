@@ -155,11 +155,11 @@ REFUSED = {
     ),
     "bytes after the data": (
         mf.snapshot(TENSORS) + b"\0",
-        "the data at byte 138: 65 bytes, expected those of all tensors one after the other",
+        "the data section at byte 202: 1 bytes more than its tensors need, expected up to 0",
     ),
     "padded data": (
         mf.snapshot({"w": put(np.arange(1, 5, dtype=np.float32))}) + bytes(6),
-        "the data at byte 93: 22 bytes",
+        "the data section at byte 109: 6 bytes more than its tensors need, expected up to 0",
     ),
     "cut data of other days": (
         mf.snapshot(TENSORS, alignment=16)[:-1],
@@ -220,9 +220,12 @@ REFUSED = {
     "negative offset": (entry(offset=-1), "the offset of 'w' at byte 44: -1"),
     "offset beyond": (
         entry(offset=4096),
-        "the data of 'w' at byte 8192: at byte 4096 of the data section",
+        "the data of 'w' at byte 8192: bytes 8192 to 8240, expected a place between byte 4096",
     ),
-    "offset of 300": (entry(offset=4064), "the data of 'w' at byte 8160: at byte 4064 of the data"),
+    "offset of 300": (
+        entry(offset=4064),
+        "the data of 'b' at byte 8192: .*, expected data after byte 8208, where those of 'w' end",
+    ),
     "half a pair": (
         text(
             b'{"tensor_map":{"\\ud800":{"shape":[],"dtype":"int8","dtype_id":6,"offset":0,'
@@ -241,7 +244,7 @@ REFUSED = {
             {"w": put(np.zeros(1250, np.float32)), "b": put(WEIGHTS[0])},
             change=lambda content: content["tensor_map"]["b"].update(offset=4096),
         ),
-        "the data of 'b' at byte 8192: at byte 4096 of the data section, expected .*, 8192",
+        "the data of 'b' at byte 8192: .*, expected data after byte 9096, where those of 'w' end",
     ),
     "data of no tensor": (
         mf.document(

@@ -122,20 +122,20 @@ def default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]
 
 def _dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
     """Names for the dimensions of each tensor, none of which is a key."""
-    keys = {each.key for each in tensors}
+    keys = {tensor.key for tensor in tensors}
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
             f"dims={requested!r} names the dimensions of one variable, but the file holds "
             f"{len(keys)}; give a mapping of keys to such names"
         )
-    for each in tensors:
-        names = default_dims(each.key, len(each.shape), keys)
+    for tensor in tensors:
+        names = default_dims(tensor.key, len(tensor.shape), keys)
         if requested is not None:
-            names = named_dims(requested, each.key, names)
+            names = named_dims(requested, tensor.key, names)
         for name in names:
             if name in keys:
                 raise ValueError(
-                    f"dims={requested!r} gives a dimension of {each.key!r} the name of the "
+                    f"dims={requested!r} gives a dimension of {tensor.key!r} the name of the "
                     f"variable {name!r}; choose another"
                 )
         yield names

@@ -169,7 +169,7 @@ def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
     at, what = cursor.offset, f"tensor record {number}"
     key = _read_key(cursor, what)
     *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, what)
-    used = list(takewhile(lambda each: each > 0, lengths))
+    used = list(takewhile(lambda length: length > 0, lengths))
     is_filled_up = len(used) == len(lengths)
     while is_filled_up and used and used[-1] == 1:
         used.pop()
@@ -253,11 +253,12 @@ def read_stream(reader: HeaderReader) -> Contents:
     records = [_read_stream_record(cursor, number) for number in range(header.tensor_count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
-    stops = list(accumulate((each.nbytes for each in records), initial=start))
+    stops = list(accumulate((tensor.nbytes for tensor in records), initial=start))
     if stops[-1] != size:
         expected = f"{stops[-1] - start} bytes for all tensors"
         raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
-    tensors = tuple(replace(each, offset=at) for each, at in zip(records, stops, strict=False))
+    pairs = zip(records, stops, strict=False)
+    tensors = tuple(replace(tensor, offset=offset) for tensor, offset in pairs)
     return Contents("stream", header.version, tensors, start, size)
 
 

@@ -26,7 +26,7 @@ from xr_tensorfmt.formats.mag.spec import (
     LITTLE_ENDIAN,
     SNAPSHOT_200_DTYPES,
     Contents,
-    first_misplaced,
+    check_alignment,
 )
 
 VERSION = 300
@@ -108,28 +108,14 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
     facts = {name: document.content[name] for name in _FACTS if name in document.content}
     facts["byteorder"] = "big" if header.aux else "little"
     findings += _wrong_names(document, entries)
-    _check_alignment(reader, tensors, header)
     start, stop = header.data_start, header.data_stop
     gaps = (
         Gap(Header.struct.size, header.document_start, "the padding before the document"),
         Gap(header.document_stop, start, "the padding after the document"),
     )
-    return Contents("snapshot", VERSION, tensors, start, stop, metadata, facts, findings, gaps)
-
-
-def _check_alignment(reader: HeaderReader, tensors: Sequence[StoredTensor], header: Header) -> None:
-    """Refuse gaps other than those of a writer that aligns each tensor."""
-    start = header.data_start
-    misplaced, position = first_misplaced(tensors, start, ALIGNMENT)
-    hint = "the header is damaged; fetch the file again"
-    if misplaced is not None:
-        field, at = f"the data of {misplaced.key!r}", misplaced.offset
-        found = f"at byte {at - start} of the data section"
-        expected = f"the first multiple of {ALIGNMENT} after other data, {position - start}"
-        raise reader.error(field, found, expected, hint, at)
-    if header.data_stop - position >= ALIGNMENT:
-        found = f"{header.data_stop - position} bytes more than its tensors need"
-        raise reader.error("the data section", found, f"fewer than {ALIGNMENT}", hint, position)
+    contents = Contents("snapshot", VERSION, tensors, start, stop, metadata, facts, findings, gaps)
+    check_alignment(reader, contents, ALIGNMENT, ALIGNMENT - 1)
+    return contents
 
 
 def pack_document(
@@ -140,7 +126,7 @@ def pack_document(
     content = {
         **dict(zip(_FACTS, facts, strict=True)),
         _METADATA: metadata,
-        _TENSORS: {each.key: _pack_entry(each) for each in tensors},
+        _TENSORS: {tensor.key: _pack_entry(tensor) for tensor in tensors},
     }
     return dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
 

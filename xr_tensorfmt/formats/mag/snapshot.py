@@ -21,9 +21,8 @@ from xr_tensorfmt.formats.mag.spec import (
     SNAPSHOT_200_DTYPES,
     Contents,
     TensorRecord,
+    check_alignment,
     check_checksum,
-    check_placement,
-    first_misplaced,
     round_up,
     take_key,
 )
@@ -84,16 +83,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     facts = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
     contents = Contents("snapshot", version, tensors, start, size, {}, facts, findings, gaps)
-    misplaced, data_stop = first_misplaced(tensors, start, alignment)
-    if misplaced is not None or data_stop != size:
-        check_placement(reader, contents)
-        raise cursor.error(
-            "the data",
-            f"{size - stop} bytes",
-            "those of all tensors one after the other, and then the end of the file",
-            "the file is incomplete, has trailing bytes, or was written by an unreleased version "
-            "of magnetron; fetch it again",
-        )
+    check_alignment(reader, contents, alignment)
     return contents
 
 

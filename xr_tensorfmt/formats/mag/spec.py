@@ -7,7 +7,7 @@ every release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
@@ -152,18 +152,27 @@ def check_placement(reader: HeaderReader, contents: Contents) -> None:
             stop, before = tensor.stop, tensor.key
 
 
-def first_misplaced(
-    tensors: Iterable[StoredTensor], start: int, alignment: int
-) -> tuple[StoredTensor | None, int]:
-    """Return the first tensor at an unexpected offset, if any, and the end of those before it.
+def check_alignment(
+    reader: HeaderReader, contents: Contents, alignment: int, most_spare: int = 0
+) -> None:
+    """Refuse gaps other than those of a writer that aligns every tensor from the first byte on.
 
-    A writer aligns every tensor, counted from `start`, and leaves no other gaps.
+    Up to `most_spare` bytes may follow the last tensor.
     """
-    position = start
-    for tensor in sorted(tensors, key=attrgetter("offset")):
+    start = position = contents.data_start
+    hint = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
+    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             position = start + round_up(position - start, alignment)
             if tensor.offset != position:
-                return tensor, position
+                check_placement(reader, contents)
+                field, at = f"the data of {tensor.key!r}", tensor.offset
+                actual = f"at byte {at - start} of the data section"
+                expected = f"the first multiple of {alignment} after other data, {position - start}"
+                raise reader.error(field, actual, expected, hint, at)
             position = tensor.stop
-    return None, position
+    spare = contents.data_stop - position
+    if not 0 <= spare <= most_spare:
+        check_placement(reader, contents)
+        actual, expected = f"{spare} bytes more than its tensors need", f"up to {most_spare}"
+        raise reader.error("the data section", actual, expected, hint, position)
