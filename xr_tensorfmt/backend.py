@@ -126,7 +126,7 @@ class TensorFormatBackend(BackendEntrypoint):
         ...     "vertex.bin", engine="tensorfmt", dims=("F", "q", "r"), chunks={}
         ... )  # doctest: +SKIP
         """
-        from xr_tensorfmt.datasets.opening import open_file  # noqa: PLC0415
+        from xr_tensorfmt.opening import open_file  # noqa: PLC0415
 
         return open_file(filename_or_obj, parse_keywords(**keywords))
 
@@ -161,7 +161,7 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import xarray as xr
         >>> xr.open_datatree("model.mag", engine="tensorfmt")  # doctest: +SKIP
         """
-        from xr_tensorfmt.datasets.opening import open_tree  # noqa: PLC0415
+        from xr_tensorfmt.opening import open_tree  # noqa: PLC0415
 
         return open_tree(filename_or_obj, parse_keywords(**keywords))
 
@@ -195,7 +195,7 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import xarray as xr
         >>> xr.open_groups("model.mag", engine="tensorfmt")  # doctest: +SKIP
         """
-        from xr_tensorfmt.datasets.opening import open_groups  # noqa: PLC0415
+        from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
         return open_groups(filename_or_obj, parse_keywords(**keywords))
 
@@ -212,7 +212,7 @@ class TensorFormatBackend(BackendEntrypoint):
         bool
             False for URLs, of which nothing is requested, and for what cannot be read.
         """
-        from xr_tensorfmt.datasets.opening import recognised  # noqa: PLC0415
+        from xr_tensorfmt.opening import recognised  # noqa: PLC0415
 
         try:
             return recognised(filename_or_obj)

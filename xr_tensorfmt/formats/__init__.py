@@ -97,6 +97,11 @@ def all_formats() -> Iterator[Format]:
     yield from _of_others()
 
 
+def attrs_of_file(attrs: Mapping[Any, Any]) -> set[str]:
+    """Return the attributes by which the reader of any format has described a file."""
+    return {name for choice in all_formats() for name in choice.attrs_of_file(attrs)}
+
+
 def by_name(name: str) -> Format:
     """The format of a name; ValueError where there is none."""
     for choice in all_formats():

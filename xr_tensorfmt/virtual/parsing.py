@@ -17,7 +17,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.opening import bytes_of, parsed
+from xr_tensorfmt.datasets.building import bytes_of
+from xr_tensorfmt.opening import parsed
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.virtual.arrays import (

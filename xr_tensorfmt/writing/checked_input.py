@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from json import dumps
@@ -16,7 +16,6 @@ from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
 from xr_tensorfmt.datasets.lazy_array import unmodified_tensor, wrapped_data
 from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.formats import all_formats
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
 
 
@@ -142,6 +141,15 @@ Part = Literal["name", "dims", "coords", "attrs"]
 """What ``drop=`` can name: a part of the input that may be left out."""
 
 
+FileAttrs = Callable[[Mapping[Any, Any]], Collection[str]]
+"""A function that returns the names of attributes that a reader has set."""
+
+
+def no_file_attrs(attrs: Mapping[Any, Any]) -> Collection[str]:
+    """Return no names."""
+    return ()
+
+
 @dataclass(frozen=True, eq=False)
 class CheckedInput:
     """A Dataset that any format can be asked to write, with what the user has asked for.
@@ -162,6 +170,8 @@ class CheckedInput:
         ``{name: {"dtype": ...}}``: the dtypes that variables are to be stored with.
     drop : frozenset of {"name", "dims", "coords", "attrs"}
         What may be left out where the format has no place for it.
+    file_attrs : callable
+        Returns the names of attributes that a reader has set to describe a file.
     """
 
     path: str
@@ -171,6 +181,25 @@ class CheckedInput:
     attrs: Mapping[Any, Any]
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
+    file_attrs: FileAttrs
+
+    def user_attrs(self, variable: Variable) -> dict[Any, Any]:
+        """Return the attributes of a variable that no reader has set to describe a file.
+
+        Parameters
+        ----------
+        variable : Variable
+            The variable.
+
+        Returns
+        -------
+        dict
+            Attributes by name.
+        """
+        if not variable.attrs:
+            return {}
+        names = self.file_attrs(variable.attrs)
+        return {name: value for name, value in variable.attrs.items() if name not in names}
 
     @property
     def only(self) -> tuple[str, Variable]:
@@ -222,7 +251,7 @@ class CheckedInput:
             self.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
         for coordinate in self.coordinates:
             self.dropping("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
-        for attribute in (*self.attrs, *without_attrs_of_file(variable.attrs)):
+        for attribute in (*self.attrs, *self.user_attrs(variable)):
             self.dropping("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
 
@@ -246,7 +275,7 @@ class CheckedInput:
             The attributes that the user has set, and the attributes of the file that the variable
             was opened from if the variable is provably unmodified (see `unmodified_tensor`).
         """
-        attrs, tensor = without_attrs_of_file(variable.attrs), self.unmodified(name, variable)
+        attrs, tensor = self.user_attrs(variable), self.unmodified(name, variable)
         if tensor is None or len(attrs) == len(variable.attrs):
             return attrs
         return {
@@ -345,16 +374,13 @@ def _is_same(value: Any, other: Any) -> bool:
     return dumps(value, default=repr) == dumps(other, default=repr)
 
 
-def without_attrs_of_file(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Attributes without those by which a reader has described the file that it opened."""
-    if not attrs:
-        return {}  # without a look for the formats of other packages
-    of_file = {name for each in all_formats() for name in each.attrs_of_file(attrs)}
-    return {name: value for name, value in attrs.items() if name not in of_file}
-
-
 def check_input(
-    data: Dataset | DataArray, path: str, format: str, encoding: Encoding | None, drop: Any
+    data: Dataset | DataArray,
+    path: str,
+    format: str,
+    encoding: Encoding | None = None,
+    drop: Any = (),
+    file_attrs: FileAttrs = no_file_attrs,
 ) -> CheckedInput:
     """Refuse what no format can write, and keep the rest for the one that is asked."""
     dropped = _dropped(drop)
@@ -372,7 +398,7 @@ def check_input(
     by_name = encoding_by_name(dataset.variables, dataset.coords, encoding or {})
     plain = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, by_name, dropped)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, by_name, dropped, file_attrs)
 
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:

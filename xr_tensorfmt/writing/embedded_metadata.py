@@ -14,7 +14,7 @@ from xarray import Variable
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES, EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.json_values import array_to_json, to_json
-from xr_tensorfmt.writing.checked_input import CheckedInput, Part, without_attrs_of_file
+from xr_tensorfmt.writing.checked_input import CheckedInput, Part
 
 
 def attributes(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def one_tensor(
     """
     name, variable = checked.only
     embedded = described(checked, name, variable)
-    attrs, of_user = dict(embedded.attrs or {}), without_attrs_of_file(variable.attrs)
+    attrs, of_user = dict(embedded.attrs or {}), checked.user_attrs(variable)
     for key in replaced.keys() & variable.attrs.keys() - of_user.keys():
         attrs.pop(key, None)
         attrs |= {key: replaced[key]} if replaced[key] is not None else {}

@@ -24,7 +24,7 @@ from xr_tensorfmt.formats.mag.spec import (
     round_up,
 )
 from xr_tensorfmt.writing import keyed
-from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
@@ -96,7 +96,7 @@ def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) 
     if variable.dims != default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.dropping("dims", names, "write version=300")
-    if without_attrs_of_file(variable.attrs):
+    if checked.user_attrs(variable):
         attrs = f"attributes of variables such as those of {key!r}"
         checked.dropping("attrs", attrs, "write version=300")
     conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)

@@ -30,7 +30,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     Header,
     pack,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput, without_attrs_of_file
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
@@ -271,7 +271,7 @@ def _check_attrs(
     checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
 ) -> None:
     owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
-    owners[f"ds[{name!r}]"] = without_attrs_of_file(variable.attrs)
+    owners[f"ds[{name!r}]"] = checked.user_attrs(variable)
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:
