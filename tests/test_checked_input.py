@@ -399,7 +399,7 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
         "print(to_mag.__module__)"
     )
     run = run_python("-c", code)
-    assert run.stdout.strip() == "xr_tensorfmt.formats.mag.write"
+    assert run.stdout.strip() == "xr_tensorfmt.writers"
     assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
         "to_cc4s", "to_file", "to_mag", "to_npy", "to_pycauset", "to_safetensors", "to_tens",
         "to_vespa",

@@ -14,7 +14,7 @@ from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests.opening import opened
 from xr_tensorfmt import to_pycauset, to_tens, to_vespa
-from xr_tensorfmt.writing.to_file import to_file
+from xr_tensorfmt.writers import to_file
 
 CHANGES: dict[str, Any] = {
     "nothing": lambda ds: ds,

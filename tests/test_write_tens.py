@@ -19,8 +19,7 @@ from tests.tensfiles import values_of
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
-from xr_tensorfmt.formats.tens.write import to_tens
-from xr_tensorfmt.writing.to_file import to_file
+from xr_tensorfmt.writers import to_file, to_tens
 
 DTYPES = ["f4", "f8", "c8", "c16", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))]
 NUMPY = {

@@ -21,7 +21,7 @@ from tests.opening import opened
 from tests.processes import run_script
 from tests.tensfiles import values_of
 from xr_tensorfmt import validate
-from xr_tensorfmt.formats.tens.write import to_tens
+from xr_tensorfmt.writers import to_tens
 
 
 def embedded_of(content: bytes) -> bytes:

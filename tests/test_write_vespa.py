@@ -22,8 +22,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import blocks
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
 from xr_tensorfmt.formats.vespa.spec import Header
-from xr_tensorfmt.formats.vespa.write import to_vespa
-from xr_tensorfmt.writing.to_file import to_file
+from xr_tensorfmt.writers import to_file, to_vespa
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}

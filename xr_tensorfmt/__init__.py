@@ -18,18 +18,20 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.accessor import explain
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
-    from xr_tensorfmt.formats.cc4s.write import to_cc4s
-    from xr_tensorfmt.formats.mag.write import to_mag
-    from xr_tensorfmt.formats.npy.write import to_npy
     from xr_tensorfmt.formats.pycauset.popcount import popcount
-    from xr_tensorfmt.formats.pycauset.write import to_pycauset
-    from xr_tensorfmt.formats.safetensors.write import to_safetensors
-    from xr_tensorfmt.formats.tens.write import to_tens
     from xr_tensorfmt.formats.vespa.json import from_hex, vespa_from_json
-    from xr_tensorfmt.formats.vespa.write import to_vespa
-    from xr_tensorfmt.formats.vespa.write_json import vespa_to_json
     from xr_tensorfmt.validation import validate
-    from xr_tensorfmt.writing.to_file import to_file
+    from xr_tensorfmt.writers import (
+        to_cc4s,
+        to_file,
+        to_mag,
+        to_npy,
+        to_pycauset,
+        to_safetensors,
+        to_tens,
+        to_vespa,
+        vespa_to_json,
+    )
 
 __all__ = [
     "Finding",
@@ -65,17 +67,17 @@ _LAZY = {
     "explain": "accessor",
     "from_hex": "formats.vespa.json",
     "popcount": "formats.pycauset.popcount",
-    "to_cc4s": "formats.cc4s.write",
-    "to_file": "writing.to_file",
-    "to_mag": "formats.mag.write",
-    "to_npy": "formats.npy.write",
-    "to_pycauset": "formats.pycauset.write",
-    "to_safetensors": "formats.safetensors.write",
-    "to_tens": "formats.tens.write",
-    "to_vespa": "formats.vespa.write",
+    "to_cc4s": "writers",
+    "to_file": "writers",
+    "to_mag": "writers",
+    "to_npy": "writers",
+    "to_pycauset": "writers",
+    "to_safetensors": "writers",
+    "to_tens": "writers",
+    "to_vespa": "writers",
     "validate": "validation",
     "vespa_from_json": "formats.vespa.json",
-    "vespa_to_json": "formats.vespa.write_json",
+    "vespa_to_json": "writers",
 }
 
 

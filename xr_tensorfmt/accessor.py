@@ -171,7 +171,7 @@ class TensorFormatAccessor:
         >>> encoding = {"weight": {"dtype": "float32"}}
         >>> ds.tensorfmt.to_file("weights.mag", encoding=encoding)  # doctest: +SKIP
         """
-        from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415
+        from xr_tensorfmt.writers import to_file  # noqa: PLC0415
 
         return to_file(
             self._data,
@@ -241,6 +241,6 @@ class TensorFormatTreeAccessor:
         >>> tree = xr.open_datatree("model.mag", engine="tensorfmt")  # doctest: +SKIP
         >>> tree.tensorfmt.to_file("copy.bin", encoding={"dtype": "float16"})  # doctest: +SKIP
         """
-        from xr_tensorfmt.writing.to_file import to_file  # noqa: PLC0415
+        from xr_tensorfmt.writers import to_file  # noqa: PLC0415
 
         return to_file(self._tree, path, format, separator=separator, **options)

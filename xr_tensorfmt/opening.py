@@ -32,7 +32,9 @@ def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
     source, branch = _branch(file, request)
     nodes = groups.split(branch, request.separator, is_tree=False)
-    return {path: build_dataset(node, source, request, GroupVariable) for path, node in nodes.items()}
+    return {
+        path: build_dataset(node, source, request, GroupVariable) for path, node in nodes.items()
+    }
 
 
 def open_tree(file: Any, request: Request) -> DataTree:

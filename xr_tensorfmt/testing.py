@@ -20,7 +20,7 @@ import xarray as xr
 from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.validation import validate
-from xr_tensorfmt.writing.to_file import to_file
+from xr_tensorfmt.writers import to_file
 
 __all__ = ["FormatTests", "WritableFormatTests"]
 

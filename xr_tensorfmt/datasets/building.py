@@ -17,6 +17,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import lazy_array
 from xr_tensorfmt.datasets.options import Request
 
+
 def build_dataset(
     container: Container,
     source: Source,

@@ -18,9 +18,9 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import bytes_of
-from xr_tensorfmt.opening import parsed
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.opening import parsed
 from xr_tensorfmt.virtual.arrays import (
     NotVirtualError,
     check_not_decoded,

@@ -145,11 +145,6 @@ FileAttrs = Callable[[Mapping[Any, Any]], Collection[str]]
 """A function that returns the names of attributes that a reader has set."""
 
 
-def no_file_attrs(attrs: Mapping[Any, Any]) -> Collection[str]:
-    """Return no names."""
-    return ()
-
-
 @dataclass(frozen=True, eq=False)
 class CheckedInput:
     """A Dataset that any format can be asked to write, with what the user has asked for.
@@ -380,7 +375,8 @@ def check_input(
     format: str,
     encoding: Encoding | None = None,
     drop: Any = (),
-    file_attrs: FileAttrs = no_file_attrs,
+    *,
+    file_attrs: FileAttrs = lambda _: (),
 ) -> CheckedInput:
     """Refuse what no format can write, and keep the rest for the one that is asked."""
     dropped = _dropped(drop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,8 +12,7 @@ from typing import Any
 from dask.delayed import Delayed
 from xarray import Variable
 
-from xr_tensorfmt import formats
-from xr_tensorfmt.core.container import OpenOptions, Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, Encoded
 from xr_tensorfmt.core.selection import Selection
@@ -124,17 +123,21 @@ def _identity(path: str) -> tuple[int, ...]:
 
 
 def write_region(
-    checked: CheckedInput, place: Place, region: Region, format_name: str, *, compute: bool
+    checked: CheckedInput,
+    place: Place,
+    region: Region,
+    read: Callable[[HeaderReader], Container],
+    *,
+    compute: bool,
 ) -> Delayed | None:
-    """Write into a part of a file, in place."""
+    """Write into a part of a file, in place; `read` parses its header."""
     if not place.is_local:
         raise ValueError(
             f"{place.url}: no store can change a part of an object; write all of it, "
             "without region="
         )
     source = SharedFile.at(checked.path, mapped=False)
-    reader = HeaderReader(source)
-    container = formats.read(reader, formats.choose(reader, format_name), OpenOptions())
+    container = read(HeaderReader(source))
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would leave "

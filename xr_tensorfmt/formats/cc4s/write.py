@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
-from dask.delayed import Delayed
-from xarray import DataArray, Dataset, Variable
+from xarray import Variable
 
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.dense import Dense
@@ -48,69 +47,10 @@ from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
 from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
-
-
-@with_write_options
-def to_cc4s(
-    data: Dataset | DataArray,
-    path: Any,
-    **options: Unpack[WriteOptions],
-) -> Delayed | None:
-    """Write a tensor as cc4s reads it today: ``<name>.yaml`` and ``<name>.elements`` beside it.
-
-    Several variables become a TensorSet, with a file of elements for each.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write, as float64 or complex128. The names of dimensions become their types, without
-        a number at the end that makes them different: cc4s wants (``AuxiliaryField``, ``State``,
-        ``State_2``) for a Coulomb vertex. The attribute ``unit`` is the factor to atomic units, 1
-        if it is missing; other attributes become ``metaData``. Coordinates such as ``State_Spin``,
-        integers along ``State``, are written to ``State.yaml``.
-    path : str or PathLike
-        The YAML file, or its URL. cc4s knows what the tensor is by the name that it is given in
-        its input; the usual one is that of the object, such as ``CoulombVertex.yaml``.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`. The YAML is replaced when all elements are on the disk.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the files when it is computed, where ``compute=False``.
-
-    Raises
-    ------
-    ValueError
-        The format cannot hold something; the message says what, and what would work.
-    OSError
-        The system refuses; what was there before is unchanged.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.to_tens : What cc4s read until 2020.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> vertex = xr.DataArray(
-    ...     np.ones((5, 3, 3), complex),
-    ...     dims=("AuxiliaryField", "State", "State_2"),
-    ...     attrs={"unit": 1.0, "halfGrid": 0},
-    ...     name="CoulombVertex",
-    ... )
-    >>> to_cc4s(vertex, "CoulombVertex.yaml")
-    >>> xr.open_dataset("CoulombVertex.yaml").CoulombVertex.identical(vertex)
-    True
-    """
-    return to_file(data, path, "cc4s", **options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from json import dumps
-from typing import Any, Literal, Unpack
+from typing import Any
 
 import numpy as np
-from dask.delayed import Delayed
-from xarray import DataArray, Dataset, Variable
+from xarray import Variable
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
@@ -27,7 +26,6 @@ from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
@@ -163,52 +161,3 @@ def _snapshot_metadata(
 def plan(checked: CheckedInput, version: int = 300) -> FilePlan:
     """Plan a MAG file of a version."""
     return plan_archive(checked) if version == 1 else plan_snapshot(checked)
-
-
-@with_write_options
-def to_mag(
-    data: Dataset | DataArray,
-    path: Any,
-    *,
-    version: Literal[300, 1] | None = None,
-    **options: Unpack[WriteOptions],
-) -> Delayed | None:
-    """Write a MAG file: every variable a tensor under its name.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write. Attributes of the Dataset become the file's metadata.
-    path : str or PathLike
-        The file, or its URL.
-    version : {300, 1}
-        A snapshot that magnetron 0.2 loads, or an archive as magnetron 0.1.2 wrote it, which has
-        no place for dims, coordinates and attributes of variables.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
-
-    Raises
-    ------
-    ValueError
-        The format cannot hold something; the message says what, and what would work.
-    OSError
-        The system refuses; what was there before is unchanged.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.to_safetensors : A format that more programs load.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
-    """
-    return to_file(data, path, "mag", version=version, **options)

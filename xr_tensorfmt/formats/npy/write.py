@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, Unpack
 
 import numpy as np
-from dask.delayed import Delayed
 from numpy.lib import format as npy
-from xarray import DataArray, Dataset, Variable
+from xarray import Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain, elements_of
@@ -16,7 +14,6 @@ from xr_tensorfmt.formats.npy.read import default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
@@ -44,39 +41,3 @@ def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Convers
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
         return Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
     return checked.conversion(name, variable, _ELEMENTS)
-
-
-@with_write_options
-def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]) -> Delayed | None:
-    """Write one variable as an array that `numpy.load` loads.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write. An array has no place for names, coordinates and attributes, which must be
-        dropped.
-    path : str or PathLike
-        The file, or its URL.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share, and what they raise.
-    numpy.save : The same for an array in memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> array = xr.DataArray(np.eye(3), dims=("row", "column"), name="identity")
-    >>> to_npy(array, "identity.npy", drop=["name", "dims"])
-    >>> np.load("identity.npy").shape
-    (3, 3)
-    """
-    return to_file(data, path, "npy", **options)

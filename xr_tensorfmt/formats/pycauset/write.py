@@ -6,11 +6,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from dask.delayed import Delayed
-from xarray import DataArray, Dataset, Variable
+from xarray import Variable
 
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
@@ -26,7 +25,6 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 Version = Literal["r1", "v2"]
@@ -75,74 +73,6 @@ _PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
 """The program that each version is written for."""
 
 MOST_SEED = 2**64 - 1
-
-
-@with_write_options
-def to_pycauset(
-    data: Dataset | DataArray,
-    path: Any,
-    *,
-    version: Version | None = None,
-    matrix_type: MatrixType | None = None,
-    seed: int | None = None,
-    **options: Unpack[WriteOptions],
-) -> Delayed | None:
-    """Write a PyCauset file: one matrix or vector.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write: one variable of one or two dimensions.
-    path : str or PathLike
-        The file, or its URL.
-    version : {"r1", "v2"}
-        The container that PyCauset 0.5 and later load, or the format of 0.2, which holds only
-        some types of square matrices and no names, coordinates or attributes.
-    matrix_type : str, optional
-        How to store it: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
-        ``"DENSE_FLOAT"``, ``"INTEGER"``, ``"SYMMETRIC"``, ``"ANTISYMMETRIC"``, ``"DIAGONAL"``,
-        ``"IDENTITY"``, ``"VECTOR"`` or ``"UNIT_VECTOR"``. The values must be those of such a
-        matrix. By default the type in the file that the variable was opened from, and
-        ``"CAUSAL"`` for bools, if the values are those of such a matrix; else every element is
-        stored.
-    seed : int, optional
-        Of the random numbers that the values come from; by default the attribute ``seed``.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
-
-    Raises
-    ------
-    ValueError
-        The format cannot hold something, or the values are not those of the matrix type;
-        the message says what, and what would work.
-    OSError
-        The system refuses; what was there before is unchanged.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.popcount : Count the bits of such a file.
-
-    Notes
-    -----
-    Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
-    mirror image, every chunk is computed a second time. Where values turn out not to be those of
-    the type that was chosen by default, the file is begun again, and they are computed anew.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
-    >>> to_pycauset(causal, "order.pycauset")
-    """
-    given: dict[str, Any] = {"version": version, "matrix_type": matrix_type, "seed": seed}
-    return to_file(data, path, "pycauset", **given, **options)
 
 
 def plan(

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from json import dumps
-from typing import Any, Unpack
-
-from dask.delayed import Delayed
-from xarray import DataArray, Dataset
+from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.keyed import StoredTensor
@@ -24,7 +21,6 @@ from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -79,38 +75,3 @@ def _header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -> byt
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
-
-
-@with_write_options
-def to_safetensors(
-    data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
-) -> Delayed | None:
-    """Write a safetensors file: every variable a tensor under its name.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write. Attributes of the Dataset that are strings become ``__metadata__``.
-    path : str or PathLike
-        The file, or its URL.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share, and what they raise.
-    xr_tensorfmt.to_mag : A format with attributes of any kind.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_safetensors(ds, "model.safetensors", encoding={"layers.*": {"dtype": "bfloat16"}})
-    """
-    return to_file(data, path, "safetensors", **options)

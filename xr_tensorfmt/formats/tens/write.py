@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 from dask.base import compute
-from dask.delayed import Delayed, delayed
-from xarray import DataArray, Dataset, Variable
+from dask.delayed import delayed
+from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import PAGE, TARGET, contiguous_chunk
 from xr_tensorfmt.core.container import OpenOptions
@@ -44,84 +44,12 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 Version = Literal["1.0", "0.9"]
 
 Symmetries = str | Collection[str]
 """As the reader gives them: ``"-x bacd"``, several in a list or in a string, after ``", "``."""
-
-
-@with_write_options
-def to_tens(
-    data: Dataset | DataArray,
-    path: Any,
-    *,
-    version: Version | float | None = None,
-    sparse: bool = False,
-    symmetries: Symmetries | None = None,
-    **options: Unpack[WriteOptions],
-) -> Delayed | None:
-    """Write a TENS file: one tensor.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write; one variable, with its coordinates.
-    path : str or PathLike
-        The file, or its URL.
-    version : {"1.0", "0.9"}, optional
-        What the specification describes, or what cc4s until 2020 and sisi4s read: float64 or
-        complex128, without names, coordinates and attributes. By default 0.9 for a suffix
-        ``.bin``; for a variable that was opened from a file of version 0.9 that version as well,
-        with a warning and version 1.0 where it cannot hold something; else 1.0.
-    sparse : bool
-        Whether to store only what is not zero, as pairs of index and value. For this the values
-        are computed twice: to count them, and to write them. What was opened with
-        ``sparse="stored"`` is written as pairs in any case, after it is loaded and sorted.
-    symmetries : str or collection of str, optional
-        What leaves the tensor as it is, and is to be stated in a file of version 1.0: ``"-x ba"``
-        says T[a, b] = -T[b, a]. Dimensions of longer names are called a, b, ... in their order.
-        All values are stored nonetheless, and each is compared with its image first, which
-        computes them once more. By default those of the opened file, if its dims are still the
-        same; an empty list for none.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
-
-    Returns
-    -------
-    Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
-
-    Raises
-    ------
-    ValueError
-        The format cannot hold something, or the values do not have the symmetries; the message
-        says what, and what would work.
-    OSError
-        The system refuses; what was there before is unchanged.
-
-    Warns
-    -----
-    TensorFormatWarning
-        What was opened as version 0.9 is written as 1.0, which cc4s and sisi4s cannot load.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.to_cc4s : What cc4s reads today.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
-    >>> to_tens(tensor, "identity.tens", sparse=True)
-    >>> to_tens(tensor, "identity.bin")
-    """
-    given: dict[str, Any] = {"version": version, "sparse": sparse or None, "symmetries": symmetries}
-    return to_file(data, path, "tens", **given, **options)
 
 
 def plan(

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
-from dask.delayed import Delayed
-from xarray import DataArray, Dataset, Variable
+from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import TARGET
 from xr_tensorfmt.core.dense import Dense
@@ -33,61 +32,12 @@ from xr_tensorfmt.formats.vespa.spec import (
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.to_file import WriteOptions, to_file, with_write_options
 from xr_tensorfmt.writing.write_target import Piece
 
 _CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 
 # Names that both of Vespa's type parsers, in Java and in C++, accept.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-@with_write_options
-def to_vespa(
-    data: Dataset | DataArray,
-    path: Any,
-    **options: Unpack[WriteOptions],
-) -> Delayed | None:
-    """Write a typed binary tensor of Vespa.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        What to write: one variable, ``"tensor"``, of float64, float32, bfloat16 or int8. A
-        dimension whose coordinate holds strings is mapped, and so is each coordinate of strings
-        along the dimension ``block``; dimensions without a coordinate are indexed.
-    path : str or PathLike
-        The file, or its URL.
-    mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
-
-    Returns
-    -------
-    Delayed or None
-        With ``compute=False`` an object that writes the file when it is computed.
-
-    Raises
-    ------
-    ValueError
-        The format cannot hold something; the message says what, and what would work.
-    OSError
-        The file cannot be written; what was there before is unchanged.
-
-    See Also
-    --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.vespa_to_json : The same as JSON.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> users = xr.DataArray(
-    ...     np.ones((2, 3), "float32"), {"user": ["ada", "bob"]}, dims=("user", "x")
-    ... )
-    >>> to_vespa(users, "users.tbf")
-    """
-    return to_file(data, path, "vespa", **options)
 
 
 def plan(checked: CheckedInput) -> FilePlan:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
-from xarray import DataArray, Dataset, Variable
+from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.formats.vespa.json import json_type
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
-from xr_tensorfmt.writing.checked_input import CheckedInput, Encoding, Part, check_input
+from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.write_target import Piece
@@ -23,69 +23,18 @@ from xr_tensorfmt.writing.write_target import Piece
 Form = Literal["short", "long", "hex"]
 
 
-def vespa_to_json(
-    data: Dataset | DataArray,
-    form: Form = "short",
-    *,
-    encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
-) -> dict[str, Any]:
-    """Make the JSON of a tensor, as Vespa returns it and as fields of documents are fed.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        One variable, as `to_vespa` takes it.
-    form : {"short", "long", "hex"}
-        Nested lists of values (the default), a list of cells with their addresses, or the short
-        form with hexadecimal digits for dense values, which are exact and quick to parse.
-    encoding : mapping, optional
-        ``{name: {"dtype": ...}}``, as `to_vespa` takes it.
-    drop : list of {"coords", "attrs"}
-        What may be left out, which is an error otherwise.
-
-    Returns
-    -------
-    dict
-        With the ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or
-        pyvespa. NaN is None, and infinities are strings, as JSON has no numbers for them.
-
-    Raises
-    ------
-    ValueError
-        Vespa cannot hold something; the message says what, and what would work.
-
-    See Also
-    --------
-    vespa_from_json : The inverse.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
-    >>> vespa_to_json(vector)
-    {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
-    >>> vespa_to_json(vector, "hex")
-    {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
-    """
-    if form not in get_args(Form):
-        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
-    return _data(*arranged(check_input(data, "the JSON", "Vespa", encoding, drop)), form)
-
-
 def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
     """Plan a file of JSON, for which all values are computed."""
     fitting = arranged(checked)
 
     def plans() -> Iterator[FilePlan]:
-        content = json.dumps(_data(*fitting, form), allow_nan=False).encode()
+        content = json.dumps(to_json(*fitting, form), allow_nan=False).encode()
         yield FilePlan(len(content), (Piece(0, content),), ())
 
     return DeferredPlans(plans)
 
 
-def _data(
+def to_json(
     header: Header, dimensions: Dimensions, variable: Variable, conversion: Conversion, form: Form
 ) -> dict[str, Any]:
     """The JSON of a tensor, as Python's objects."""
