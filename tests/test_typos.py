@@ -82,7 +82,9 @@ def test_the_command_gives_the_name_that_was_meant(model: str) -> None:
     assert hint in failed("explain", model, "--variable", "scle")
     assert "did you mean 'mag'?" in failed("info", model, "--from", "mga", code=2)
     arguments = ("convert", model, "x.tens", "-v", "scale", "-o")
-    assert "'versoin' (did you mean 'version'?) is not an --option" in failed(*arguments, "versoin=1")
+    assert "'versoin' (did you mean 'version'?) is not an --option" in failed(
+        *arguments, "versoin=1"
+    )
 
 
 def test_nothing_is_guessed_where_nothing_is_similar(model: str) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
-
-YAML, ELEMENTS = ".yaml", ".elements"
 
 
 class Cc4sFormat(Format):

@@ -28,14 +28,15 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, is_file_name, not_beside, opened_beside
 from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
 from xr_tensorfmt.formats.cc4s.spec import (
+    ELEMENTS,
     EMBEDDED,
     TENSOR,
     TENSOR_SET,
     TEXT,
     VERSION,
+    YAML,
     Dimension,
     Properties,
     TensorHeader,

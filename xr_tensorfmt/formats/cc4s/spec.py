@@ -17,8 +17,10 @@ from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import MOST_DIMENSIONS
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+YAML, ELEMENTS = ".yaml", ".elements"
+
 
 VERSION = 100
 """The only version that cc4s reads."""

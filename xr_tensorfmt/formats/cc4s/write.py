@@ -27,13 +27,14 @@ from xr_tensorfmt.errors import (
     shorten,
     stacklevel_of_caller,
 )
-from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
+    ELEMENTS,
     EMBEDDED,
     SCALAR_TYPES,
     TENSOR_SET,
+    YAML,
     Dimension,
     Properties,
     TensorHeader,

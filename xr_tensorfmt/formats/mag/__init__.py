@@ -7,13 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
-
-MAGIC = b"MAG!"
-STREAM_MAGIC = b"MAG&"
 
 
 class MagFormat(Format):

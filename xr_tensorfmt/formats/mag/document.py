@@ -18,12 +18,12 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.keyed import StoredTensor, is_count
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.mag import MAGIC
 from xr_tensorfmt.formats.mag.spec import (
     BIG_ENDIAN,
     DAMAGED,
     INCOMPLETE,
     LITTLE_ENDIAN,
+    MAGIC,
     SNAPSHOT_200_DTYPES,
     Contents,
     check_alignment,

@@ -11,8 +11,8 @@ from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.keyed import keyed_container
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, archive, document, snapshot
-from xr_tensorfmt.formats.mag.spec import Contents, check_placement
+from xr_tensorfmt.formats.mag import archive, document, snapshot
+from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, Contents, check_placement
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
 """Versions of the containers that begin with `MAGIC`."""

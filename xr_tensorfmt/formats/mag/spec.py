@@ -21,6 +21,9 @@ from xr_tensorfmt.core.findings import Finding, Gap, finding_of
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.keyed import StoredTensor
 
+MAGIC = b"MAG!"
+STREAM_MAGIC = b"MAG&"
+
 DAMAGED = "the header is damaged"
 FOREIGN = "the header is damaged, or the file is of another format"
 INCOMPLETE = "the file is incomplete or its header damaged; fetch it again"

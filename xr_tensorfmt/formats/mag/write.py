@@ -14,11 +14,12 @@ from xarray import Variable
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
 from xr_tensorfmt.core.keyed import StoredTensor, default_dims
-from xr_tensorfmt.formats.mag import MAGIC, archive, document
+from xr_tensorfmt.formats.mag import archive, document
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_ALIGNMENT,
     LITTLE_ENDIAN,
+    MAGIC,
     TensorRecord,
     round_up,
 )

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import FilePlan
-
-MAGIC = b"\x93NUMPY"
-SUFFIX = ".npy"
 
 
 class NpyFormat(Format):

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.keyed import StoredTensor, keyed_container
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.zip_members import Directory, check_checksums, read_directory, stored_content
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
-from xr_tensorfmt.formats.npy import MAGIC, SUFFIX
+from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, default_dims
 
 MOST_HEADER_BYTES = 10_000
 """Limit on the length of the header, the same as numpy's own."""
@@ -52,11 +52,6 @@ _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
 class NotHeldError(TensorFormatError):
     """A member of a zip is not damaged, and no variable can be made of it."""
-
-
-def default_dims(rank: int) -> tuple[str, ...]:
-    """Names for dimensions that nobody has named."""
-    return tuple(f"dim_{axis}" for axis in range(rank))
 
 
 def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:

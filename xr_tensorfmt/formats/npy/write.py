@@ -10,7 +10,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain, elements_of
-from xr_tensorfmt.formats.npy.read import default_dims
+from xr_tensorfmt.formats.npy.spec import default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed

@@ -9,20 +9,15 @@ from zipfile import ZIP_STORED
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, STORAGE_ATTRS
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
-MAGIC = b"PYCAUSET"
 
 # Session stores included, which have no matrix and are refused with a reason.
 _SHORTEST = 16
-
-STORAGE_ATTRS = frozenset(
-    {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
-)
-"""Attributes of every file that say how the matrix is stored."""
 
 _OF_CAUSAL_SETS = frozenset({"object_type", "n"})
 _DERIVED = ("property_", "cached_")
@@ -31,7 +26,7 @@ _DERIVED = ("property_", "cached_")
 class PycausetFormat(Format):
     """PyCauset: one matrix or vector."""
 
-    name = "pycauset"
+    name = NAME
     title = "PyCauset"
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)

@@ -21,10 +21,10 @@ from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding, finding_of
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
     HEADER_BYTES,
+    MAGIC,
     R1_BIT_ROW_BYTES,
     TRIANGLES,
     WORD_BYTES,

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.core.zip_members import ZIP_MAGIC
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset import MAGIC, PycausetFormat, spec
+from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
@@ -34,7 +34,7 @@ from xr_tensorfmt.formats.pycauset.earlier_versions import (
     read_matrix,
 )
 from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, sized_layout
-from xr_tensorfmt.formats.pycauset.spec import Matrix, Metadata
+from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix, Metadata
 
 MOST_BLOCKS = 4096
 """Limit on the blocks of a matrix, those of its blocks included."""
@@ -142,7 +142,7 @@ def _encoding(file: MatrixFile) -> dict[str, Any]:
     matrix, layout = file.matrix, file.layout
     facts = {
         **shown_attrs(matrix),
-        "format": PycausetFormat.name,
+        "format": NAME,
         "version": matrix.version,
         "shape": (matrix.rows, matrix.columns),
         "byteorder": "little",

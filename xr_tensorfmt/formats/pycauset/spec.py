@@ -13,6 +13,14 @@ from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
+NAME = "pycauset"
+MAGIC = b"PYCAUSET"
+
+STORAGE_ATTRS = frozenset(
+    {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
+)
+"""Attributes of every file that say how the matrix is stored."""
+
 Value = TypeVar("Value")
 
 HEADER_BYTES = 4096

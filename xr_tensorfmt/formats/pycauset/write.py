@@ -15,12 +15,12 @@ from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.header import MOST_BYTES
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats.pycauset import STORAGE_ATTRS, PycausetFormat, spec
+from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
 from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import sized_layout
 from xr_tensorfmt.formats.pycauset.read import default_dims
-from xr_tensorfmt.formats.pycauset.spec import Matrix
+from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
@@ -186,7 +186,7 @@ def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
 def _special(variable: Variable) -> str:
     """The type that it had in the file that it was opened from, or that its values may be of."""
     facts = variable.encoding.get("tensorfmt", {})
-    if facts.get("format") == PycausetFormat.name:
+    if facts.get("format") == NAME:
         as_seen = (facts.get("scalar"), facts.get("is_transposed"), facts.get("is_conjugated"))
         whole = tuple(facts["shape"])[: variable.ndim] == variable.shape
         # PyCauset loads all triangles of numbers as if they had no diagonal.

@@ -8,33 +8,20 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from xr_tensorfmt.core.container import Container, OpenOptions
-from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.keyed import StoredTensor, is_count, keyed_container
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.safetensors import INDEX
-
-LENGTH_BYTES = 8
-"""Bytes of the length of the header; the header is padded to a multiple of as many."""
-
-MOST_HEADER_BYTES = 100_000_000
-"""Limit of the format on the length of the header."""
-
-METADATA = "__metadata__"
-
-DTYPES = (
-    {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-    | {"U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"}
-    | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
-    | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}
+from xr_tensorfmt.formats.safetensors.spec import (
+    DTYPES,
+    ELEMENTS,
+    INDEX,
+    LENGTH_BYTES,
+    METADATA,
+    MOST_HEADER_BYTES,
 )
-"""The dtypes by their names in a header."""
-
-ELEMENTS = elements_of(DTYPES.values())
-"""How the elements of each dtype are stored."""
 
 _FACTS = {"format": "safetensors"}
 _entry_fields = itemgetter("dtype", "shape", "data_offsets")

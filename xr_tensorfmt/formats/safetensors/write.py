@@ -9,10 +9,10 @@ from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.keyed import StoredTensor
-from xr_tensorfmt.formats.safetensors import INDEX
-from xr_tensorfmt.formats.safetensors.read import (
+from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
+    INDEX,
     LENGTH_BYTES,
     METADATA,
     MOST_HEADER_BYTES,

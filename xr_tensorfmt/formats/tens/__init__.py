@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.formats.tens.spec import MAGIC
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
-MAGIC = b"TENS"
 
 # One symmetry or several as the attribute has them, each an operation and an index map.
 _SYMMETRIES = re.compile(r"[^ ,]* [^ ,]+(, [^ ,]* [^ ,]+)*")

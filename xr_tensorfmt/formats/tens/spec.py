@@ -18,8 +18,9 @@ import numpy as np
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.wide import Binary128
+
+MAGIC = b"TENS"
 
 VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
