@@ -57,7 +57,7 @@ FAULTS = (
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(
-        "lengths that are no numbers", "mag", "core.keyed", "StoredTensor.described",
+        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensor.described",
         " or not all(map(is_count, shape))", "",
     ),
     Fault(

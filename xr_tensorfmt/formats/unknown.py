@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
 
 
 class ForeignFormat(NamedTuple):

@@ -24,8 +24,8 @@ from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.keyed import StoredTensor
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_100_DTYPES,

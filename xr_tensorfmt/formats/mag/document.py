@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.keyed import StoredTensor, is_count
 from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
 from xr_tensorfmt.formats.mag.spec import (
     BIG_ENDIAN,
     DAMAGED,

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import elements_of
 from xr_tensorfmt.core.findings import Finding, Gap, finding_of
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.keyed import StoredTensor
+from xr_tensorfmt.formats._shared.keyed import StoredTensor
 
 MAGIC = b"MAG!"
 STREAM_MAGIC = b"MAG&"

@@ -13,7 +13,8 @@ from xarray import Variable
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
 from xr_tensorfmt.core.json_values import TAG, without_dtypes
-from xr_tensorfmt.core.keyed import StoredTensor, default_dims
+from xr_tensorfmt.formats._shared import keyed_writing as keyed
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
 from xr_tensorfmt.formats.mag import archive, document
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
@@ -23,7 +24,6 @@ from xr_tensorfmt.formats.mag.spec import (
     TensorRecord,
     round_up,
 )
-from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed

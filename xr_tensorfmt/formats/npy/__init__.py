@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
 
 if TYPE_CHECKING:

@@ -16,10 +16,15 @@ from xr_tensorfmt.core.container import Container, OpenOptions, named_dims
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, Finding, Severity, finding_of
 from xr_tensorfmt.core.header import HeaderReader, check_rank
-from xr_tensorfmt.core.keyed import StoredTensor, keyed_container
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.zip_members import Directory, check_checksums, read_directory, stored_content
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, keyed_container
+from xr_tensorfmt.formats._shared.zip_members import (
+    Directory,
+    check_checksums,
+    read_directory,
+    stored_content,
+)
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, default_dims
 
 MOST_HEADER_BYTES = 10_000

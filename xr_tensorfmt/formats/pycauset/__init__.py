@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, STORAGE_ATTRS
 
 if TYPE_CHECKING:

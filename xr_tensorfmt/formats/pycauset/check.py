@@ -15,10 +15,11 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import Symmetry, check_claim, check_symmetry, check_values
+from xr_tensorfmt.core.value_checks import check_values
 from xr_tensorfmt.core.views import stored_layout
-from xr_tensorfmt.core.zip_members import check_checksums
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats._shared.symmetries import Symmetry, check_claim, check_symmetry
+from xr_tensorfmt.formats._shared.zip_members import check_checksums
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     SLOT_OFFSETS,

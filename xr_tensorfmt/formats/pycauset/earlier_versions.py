@@ -14,7 +14,7 @@ from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.zip_members import Directory, read_directory, stored_content
+from xr_tensorfmt.formats._shared.zip_members import Directory, read_directory, stored_content
 from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
     LEAST_PAYLOAD,

@@ -18,8 +18,8 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.core.views import transposed
-from xr_tensorfmt.core.zip_members import ZIP_MAGIC
 from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,

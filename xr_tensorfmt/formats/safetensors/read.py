@@ -11,9 +11,9 @@ from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.keyed import StoredTensor, is_count, keyed_container
 from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
 from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count, keyed_container
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,

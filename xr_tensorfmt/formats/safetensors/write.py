@@ -8,7 +8,8 @@ from json import dumps
 from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.keyed import StoredTensor
+from xr_tensorfmt.formats._shared import keyed_writing as keyed
+from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -17,7 +18,6 @@ from xr_tensorfmt.formats.safetensors.spec import (
     METADATA,
     MOST_HEADER_BYTES,
 )
-from xr_tensorfmt.writing import keyed
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import encoded, limited
 from xr_tensorfmt.writing.file_plan import FilePlan

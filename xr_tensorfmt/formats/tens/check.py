@@ -16,9 +16,10 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import Symmetry as Claim
-from xr_tensorfmt.core.value_checks import attempt, check_symmetry, chunks
+from xr_tensorfmt.core.value_checks import attempt, chunks
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats._shared.symmetries import Symmetry as Claim
+from xr_tensorfmt.formats._shared.symmetries import check_symmetry
 from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
 from xr_tensorfmt.formats.tens.read import Storage

@@ -11,7 +11,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import KEY, EmbeddedMetadata
-from xr_tensorfmt.core.keyed import StoredTensor, default_dims
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import attributes, described, labels
