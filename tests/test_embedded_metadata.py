@@ -29,8 +29,8 @@ from xr_tensorfmt.core.embedded_metadata import (
     with_embedded_metadata,
 )
 from xr_tensorfmt.core.json_values import (
+    DTYPE_TAG,
     MOST_LEVELS,
-    TAG,
     array_from_json,
     array_to_json,
     from_json,
@@ -142,7 +142,7 @@ CYCLE.append(CYCLE)
 REFUSED = [
     ({1, 2}, "it contains a set, which JSON cannot hold; make it a str, a number, an array"),
     ([b"bytes"], "it contains a bytes"),
-    ({TAG: 1}, f"without the key '{TAG}'"),
+    ({DTYPE_TAG: 1}, f"without the key '{DTYPE_TAG}'"),
     (object(), "it contains a object"),
     ({"a": {1: 2}}, "it has the key 1, which must be a str; use '1'"),
     ("\ud800", r"it contains '\\ud800', which UTF-8 cannot encode"),
@@ -230,7 +230,7 @@ GOOD: dict[str, Any] = {
     },
     "attrs": {"title": "it"},
     "tagged_attrs": False,
-    "numpy_attrs": {"epoch": {TAG: {"dtype": "|i1", "shape": [], "base64": "AQ=="}}},
+    "numpy_attrs": {"epoch": {DTYPE_TAG: {"dtype": "|i1", "shape": [], "base64": "AQ=="}}},
 }
 
 
@@ -324,9 +324,9 @@ BAD = {
     "an unknown key": GOOD | {"colour": 1},
     "an unknown key of a variable": GOOD | {"tensors": {"a": {"colour": 1}}},
     "attributes that are none": GOOD | {"attrs": 3},
-    "a wrong array": GOOD | {"attrs": {"a": {TAG: {}}}},
+    "a wrong array": GOOD | {"attrs": {"a": {DTYPE_TAG: {}}}},
     "numbers that are no map": GOOD | {"numpy_attrs": [3]},
-    "a wrong number": GOOD | {"numpy_attrs": {"epoch": {TAG: {}}}},
+    "a wrong number": GOOD | {"numpy_attrs": {"epoch": {DTYPE_TAG: {}}}},
 }
 
 

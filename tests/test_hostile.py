@@ -25,7 +25,7 @@ from tests.opening import opened, tensor_of
 from tests.pycausetblocks import facts, manifest
 from tests.work import calls_below, memory_below
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
-from xr_tensorfmt.core.chunk_grid import MOST_CHUNKS
+from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.json_values import MOST_LEVELS
 from xr_tensorfmt.sources.local import LocalFile
@@ -71,7 +71,7 @@ class TestImpliedElements:
             assert whole.data.npartitions == 1
             chunks = whole.encoding["preferred_chunks"]
         count = prod(-(-size // chunks[dim]) for dim, size in whole.sizes.items())
-        assert MOST_CHUNKS // 4 <= count <= MOST_CHUNKS
+        assert MAX_CHUNKS // 4 <= count <= MAX_CHUNKS
         tensor = tensor_of(HUGE[name], sparse="dense")
         part = tensor[(slice(3),) * tensor.ndim].chunk()
         assert part.chunks == tuple((length,) for length in part.shape)

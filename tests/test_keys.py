@@ -30,8 +30,8 @@ def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that examples of a few elements reach the code for many."""
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MOST_POINTS", 5)
-    monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 4)
-    monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", 300)
+    monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 4)
+    monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", 300)
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._FEW", 0)
-    monkeypatch.setattr("xr_tensorfmt.core.selection.MOST_RUNS", 3)
+    monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [each for each in columns if each < values.shape[1]]
     lazy, eager = pair(Memory(content), layout, values)
@@ -184,7 +184,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
 def test_small_windows_and_blocks_change_nothing(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.core.source.LARGEST_WINDOW", limit)
+    monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", limit)
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._BLOCK", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]

@@ -18,7 +18,7 @@ from tests.opening import opened
 from tests.tensfiles import values_of
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.backend import TensorFormatBackend
-from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
+from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.writers import to_file, to_tens
 
 DTYPES = ["f4", "f8", "c8", "c16", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))]
@@ -443,7 +443,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
             "is larger than any address space; write a part",
         ),
         (
-            xr.DataArray(1.0, attrs={"text": "x" * MOST_BYTES}),
+            xr.DataArray(1.0, attrs={"text": "x" * MAX_EMBEDDED_BYTES}),
             {},
             "attributes and coordinates take 16777.* bytes, and TENS keeps at most 16777216",
         ),
@@ -618,9 +618,10 @@ def test_damaged_embedded_metadata_of_stored_pairs_are_a_warning(embedded, messa
 
 def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
     with pytest.warns(
-        TensorFormatWarning, match=f"{MOST_BYTES + 4096} characters, more than {MOST_BYTES}"
+        TensorFormatWarning,
+        match=f"{MAX_EMBEDDED_BYTES + 4096} characters, more than {MAX_EMBEDDED_BYTES}",
     ):
-        assert opened(with_embedded(b" " * (MOST_BYTES + 8192))).tensor.sum() == 18
+        assert opened(with_embedded(b" " * (MAX_EMBEDDED_BYTES + 8192))).tensor.sum() == 18
 
 
 def test_names_that_the_user_wants_come_before_the_embedded_ones(tmp_path) -> None:

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import MOST_OF_ONE, attempt, check_values
+from xr_tensorfmt.core.value_checks import MAX_OF_ONE, check_values, report_errors
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.sources import find_source
 
@@ -82,7 +82,7 @@ def validate(
     """
     source, head = find_source(file, "read", storage_options, fs)
     findings = list(
-        islice(_findings(source, format, head, MOST_OF_ONE if all else 1), MOST_FINDINGS + 1)
+        islice(_findings(source, format, head, MAX_OF_ONE if all else 1), MOST_FINDINGS + 1)
     )
     if len(findings) > MOST_FINDINGS:
         message = f"more than {MOST_FINDINGS} findings, of which these are the first"
@@ -98,9 +98,9 @@ def _findings(source: Source, format: str | None, head: bytes, most: int) -> Ite
     except SourceChangedError:
         raise
     except TensorFormatError as error:
-        yield finding_of(error)
+        yield finding_from_error(error)
         return
-    checks = attempt(lambda: chosen.check(reader, container, most))
+    checks = report_errors(lambda: chosen.check(reader, container, most))
     yield from _merged(container.findings, list(islice(checks, MOST_FINDINGS + 1)))
     yield from check_values(source, (*container.tensors, *container.coordinates), most)
 

@@ -15,7 +15,7 @@ import numpy as np
 from xr_tensorfmt.cli.info import dtype_name, plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, print_json, print_lines
 from xr_tensorfmt.cli.options import group_options, source_options, verify_option
-from xr_tensorfmt.core.chunk_grid import TARGET, contiguous_chunk
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
@@ -158,7 +158,7 @@ def _different_values(first: Variable, second: Variable) -> Different | None:
 
 def blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
     """Blocks of a variable that are read at once."""
-    default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), TARGET)
+    default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
     chunks = variable.encoding.get("preferred_chunks") or {}
     if set(chunks) != set(variable.dims):
         chunks = dict(zip(variable.dims, default, strict=True))

@@ -20,7 +20,7 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.core.chunk_grid import PAGE, TARGET, chunk_count
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, chunk_count
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
@@ -107,7 +107,7 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     """What JSON can represent of a tensor."""
     layout, facts = tensor.layout, tensor.encoding.get("tensorfmt", {})
     offset = facts.get("offset") if in_this_file else None
-    chunk = layout.chunk_shape(TARGET)
+    chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     return {
         "dims": list(tensor.dims),
         "shape": list(layout.shape),

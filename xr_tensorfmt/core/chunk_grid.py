@@ -11,7 +11,7 @@ import numpy as np
 PAGE = 4096
 """Bytes of which chunk lengths are a multiple where possible."""
 
-TARGET = 31 << 20
+DEFAULT_CHUNK_BYTES = 31 << 20
 """Default size of a chunk in bytes.
 
 Measured: sums become faster up to 64 MiB, operations with temporaries slower from 32 MiB on. From
@@ -20,7 +20,7 @@ where values are copied, chunks of 31 MiB are a quarter faster than those of 32.
 """
 
 
-MOST_CHUNKS = 1 << 20
+MAX_CHUNKS = 1 << 20
 """Limit on the chunks of a variable for ``chunks={}``, of which dask keeps some facts each."""
 
 

@@ -13,9 +13,16 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import BATCH, Encoded, Read, WritableLayout, raw_bytes, within
-from xr_tensorfmt.core.selection import MOST_RUNS, Runs, Selection, row_major_strides
-from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
+from xr_tensorfmt.core.layout import (
+    BATCH_BYTES,
+    ByteRead,
+    Encoded,
+    WritableLayout,
+    raw_bytes,
+    within,
+)
+from xr_tensorfmt.core.selection import MAX_RUNS, Runs, Selection, row_major_strides
+from xr_tensorfmt.core.source import MAX_WINDOW, Source
 from xr_tensorfmt.errors import TensorFormatError
 
 
@@ -74,7 +81,7 @@ class Dense(WritableLayout):
         """One range for each run of consecutive elements."""
         return self._extents(selection.runs())
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
         """One range for each distinct element."""
         unique = np.unique(np.ravel_multi_index(points, self.shape))
         return [(source, self._extents(Runs(unique, 1)))]
@@ -116,8 +123,8 @@ class Dense(WritableLayout):
     def _copy(self, source: Source, selection: Selection) -> Array:
         """Copy in batches, which bound the memory of plans and windows."""
         # Without windows, gaps between the ranges need no memory.
-        span = LARGEST_WINDOW // self._item if source.mapped else selection.span
-        batches = list(selection.batches(runs=MOST_RUNS, span=span))
+        span = MAX_WINDOW // self._item if source.mapped else selection.span
+        batches = list(selection.batches(runs=MAX_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
             with self._located(source, selection.index_of):
                 return self.element.adopt(self._raw(source, selection))
@@ -161,9 +168,9 @@ class Dense(WritableLayout):
         if self.element.is_native and values.flags.c_contiguous:
             yield self.extents(selection), raw_bytes(values)
             return
-        elements = max(1, BATCH // self._item)
+        elements = max(1, BATCH_BYTES // self._item)
         runs = selection.run_count
-        per_batch = max(1, elements * runs // selection.size) if runs > 1 else MOST_RUNS
+        per_batch = max(1, elements * runs // selection.size) if runs > 1 else MAX_RUNS
         span = elements if runs == 1 else selection.span
         for batch in selection.batches(runs=per_batch, span=span):
             part = values[within(batch, selection)]

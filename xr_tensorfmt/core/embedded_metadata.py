@@ -13,17 +13,17 @@ from typing import Any, Self
 
 from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.json_text import parsed, reject_repeated
+from xr_tensorfmt.core.json_text import parse_json, reject_repeated
 from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 
-KEY = "xr_tensorfmt"
+EMBEDDED_KEY = "xr_tensorfmt"
 """Name of the embedded metadata in formats that have metadata under names."""
 
 VERSION = 1
 
-MOST_BYTES = 16 << 20
+MAX_EMBEDDED_BYTES = 16 << 20
 """Limit on the embedded metadata, which are read whenever a file is opened."""
 
 _DEFAULT_NAME = OpenOptions.name
@@ -116,9 +116,9 @@ def _decoded(embedded: Any) -> Any:
         embedded = embedded.decode()
     if not isinstance(embedded, str):
         return embedded
-    if len(embedded) > MOST_BYTES:
-        raise ValueError(f"they have {len(embedded)} characters, more than {MOST_BYTES}")
-    return parsed(embedded, reject_repeated)
+    if len(embedded) > MAX_EMBEDDED_BYTES:
+        raise ValueError(f"they have {len(embedded)} characters, more than {MAX_EMBEDDED_BYTES}")
+    return parse_json(embedded, reject_repeated)
 
 
 def _members(data: Mapping[str, Any], kind: type) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Finding:
         return f"{self.path}: {shorten(self.field)}{place}: {self.message}"
 
 
-def finding_of(error: TensorFormatError, within: str = "") -> Finding:
+def finding_from_error(error: TensorFormatError, within: str = "") -> Finding:
     """The finding about what a reader refuses, in a part of the file if it is known."""
     field = f"{error.field} of {within}" if within else error.field
     message = f"{shorten(error.found)}, expected {shorten(error.expected)}; {error.hint}"

@@ -195,20 +195,20 @@ class Cursor:
         return self.reader.error(field, found, expected, hint, self.offset - back)
 
 
-MOST_DIMENSIONS = 31
+MAX_DIMENSIONS = 31
 """Limit on the rank of a tensor, as numpy broadcasts at most 32 arrays."""
 
-MOST_BYTES = 1 << 62
+MAX_FILE_BYTES = 1 << 62
 """Limit on the size of a tensor; numpy counts bytes in 63 bits."""
 
-WIDEST = 16
+WIDEST_ITEM = 16
 """Bytes of the largest element in memory, a complex128."""
 
 
 def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
     """Refuse a rank that numpy cannot hold."""
-    if rank > MOST_DIMENSIONS:
-        field, expected = f"the rank of {tensor}", f"at most {MOST_DIMENSIONS} dimensions"
+    if rank > MAX_DIMENSIONS:
+        field, expected = f"the rank of {tensor}", f"at most {MAX_DIMENSIONS} dimensions"
         hint = "the header is damaged, or the file is of another format"
         raise TensorFormatError(path, field, rank, expected, hint, offset=offset)
 
@@ -217,7 +217,7 @@ def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> Non
     """Refuse a shape that is larger than any address space."""
     if not is_addressable(lengths, item):
         found = f"{item} bytes for each element of shape {tuple(lengths)}"
-        field, expected = "the tensor's size", f"at most {MOST_BYTES} bytes"
+        field, expected = "the tensor's size", f"at most {MAX_FILE_BYTES} bytes"
         hint = "it is larger than any address space; the header is damaged"
         raise TensorFormatError(path, field, found, expected, hint, offset=offset)
 
@@ -226,4 +226,4 @@ def is_addressable(lengths: Sequence[int], item: int) -> bool:
     """Whether numpy can hold a shape."""
     # A length of 0 does not excuse the others: numpy multiplies them all the same.
     extent = prod(lengths) or prod([max(1, length) for length in lengths])
-    return extent * item <= MOST_BYTES
+    return extent * item <= MAX_FILE_BYTES

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.layout import Layout, Read, ReorderingLayout
-from xr_tensorfmt.core.selection import KEEP, Entry, Selection, Then, entry_indices, in_order
+from xr_tensorfmt.core.layout import ByteRead, Layout, ReorderingLayout
+from xr_tensorfmt.core.selection import KEEP, Entry, PostIndexer, Selection, entry_indices, in_order
 from xr_tensorfmt.core.source import Source
 
 _REVERSE = slice(None, None, -1)
@@ -32,7 +32,7 @@ class AxisPick:
     """What is read along one axis, and the key that is then applied to what was read."""
 
     entry: Entry
-    then: Then
+    then: PostIndexer
 
 
 def pick(key: Any, length: int) -> AxisPick:
@@ -104,7 +104,7 @@ class OuterPlan:
         """The Selection to read."""
         return Selection(self.extent, tuple(axis.entry for axis in self.picks))
 
-    def reads(self, layout: Layout, source: Source) -> list[Read]:
+    def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
         """What `read` would fetch at most."""
         return layout.reads(source, self.selection)
 
@@ -152,7 +152,7 @@ class PointPlan:
     spread: Spread
     shape: tuple[int, ...]
 
-    def reads(self, layout: Layout, source: Source) -> list[Read]:
+    def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
         """What `read` would fetch at most."""
         if self._singly(layout):
             return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]

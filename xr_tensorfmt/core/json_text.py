@@ -14,26 +14,26 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_values import MOST_LEVELS
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
-MOST_NESTED = MOST_LEVELS + 8
+MAX_NESTED = MOST_LEVELS + 8
 """Limit on lists and objects within each other: those of attributes, and what they are in.
 
 Pickling fails from some 500 on, and dask's names of arrays already from 100.
 """
 
-MOST_VALUES = 4 << 20
+MAX_VALUES = 4 << 20
 """Limit on the values of a document, each of which may take a hundred bytes of memory."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-_TOO_DEEP = f"lists or objects that are nested deeper than {MOST_NESTED} levels"
+_TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
 class LimitError(ValueError):
     """JSON that is not damaged, but beyond a limit."""
 
 
-def parsed(
+def parse_json(
     text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
     """Parse JSON as `json.loads` does; LimitError where it is beyond a limit."""
@@ -57,8 +57,8 @@ def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def check_values(text: str) -> None:
     """Refuse more values than may be kept in memory, before there are any."""
-    if _marks(text) > MOST_VALUES and (found := _marks(_STRING.sub("", text))) > MOST_VALUES:
-        raise LimitError(f"{found} values, more than {MOST_VALUES}")
+    if _marks(text) > MAX_VALUES and (found := _marks(_STRING.sub("", text))) > MAX_VALUES:
+        raise LimitError(f"{found} values, more than {MAX_VALUES}")
 
 
 def _marks(text: str) -> int:
@@ -75,7 +75,7 @@ def check_nested(value: Any) -> None:
 def is_too_deep(value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
     """Whether the containers in a value are nested beyond the limit; nothing recurses."""
     level = [value]
-    for _ in range(MOST_NESTED + 1):
+    for _ in range(MAX_NESTED + 1):
         level = [each for parent in level for each in _containers(children, parent)]
         if not level:
             return False
@@ -128,7 +128,7 @@ class Document:
         at, hint = start, f"{title} is damaged"
         try:
             string = raw.decode()
-            content = parsed(string, collect)
+            content = parse_json(string, collect)
         except UnicodeDecodeError as error:
             at, found = start + error.start, "bytes that are not UTF-8"
         except JSONDecodeError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.errors import shorten
 
-TAG = "__numpy__"
+DTYPE_TAG = "__numpy__"
 """The only member of a JSON object that stands for a numpy array or number."""
 
 MOST_LEVELS = 32
@@ -34,26 +34,26 @@ def to_json(value: Any, what: str, level: int = 0) -> Any:
     if level > MOST_LEVELS:
         raise TypeError(f"{what} is nested deeper than {MOST_LEVELS} levels; make it flatter")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
-        return {TAG: array_to_json(np.asanyarray(value), what)}
+        return {DTYPE_TAG: array_to_json(np.asanyarray(value), what)}
     if isinstance(value, int | float | None):
         return value
     if isinstance(value, str):
         return _encodable(value, what)
     if isinstance(value, list | tuple):
         return [to_json(item, what, level + 1) for item in value]
-    if isinstance(value, Mapping) and TAG not in value:
+    if isinstance(value, Mapping) and DTYPE_TAG not in value:
         return {_key(key, what): to_json(item, what, level + 1) for key, item in value.items()}
     raise TypeError(
         f"{what} contains a {type(value).__name__}, which JSON cannot hold; make it a str, a "
-        f"number, an array, or a list or dict of such (without the key {TAG!r})"
+        f"number, an array, or a list or dict of such (without the key {DTYPE_TAG!r})"
     )
 
 
 def from_json(value: Any) -> Any:
     """Decode what `to_json` has encoded, from JSON whose nesting is limited."""
     if isinstance(value, Mapping):
-        if set(value) == {TAG}:
-            array = array_from_json(value[TAG])
+        if set(value) == {DTYPE_TAG}:
+            array = array_from_json(value[DTYPE_TAG])
             return array if array.ndim else array[()]
         return {key: from_json(item) for key, item in value.items()}
     return [from_json(item) for item in value] if isinstance(value, list) else value
@@ -62,9 +62,9 @@ def from_json(value: Any) -> Any:
 def without_dtypes(value: Any) -> Any:
     """Replace tagged numpy numbers by plain ones, for programs that do not know the tag."""
     if isinstance(value, Mapping):
-        if set(value) != {TAG}:
+        if set(value) != {DTYPE_TAG}:
             return {key: without_dtypes(item) for key, item in value.items()}
-        array = array_from_json(value[TAG])
+        array = array_from_json(value[DTYPE_TAG])
         number = array.item() if not array.ndim and array.dtype.kind in "biuf" else None
         return number if isinstance(number, bool | int | float) else value
     return [without_dtypes(item) for item in value] if isinstance(value, list) else value

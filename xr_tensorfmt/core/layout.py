@@ -10,23 +10,23 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.selection import Selection, Then
+from xr_tensorfmt.core.selection import PostIndexer, Selection
 from xr_tensorfmt.core.source import Source
 
-Read = tuple[Source, Extents]
+ByteRead = tuple[Source, Extents]
 """Byte ranges of a source that are read at once."""
 
 Encoded = tuple[Extents, Bytes]
 """Byte ranges of a file and the bytes that belong there: the ranges one after the other."""
 
-BATCH = 1 << 20
+BATCH_BYTES = 1 << 20
 """Bytes that are encoded at a time, which fit into the cache of a processor."""
 
 WHOLE = 0
 """The write unit of an axis that can only be written as a whole."""
 
 
-class NotHeldError(ValueError):
+class UnrepresentableValueError(ValueError):
     """A value for which a layout has no place, where another layout would have one."""
 
 
@@ -50,12 +50,12 @@ class Layout(ABC):
     def extents(self, selection: Selection) -> Extents:
         """Bytes that hold a selection (which must not be empty); nothing is read."""
 
-    def reads(self, source: Source, selection: Selection) -> list[Read]:
+    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
         """What `read` would fetch at most, by source and without empty ranges; nothing is read."""
         extents = self.extents(selection) if selection.size else None
         return [(source, extents)] if extents is not None and len(extents) else []
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
         """What `read_points` would fetch at most, as for `reads`."""
         unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
         entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
@@ -177,7 +177,9 @@ class ReorderingLayout(Layout):
     """A layout that reorders values more cheaply while they are still packed."""
 
     @abstractmethod
-    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+    def read_in_order(
+        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
+    ) -> Array:
         """Read a selection, and apply a key to each axis of the values.
 
         Parameters

@@ -17,7 +17,7 @@ def call_in_children(call: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=call)
 
 
-class RenewedLock:
+class ForkSafeLock:
     """A lock that another one replaces in a child process: its holder is a thread of the parent."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class RenewedLock:
         return self._lock
 
 
-_every: WeakSet[RenewedLock] = WeakSet()
+_every: WeakSet[ForkSafeLock] = WeakSet()
 
 
 def _renew_all() -> None:
@@ -53,7 +53,7 @@ class CachedValue(Generic[Value]):
 
     def __init__(self, value: Value | None = None) -> None:
         self._value = value
-        self._lock = RenewedLock()
+        self._lock = ForkSafeLock()
 
     @property
     def known(self) -> Value | None:

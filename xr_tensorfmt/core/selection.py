@@ -15,14 +15,14 @@ from xr_tensorfmt.core.extents import Integers
 Entry = slice | Integers
 """A slice with positive step and exact bounds, or a strictly ascending integer array."""
 
-Then = int | slice | Integers
+PostIndexer = int | slice | Integers
 """What is applied to an axis of the values of a Selection, in the order of the key."""
 
 KEEP = slice(None)
 """The one that changes nothing."""
 
 # A plan has an integer for each run of a Selection; this limits its memory.
-MOST_RUNS = 1 << 20
+MAX_RUNS = 1 << 20
 
 # Elements that are brought into another order along several axes at a time, within a cache.
 _MOST_REORDERED = 1 << 20
@@ -197,7 +197,7 @@ def entry_indices(entry: Entry) -> Integers:
     return entry
 
 
-def in_order(values: Array, keys: Sequence[Then]) -> Array:
+def in_order(values: Array, keys: Sequence[PostIndexer]) -> Array:
     """Apply a key to each axis, to some rows at a time where several are arrays."""
     first, more = keys[0] if keys else KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
     if isinstance(first, np.ndarray) and more and values.size > _MOST_REORDERED:
@@ -211,7 +211,7 @@ def in_order(values: Array, keys: Sequence[Then]) -> Array:
     return _apply_keys(values, keys)
 
 
-def _apply_keys(values: Array, keys: Sequence[Then]) -> Array:
+def _apply_keys(values: Array, keys: Sequence[PostIndexer]) -> Array:
     # From the last axis to the first, as dropping an axis renumbers those behind it.
     for axis in reversed(range(len(keys))):
         key = keys[axis]

@@ -83,7 +83,7 @@ def _divided(group: Part, size: int, largest: int) -> Iterator[Part]:
 Fill = Callable[[int, memoryview], int]
 """Fills a buffer with the bytes from an offset on, and returns how many there were."""
 
-LARGEST_WINDOW = 64 << 20
+MAX_WINDOW = 64 << 20
 """Limit on the bytes of a window that values are copied from.
 
 Touched pages of a window count as memory of the process as long as the window exists.
@@ -235,7 +235,7 @@ def is_file_name(part: object) -> bool:
     return len(part.encode(errors="replace")) <= _LONGEST_NAME and not _SURROGATE.search(part)
 
 
-def opened_beside(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
+def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
     """Open a file in the same directory that is needed for a reason; the errors of `sibling`."""
     try:
         beside = source.sibling(file)
@@ -244,11 +244,11 @@ def opened_beside(source: Source, file: str, reason: str) -> tuple[Source, bytes
         message = f"{reason} and is missing; fetch it too"
         raise FileNotFoundError(errno.ENOENT, message, place) from None
     if beside is None:
-        raise not_beside(source)
+        raise no_sibling_error(source)
     return beside
 
 
-def not_beside(source: Source) -> ValueError:
+def no_sibling_error(source: Source) -> ValueError:
     """The error about a source that is not in a directory and has need of other files."""
     return ValueError(
         f"{source.name} has no directory in which its files could be; open it by its path or URL"

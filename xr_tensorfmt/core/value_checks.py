@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -23,7 +23,7 @@ Booleans = NDArray[np.bool_]
 CHUNK_BYTES = 16 << 20
 """Most bytes of values that are checked at a time."""
 
-MOST_OF_ONE = 20
+MAX_OF_ONE = 20
 """Limit on the findings of one kind where all are wanted; a damaged file has many alike."""
 
 
@@ -43,7 +43,7 @@ def check_values(source: Source, tensors: Iterable[Tensor], most: int) -> Iterat
         yield from islice(findings, most)
 
 
-def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
+def iterate_chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
     """All elements of a layout, a chunk at a time."""
     shape = layout.shape
     if 0 in shape:
@@ -57,31 +57,31 @@ def chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
         )
 
 
-def attempt(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """What a check finds; an error of the reader that ends the check is the last finding."""
     try:
         yield from check()
     except SourceChangedError:
         raise
     except TensorFormatError as error:
-        yield finding_of(error)
+        yield finding_from_error(error)
 
 
 def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Finding]:
     """Read every chunk; one that cannot be read is a finding."""
-    for selection in chunks(layout):
+    for selection in iterate_chunks(layout):
         try:
             layout.read(source, selection)
         except SourceChangedError:
             raise
         except TensorFormatError as error:
-            yield finding_of(error, shorten(repr(name)))
+            yield finding_from_error(error, shorten(repr(name)))
 
 
 def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
     """Look for bytes of booleans other than 0 and 1."""
     stored = replace(layout, element=Plain(np.dtype(np.uint8)))
-    for selection in chunks(stored):
+    for selection in iterate_chunks(stored):
         wrong = stored.read(source, selection) > 1
         if wrong.any():
             first = int(np.argmax(wrong))

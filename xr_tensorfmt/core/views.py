@@ -12,7 +12,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout, Read, WritableLayout
+from xr_tensorfmt.core.layout import ByteRead, Layout, WritableLayout
 from xr_tensorfmt.core.selection import Selection, entry_indices
 from xr_tensorfmt.core.source import Source
 
@@ -45,11 +45,11 @@ class View(Layout):
         """Bytes of the inner selection."""
         return self.inner.extents(self._inward(selection))
 
-    def reads(self, source: Source, selection: Selection) -> list[Read]:
+    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
         """Those of the inner selection."""
         return self.inner.reads(source, self._inward(selection))
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
         """Those of the inner layout's points."""
         return self.inner.point_reads(source, self._points_inward(points))
 

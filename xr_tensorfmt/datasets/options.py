@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
 
@@ -38,7 +38,7 @@ class Request(OpenOptions):
     fs: Any = None
     timeout: float | None = 60.0
     io: InputOutput = "auto"
-    chunk_bytes: int | str = TARGET
+    chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
 
     def __post_init__(self) -> None:
         """Refuse values of types that would be misinterpreted."""

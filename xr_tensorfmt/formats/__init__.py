@@ -14,7 +14,7 @@ from typing import Any
 from xr_tensorfmt.contract import CONTRACT_VERSION, Format, Match
 from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
@@ -202,7 +202,7 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
         if error is not None and end.severity == "error" and options.verify:
             raise error
         if error is not None:
-            findings.append(replace(finding_of(error), severity=end.severity))
+            findings.append(replace(finding_from_error(error), severity=end.severity))
     if not findings:
         return container
     return replace(container, findings=(*container.findings, *findings))

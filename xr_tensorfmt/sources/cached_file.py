@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.locks import RenewedLock
+from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.sources.requests import Version, changed
 
 # A whole file is downloaded when it is first opened, and caches do not lock.
-_lock = RenewedLock()
+_lock = ForkSafeLock()
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.locks import RenewedLock
-from xr_tensorfmt.core.source import LARGEST_WINDOW, Fill, Part, Source, merged_parts
+from xr_tensorfmt.core.locks import ForkSafeLock
+from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Part, Source, merged_parts
 from xr_tensorfmt.errors import SourceChangedError
 
 # Before Python 3.13 every mapping keeps a file descriptor open; windows may use a quarter of these.
@@ -41,7 +41,7 @@ _POPULATE_WRITE = 23
 _FileKey = tuple[int, int]
 _attached: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
 _written_into: set[_FileKey] = set()
-_lock = RenewedLock()
+_lock = ForkSafeLock()
 
 
 def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
@@ -92,8 +92,8 @@ def _key(status: os.stat_result) -> _FileKey:
 
 def _copy_pages(mapping: mmap.mmap) -> None:
     """Copy each page, as a write to it would."""
-    for start in range(0, len(mapping), LARGEST_WINDOW):
-        length = min(LARGEST_WINDOW, len(mapping) - start)
+    for start in range(0, len(mapping), MAX_WINDOW):
+        length = min(MAX_WINDOW, len(mapping) - start)
         if sys.platform == "linux":
             try:
                 mapping.madvise(_POPULATE_WRITE, start, length)
@@ -236,7 +236,7 @@ class LocalFile(Source):
         """Windows of up to 64 MiB if the file is mapped."""
         if not self.mapped:
             return super().parts(extents)
-        return merged_parts(extents, gap=LARGEST_WINDOW, limit=LARGEST_WINDOW)
+        return merged_parts(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
 
     def fetched(self, part: Part) -> int:
         """The pages that are needed, in a window."""

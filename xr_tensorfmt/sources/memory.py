@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from xr_tensorfmt.core.locks import RenewedLock
+from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
 
@@ -54,7 +54,7 @@ class FileObject(Source):
     def __init__(self, file: BinaryIO, token: str = "") -> None:
         self._file = file
         self._token = token or uuid4().hex
-        self._lock = RenewedLock()
+        self._lock = ForkSafeLock()
         try:
             file.seek(0, os.SEEK_END)
             self.size = file.tell()

@@ -11,7 +11,7 @@ from obspec_utils.registry import ObjectStoreRegistry
 from virtualizarr.manifests import ManifestArray, ManifestStore
 from xarray import Dataset, Variable
 
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.container import Container, Names, Tensor
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -78,7 +78,7 @@ class TensorFormatParser:
     separator: str = "."
     nested: bool = False
     leading_dim: str | None = None
-    chunk_bytes: int | str = TARGET
+    chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
     format: str | None = None
     name: str = "tensor"
     dims: Names = None

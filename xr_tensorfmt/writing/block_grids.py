@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import WHOLE, WritableLayout
@@ -31,7 +31,7 @@ Chunks = tuple[tuple[int, ...], ...]
 SHORTEST_RUN = 512
 """Bytes of a piece below which merging neighbouring chunks costs less than a system call."""
 
-MOST_MERGED = 4 * TARGET
+MOST_MERGED = 4 * DEFAULT_CHUNK_BYTES
 """Bytes of memory up to which chunks are merged into longer pieces."""
 
 
@@ -175,7 +175,7 @@ def block_grid(placed: Placed) -> GriddedVariable:
     """Divide a variable into its own chunks, or else into chunks of the layout."""
     across = _with_other_fastest_axis(placed)
     variable, layout, origin = across[0] if across else in_file_order(placed)
-    block = across[1] if across else layout.chunk_shape(TARGET)
+    block = across[1] if across else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
     item = variable.dtype.itemsize
     stored_bytes = layout.extents(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
@@ -202,7 +202,7 @@ def _with_other_fastest_axis(placed: Placed) -> tuple[Ordered, tuple[int, ...]] 
     axis = stored.axes.index(len(shape) - 1)
     if stored.shape != shape or axis == len(shape) - 1:
         return None
-    return lazy, tile(shape, axis, max(1, TARGET // variable.dtype.itemsize))
+    return lazy, tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
 
 
 def in_file_order(placed: Placed) -> Ordered:

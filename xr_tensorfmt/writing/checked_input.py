@@ -13,7 +13,7 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.elements import Element, StoredDtype
-from xr_tensorfmt.core.header import MOST_DIMENSIONS, WIDEST, is_addressable
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, WIDEST_ITEM, is_addressable
 from xr_tensorfmt.datasets.lazy_array import unmodified_tensor, wrapped_data
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
@@ -42,7 +42,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
             f"{path}: dask does not know how long {name!r} is; "
             "call compute_chunk_sizes() on its array first"
         )
-    if not is_addressable(variable.shape, WIDEST):
+    if not is_addressable(variable.shape, WIDEST_ITEM):
         raise ValueError(
             f"{path}: {name!r} of shape {variable.shape} is larger than any address space; "
             "write a part of it"
@@ -210,10 +210,10 @@ class CheckedInput:
 
     def check_rank(self, name: Hashable, variable: Variable) -> None:
         """Refuse more dimensions than a variable can be read with."""
-        if variable.ndim > MOST_DIMENSIONS:
+        if variable.ndim > MAX_DIMENSIONS:
             raise ValueError(
                 f"{self.path}: {name!r} has {variable.ndim} dimensions, and a {self.format} file "
-                f"is read with at most {MOST_DIMENSIONS}; stack some of them"
+                f"is read with at most {MAX_DIMENSIONS}; stack some of them"
             )
 
     def only_values(self, dims: tuple[str, ...]) -> tuple[str, Variable]:

@@ -12,12 +12,16 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.embedded_metadata import MOST_BYTES, EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.embedded_metadata import (
+    MAX_EMBEDDED_BYTES,
+    EmbeddedMetadata,
+    EmbeddedVariable,
+)
 from xr_tensorfmt.core.json_values import array_to_json, to_json
 from xr_tensorfmt.writing.checked_input import CheckedInput, Part
 
 
-def attributes(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
     """Encode attributes; ValueError for one that JSON cannot hold and that may not be dropped."""
     encodable: dict[str, Any] = {}
     for name, value in attrs.items():
@@ -29,20 +33,20 @@ def attributes(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> d
     return encodable
 
 
-def described(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
-    """The dims and attributes of a variable; the errors of `attributes`."""
+def embed_variable(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
+    """The dims and attributes of a variable; the errors of `encode_attrs`."""
     dims, attrs = tuple(map(str, variable.dims)), checked.attrs_to_write(name, variable)
-    return EmbeddedVariable(dims=dims, attrs=attributes(checked, attrs, repr(name)))
+    return EmbeddedVariable(dims=dims, attrs=encode_attrs(checked, attrs, repr(name)))
 
 
-def labels(
+def embed_coordinates(
     checked: CheckedInput, coordinates: Mapping[str, Variable]
 ) -> dict[str, EmbeddedVariable]:
     """Coordinates and their values; ValueError for one that does not fit and is not dropped."""
     embedded = {}
     for name, variable in coordinates.items():
         what = f"the coordinate {name!r}"
-        if variable.size * max(1, variable.dtype.itemsize) > MOST_BYTES:
+        if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
             large = f"{what} of {variable.size} labels, which are too many for a header"
             checked.dropping("coords", large, f"call drop_vars({name!r})")
             continue
@@ -51,7 +55,7 @@ def labels(
         except TypeError as error:
             _unless_dropped(checked, "coords", error)
             continue
-        embedded[name] = replace(described(checked, name, variable), values=values)
+        embedded[name] = replace(embed_variable(checked, name, variable), values=values)
     return embedded
 
 
@@ -73,7 +77,7 @@ def _unless_dropped(checked: CheckedInput, part: Part, error: TypeError) -> None
         ) from None
 
 
-def one_tensor(
+def embed_one_tensor(
     checked: CheckedInput,
     stored_name: str,
     *,
@@ -86,7 +90,7 @@ def one_tensor(
     `replaced` maps attributes of the opened file to their values for the new one, or None.
     """
     name, variable = checked.only
-    embedded = described(checked, name, variable)
+    embedded = embed_variable(checked, name, variable)
     attrs, of_user = dict(embedded.attrs or {}), checked.user_attrs(variable)
     for key in replaced.keys() & variable.attrs.keys() - of_user.keys():
         attrs.pop(key, None)
@@ -96,18 +100,20 @@ def one_tensor(
         tensor = replace(tensor, dims=tuple(map(str, dims)))
     return EmbeddedMetadata(
         tensors={stored_name: tensor},
-        coordinates=labels(checked, checked.coordinates if coordinates is None else coordinates),
-        attrs=attributes(checked, checked.attrs, "the Dataset"),
+        coordinates=embed_coordinates(
+            checked, checked.coordinates if coordinates is None else coordinates
+        ),
+        attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
 
 
-def encoded(checked: CheckedInput, embedded: EmbeddedMetadata) -> bytes:
+def encode_metadata(checked: CheckedInput, embedded: EmbeddedMetadata) -> bytes:
     """The JSON of embedded metadata; ValueError where it is longer than readers accept."""
     content = dumps(embedded.to_dict(), separators=(",", ":"), ensure_ascii=False).encode()
-    return limited(checked, content, MOST_BYTES)
+    return check_header_size(checked, content, MAX_EMBEDDED_BYTES)
 
 
-def limited(checked: CheckedInput, content: bytes, most: int) -> bytes:
+def check_header_size(checked: CheckedInput, content: bytes, most: int) -> bytes:
     """A header, or a part of it; ValueError where it is longer than readers accept."""
     if len(content) > most:
         raise ValueError(

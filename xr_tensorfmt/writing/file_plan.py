@@ -37,7 +37,7 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False)
-class FileBeside:
+class SiblingFile:
     """Another file of a format that has several in one directory.
 
     Parameters
@@ -75,7 +75,7 @@ class FilePlan:
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
-    beside: tuple[FileBeside, ...] = ()
+    beside: tuple[SiblingFile, ...] = ()
 
     @cached_property
     def block_grids(self) -> list[GriddedVariable]:

@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
@@ -141,7 +141,7 @@ def _batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
     for variable, blocks in grids:
         for number in range(blocks.count):
             part = variable[blocks.part(number)]
-            if batch and size + part.nbytes > TARGET:
+            if batch and size + part.nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
             batch.append((part, blocks, number))

@@ -12,7 +12,7 @@ from dask.delayed import Delayed, delayed
 from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
-from xr_tensorfmt.core.layout import NotHeldError
+from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.places import Place, locate
 from xr_tensorfmt.sources.store_errors import redacted
@@ -64,11 +64,11 @@ def save(
         # dask would compute the arrays of a plan that is an argument, and gather their chunks.
         later = partial(save, plan, place, replace=replace, compute=True)
         return delayed(later, pure=False)()  # type: ignore[no-any-return]
-    error: NotHeldError | None = None
+    error: UnrepresentableValueError | None = None
     for file_plan in plan.plans():
         try:
             return _save_planned(file_plan, place, replace=replace, compute=True)
-        except NotHeldError as not_held:
+        except UnrepresentableValueError as not_held:
             error = not_held
     raise error or RuntimeError(f"{place.url}: the format has made no plan; report this bug")
 

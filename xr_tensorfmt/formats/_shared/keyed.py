@@ -13,9 +13,9 @@ from typing import Any, Literal, Self, TypeGuard
 from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import KEY
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import MOST_BYTES, check_rank, check_size
+from xr_tensorfmt.core.header import MAX_FILE_BYTES, check_rank, check_size
 from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
@@ -45,7 +45,7 @@ class StoredTensor:
         """A tensor that is described at byte `at`; the errors of `check_size`."""
         item = element.stored.itemsize
         nbytes = prod(shape) * item
-        if not 0 < nbytes <= MOST_BYTES:
+        if not 0 < nbytes <= MAX_FILE_BYTES:
             check_size(path, shape, item, at)
         return cls(key, tuple(shape), element, offset, nbytes)
 
@@ -155,9 +155,9 @@ def keyed_container(
     siblings = {each.source.name: each.source for each in tensors if each.source is not None}
     return Container(
         tuple(each.tensor(names, facts) for each, names in zip(tensors, dims, strict=True)),
-        attrs={name: value for name, value in metadata.items() if name != KEY},
+        attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": facts},
         siblings=tuple(siblings.values()),
         findings=tuple(findings),
-        embedded=metadata.get(KEY),
+        embedded=metadata.get(EMBEDDED_KEY),
     )

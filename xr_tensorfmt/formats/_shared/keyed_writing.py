@@ -10,11 +10,11 @@ from typing import Any
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import KEY, EmbeddedMetadata
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import attributes, described, labels
+from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
 from xr_tensorfmt.writing.file_plan import Placed
 
 
@@ -76,21 +76,21 @@ def embedded_variables(
     keys = {each.key for each in entries}
     tensors = {}
     for each in entries:
-        variable = described(checked, each.key, each.variable)
+        variable = embed_variable(checked, each.key, each.variable)
         if variable.attrs or variable.dims != default_dims(each.key, each.variable.ndim, keys):
             tensors[each.key] = variable
     return EmbeddedMetadata(
         tensors=tensors,
         stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
-        coordinates=labels(checked, coordinates),
+        coordinates=embed_coordinates(checked, coordinates),
     )
 
 
 def dataset_attributes(checked: CheckedInput) -> dict[str, Any]:
     """Encode the attributes of the Dataset; one cannot have the name of the embedded metadata."""
-    if KEY in checked.attrs:
+    if EMBEDDED_KEY in checked.attrs:
         raise ValueError(
-            f"{checked.path}: the attribute {KEY!r} of the Dataset has the name of the "
+            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
             "metadata entry for dims and coordinates; rename it"
         )
-    return attributes(checked, checked.attrs, "the Dataset")
+    return encode_attrs(checked, checked.attrs, "the Dataset")

@@ -12,7 +12,7 @@ from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import CHUNK_BYTES, Booleans, chunks
+from xr_tensorfmt.core.value_checks import CHUNK_BYTES, Booleans, iterate_chunks
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def check_claim(
     target: int = CHUNK_BYTES,
 ) -> Iterator[Finding]:
     """Look for elements for which a claim does not hold; the first wrong chunk is a finding."""
-    for selection in chunks(layout, target):
+    for selection in iterate_chunks(layout, target):
         wrong = wrong_in(selection)
         if wrong.any():
             index = selection.index_of(int(np.argmax(wrong)))

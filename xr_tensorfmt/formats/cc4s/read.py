@@ -21,11 +21,11 @@ from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedVariable,
     with_embedded_metadata,
 )
-from xr_tensorfmt.core.findings import End, Finding, finding_of
+from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.json_text import parsed
+from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source, is_file_name, not_beside, opened_beside
+from xr_tensorfmt.core.source import Source, is_file_name, no_sibling_error, open_sibling
 from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
@@ -108,7 +108,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _yaml_of(reader)
     if yaml is None:
-        raise not_beside(reader.source)
+        raise no_sibling_error(reader.source)
     fields = Fields.read(yaml)
     parts = _parts(fields, options)
     opened = _open_all(reader.source, parts, fields.path)
@@ -146,7 +146,7 @@ def _embedded_dims(
     embedded: Any = metadata_of(fields).get(EMBEDDED)
     tensors: Mapping[str, EmbeddedVariable] = {}
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        embedded = parsed(embedded)
+        embedded = parse_json(embedded)
         tensors = EmbeddedMetadata.from_dict(embedded).tensors
     dims = {}
     for part in parts:
@@ -214,7 +214,7 @@ def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
     def open_one(number: int) -> None:
         file = files[number]
         try:
-            opened[file] = opened_beside(source, file, f"it has the elements of {path}")
+            opened[file] = open_sibling(source, file, f"it has the elements of {path}")
         except OSError:
             if number < len(parts):
                 raise
@@ -233,7 +233,7 @@ def _properties(opened: Opened) -> tuple[Mapping[str, Properties], list[Finding]
         try:
             properties[stem_of(file)] = Properties.unpack(Fields.read(HeaderReader(*found)))
         except TensorFormatError as error:
-            findings.append(replace(finding_of(error), severity="warning"))
+            findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
 
 

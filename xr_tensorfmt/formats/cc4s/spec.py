@@ -15,7 +15,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -185,8 +185,8 @@ class TensorHeader:
         check_version(fields)
         fields.choice("type", (TENSOR,))
         rank = len(fields.sequence("dimensions"))
-        if rank > MOST_DIMENSIONS:
-            expected = f"at most {MOST_DIMENSIONS} dimensions"
+        if rank > MAX_DIMENSIONS:
+            expected = f"at most {MAX_DIMENSIONS} dimensions"
             raise fields.error("dimensions", rank, expected, "the file is damaged")
         dimensions = tuple(map(Dimension.unpack, fields.mappings("dimensions")))
         conditions: tuple[Condition, ...] = ()

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import MOST_RUNS, Selection
+from xr_tensorfmt.core.selection import MAX_RUNS, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
@@ -73,7 +73,7 @@ class Text(Layout):
         """Parse the range of the text that holds the selection, some MiB at a time."""
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
-        for batch in selection.batches(runs=MOST_RUNS, span=_MOST_VALUES) if values.size else ():
+        for batch in selection.batches(runs=MAX_RUNS, span=_MOST_VALUES) if values.size else ():
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
             values[position : position + batch.size] = self._flat(source, flat)

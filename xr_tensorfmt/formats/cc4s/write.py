@@ -18,7 +18,7 @@ from xarray import Variable
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
-from xr_tensorfmt.core.json_values import TAG, array_from_json, to_json
+from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, to_json
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import (
@@ -46,8 +46,8 @@ from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_typ
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import attributes, encoded, labels
-from xr_tensorfmt.writing.file_plan import FileBeside, FilePlan, Placed
+from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
+from xr_tensorfmt.writing.file_plan import FilePlan, Placed, SiblingFile
 from xr_tensorfmt.writing.write_target import Piece
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
@@ -75,14 +75,14 @@ def plan(checked: CheckedInput) -> FilePlan:
     tensors = [_tensor(checked, *item, names) for item in checked.variables.items()]
     embedded = EmbeddedMetadata(
         tensors=_embedded(tensors, None if is_set else variable_name(stem)),
-        coordinates=labels(checked, others),
-        attrs=attributes(checked, checked.attrs, "the Dataset"),
+        coordinates=embed_coordinates(checked, others),
+        attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
-    content = "" if embedded.is_empty else encoded(checked, embedded).decode()
+    content = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
     yaml = format_yaml(_packed(tensors, content, is_set=is_set))
     check_safe(checked.path, yaml)
     elements = [
-        FileBeside(elements_file(stem, tensor.name if is_set else None), tensor.elements)
+        SiblingFile(elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
     ]
     _warn_of_orphans(checked.path, stem, {file.name for file in elements})
@@ -145,7 +145,7 @@ def _tensor(
     conversion = checked.conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
     current = _with_current_energies(checked.attrs_to_write(name, variable), variable)
-    attrs = attributes(checked, current, repr(name))
+    attrs = encode_attrs(checked, current, repr(name))
     unit = _unit(checked, name, variable)
     plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
@@ -200,9 +200,9 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if not isinstance(value, Mapping):
         return int(value) if isinstance(value, bool) else value
-    if set(value) != {TAG}:
+    if set(value) != {DTYPE_TAG}:
         return {key: _plain(item) for key, item in value.items()}
-    array = array_from_json(value[TAG])
+    array = array_from_json(value[DTYPE_TAG])
     return _plain(array.tolist()) if array.dtype.kind in "biuf" else None
 
 
@@ -292,7 +292,7 @@ def _is_lossless(values: list[Any]) -> bool:
         return False
 
 
-def _properties_file(path: str, properties: Properties) -> FileBeside:
+def _properties_file(path: str, properties: Properties) -> SiblingFile:
     """The file of a type; one that says the same stays as it is."""
     content = format_yaml(properties.pack())
     name = f"{properties.dimension_type}{YAML}"
@@ -311,4 +311,4 @@ def _properties_file(path: str, properties: Properties) -> FileBeside:
             )
         return True
 
-    return FileBeside(name, FilePlan(len(content), (Piece(0, content),), ()), says_the_same)
+    return SiblingFile(name, FilePlan(len(content), (Piece(0, content),), ()), says_the_same)

@@ -12,7 +12,7 @@ from typing import Any
 from yaml12 import Yaml, parse_yaml
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import MOST_NESTED, is_too_deep
+from xr_tensorfmt.core.json_text import MAX_NESTED, is_too_deep
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.unique_keys import DisputedSyntaxError, find_repeated_key
 
@@ -226,7 +226,7 @@ def _children(value: Any) -> Iterable[Any]:
 
 def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
     hint = "no program writes so many; the file is damaged"
-    expected = f"at most {MOST_NESTED} within each other, indented by less than 200 characters"
+    expected = f"at most {MAX_NESTED} within each other, indented by less than 200 characters"
     return TensorFormatError(
         path, "the YAML", "lists or mappings that are nested deeply", expected, hint, offset=offset
     )

@@ -17,7 +17,7 @@ from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import elements_of
-from xr_tensorfmt.core.findings import Finding, Gap, finding_of
+from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 
@@ -129,7 +129,7 @@ def check_checksum(
     )
     if options.verify:
         raise error
-    return (finding_of(error),)
+    return (finding_from_error(error),)
 
 
 def round_up(position: int, multiple: int) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.json_values import TAG, without_dtypes
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.json_values import DTYPE_TAG, without_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
 from xr_tensorfmt.formats.mag import archive, document
@@ -25,7 +25,7 @@ from xr_tensorfmt.formats.mag.spec import (
     round_up,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import encoded, limited
+from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, Placed
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -133,7 +133,7 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
         )
     metadata = _snapshot_metadata(checked, entries, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
-    limited(checked, content, document.MOST_DOCUMENT_BYTES)
+    check_header_size(checked, content, document.MOST_DOCUMENT_BYTES)
     begin = document.Header.struct.size
     start = round_up(begin + len(content), document.ALIGNMENT)
     header = document.Header(0, begin, len(content), start, data_bytes)
@@ -149,12 +149,12 @@ def _snapshot_metadata(
     metadata: dict[str, Any] = without_dtypes(attrs)
     embedded = replace(
         keyed.embedded_variables(checked, entries, coordinates),
-        tagged_attrs=f'"{TAG}"' in dumps(metadata),
+        tagged_attrs=f'"{DTYPE_TAG}"' in dumps(metadata),
         # Those of which the metadata hold a number without its dtype.
         numpy_attrs={n: v for n, v in attrs.items() if dumps(without_dtypes(v)) != dumps(v)},
     )
     if not embedded.is_empty:
-        encoded(checked, embedded)  # for its limit
+        encode_metadata(checked, embedded)  # for its limit
         metadata[EMBEDDED_KEY] = embedded.to_dict()
     return metadata
 

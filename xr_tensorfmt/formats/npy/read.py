@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container, OpenOptions, named_dims
 from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.findings import End, Finding, Severity, finding_of
+from xr_tensorfmt.core.findings import End, Finding, Severity, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
@@ -97,7 +97,7 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def _left_out(error: TensorFormatError) -> Finding:
     """Return the finding about a member that no variable represents."""
-    finding = finding_of(error)
+    finding = finding_from_error(error)
     severity: Severity = "warning" if isinstance(error, NotHeldError) else "error"
     return replace(finding, message=f"{finding.message}; it is left out", severity=severity)
 

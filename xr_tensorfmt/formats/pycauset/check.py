@@ -10,7 +10,7 @@ import numpy as np
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection, entry_indices
@@ -129,7 +129,7 @@ def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Findin
         try:
             read_metadata(reader, slot)
         except TensorFormatError as error:
-            yield finding_of(error)
+            yield finding_from_error(error)
     last = max(payload_stop, *(slot.metadata_stop for slot in slots))
     # Metadata of earlier generations may follow these.
     padded = min(payload_stop + -payload_stop % METADATA_ALIGNMENT, last)

@@ -17,8 +17,8 @@ from struct import Struct, pack
 from typing import Any, ClassVar
 from zlib import crc32
 
-from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset.spec import (
@@ -139,7 +139,7 @@ def read_container(reader: HeaderReader) -> Matrix:
             errors.append(error)
             continue
         instead = f"slot {slot.name}, generation {slot.generation}, is read instead"
-        found = [*findings, *map(finding_of, errors)]
+        found = [*findings, *map(finding_from_error, errors)]
         found = [replace(each, message=f"{each.message}; {instead}") for each in found]
         blocks = [each.metadata_offset for each in slots]
         after = [offset for offset in blocks if offset >= slot.payload_offset]

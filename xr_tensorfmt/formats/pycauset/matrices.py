@@ -12,9 +12,9 @@ from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.header import WIDEST, check_size
-from xr_tensorfmt.core.layout import Encoded, Layout, Read, WritableLayout
-from xr_tensorfmt.core.selection import Selection, Then, entry_indices, entry_of, in_order
+from xr_tensorfmt.core.header import WIDEST_ITEM, check_size
+from xr_tensorfmt.core.layout import ByteRead, Encoded, Layout, WritableLayout
+from xr_tensorfmt.core.selection import PostIndexer, Selection, entry_indices, entry_of, in_order
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Elementwise, View
 from xr_tensorfmt.errors import TensorFormatError
@@ -234,7 +234,9 @@ class Mirrored(Packed):
     # A part cannot be written: its mirror image may be in the rest.
     stored_element = WritableLayout.stored_element
 
-    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+    def read_in_order(
+        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
+    ) -> Array:
         """Reorder what was read, as the mirror image is only known then."""
         return in_order(self.read(source, selection), keys)
 
@@ -337,12 +339,12 @@ class BlockMatrix(Layout):
             if here.size:
                 yield block, here, tuple(moved[:, here])
 
-    def reads(self, source: Source, selection: Selection) -> list[Read]:
+    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
         """Those of every block that the selection meets."""
         parts = self._parts(selection)
         return [each for block, _, part in parts for each in block.layout.reads(block.source, part)]
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[Read]:
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
         """Those of every block that a point is in."""
         found = self._points(points)
         return [
@@ -367,7 +369,7 @@ class BlockMatrix(Layout):
 def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     """The stored values and their bytes, whether or not the file is long enough."""
     _check(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), WIDEST, matrix.stated_at)
+    check_size(path, (matrix.rows, matrix.columns), WIDEST_ITEM, matrix.stated_at)
     layout, size = _layout(matrix)
     if matrix.offset + size > matrix.limit and matrix.row_bytes > spec.WORD_BYTES:
         # Unreleased containers pad rows of bits as the versions before them.

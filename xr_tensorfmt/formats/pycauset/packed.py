@@ -15,16 +15,23 @@ from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import (
-    BATCH,
+    BATCH_BYTES,
     WHOLE,
     Encoded,
-    NotHeldError,
     ReorderingLayout,
+    UnrepresentableValueError,
     WritableLayout,
     raw_bytes,
 )
-from xr_tensorfmt.core.selection import KEEP, MOST_RUNS, Selection, Then, entry_indices, in_order
-from xr_tensorfmt.core.source import LARGEST_WINDOW, Source
+from xr_tensorfmt.core.selection import (
+    KEEP,
+    MAX_RUNS,
+    PostIndexer,
+    Selection,
+    entry_indices,
+    in_order,
+)
+from xr_tensorfmt.core.source import MAX_WINDOW, Source
 
 Number = TypeVar("Number", int, Integers)
 Words = NDArray[np.uint64]
@@ -151,7 +158,7 @@ class Pieces:
         """Some rows at a time, of about so many bytes, in memory that has the place of each."""
         begin = 0
         while begin < len(self):
-            reach = self.starts[begin] + LARGEST_WINDOW
+            reach = self.starts[begin] + MAX_WINDOW
             stop = max(begin + 1, int(np.searchsorted(self.stops, reach, side="right")))
             if not self.lead[begin]:
                 stop = min(stop, int(np.searchsorted(self.lead, 0, side="right")))
@@ -196,7 +203,7 @@ class PartlyStored(WritableLayout):
                 name = "INTEGER"
             elif len(place) == 1:
                 name = "VECTOR"
-            raise NotHeldError(
+            raise UnrepresentableValueError(
                 f"the element at {place[0] if len(place) == 1 else place} is "
                 f"{values.flat[position]}, where {implied}; write the whole of it with "
                 f"matrix_type={name!r} to keep it"
@@ -242,7 +249,9 @@ class Packed(PartlyStored, ReorderingLayout):
         """Read the columns from the first wanted one to the last, row by row."""
         return Packed.read_in_order(self, source, selection, (KEEP, KEEP))
 
-    def read_in_order(self, source: Source, selection: Selection, keys: Sequence[Then]) -> Array:
+    def read_in_order(
+        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
+    ) -> Array:
         """Read as `read` does; `finish` applies the keys."""
         rows, columns = map(entry_indices, selection.entries)
         if not selection.size or self.rows.firsts(rows[:1])[0] > columns[-1]:
@@ -256,7 +265,7 @@ class Packed(PartlyStored, ReorderingLayout):
 
     def _read_each(self, source: Source, rows: Integers, columns: Integers) -> Array:
         values = np.empty((rows.size, columns.size), dtype=self.dtype)
-        step = max(1, MOST_RUNS // columns.size)
+        step = max(1, MAX_RUNS // columns.size)
         for begin in range(0, rows.size, step):
             mesh = np.meshgrid(rows[begin : begin + step], columns, indexing="ij")
             points = (mesh[0].ravel(), mesh[1].ravel())
@@ -290,7 +299,7 @@ class Packed(PartlyStored, ReorderingLayout):
             self.element.decode_into(row[lead:], raw)
 
     def finish(
-        self, filled: Array, columns: Integers, leads: Integers, keys: Sequence[Then]
+        self, filled: Array, columns: Integers, leads: Integers, keys: Sequence[PostIndexer]
     ) -> Array:
         """The values of some columns of what `fill` has filled, after a key on each axis.
 
@@ -335,7 +344,7 @@ class Packed(PartlyStored, ReorderingLayout):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Some rows at a time, those of a triangle one by one."""
-        most = _BITS_BATCH if self.rows.bits == 1 else BATCH // values.itemsize
+        most = _BITS_BATCH if self.rows.bits == 1 else BATCH_BYTES // values.itemsize
         indices, columns = map(entry_indices, selection.entries)
         step = max(1, most // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
@@ -387,7 +396,7 @@ class Bits(Packed):
             _clear(words, lead)
 
     def finish(
-        self, filled: Words, columns: Integers, leads: Integers, keys: Sequence[Then]
+        self, filled: Words, columns: Integers, leads: Integers, keys: Sequence[PostIndexer]
     ) -> Array:
         """Bring rows into order while they are packed, columns while eight rows are a byte."""
         rows, some = keys

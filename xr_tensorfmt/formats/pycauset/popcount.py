@@ -14,7 +14,7 @@ from dask.base import tokenize
 from xarray import DataArray
 
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.selection import KEEP, Entry, Then, entry_indices
+from xr_tensorfmt.core.selection import KEEP, Entry, PostIndexer, entry_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import Unread, unread
@@ -176,7 +176,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     return DataArray(values.sum() if kept is None else values[then], coords, dims, da.name)
 
 
-def _planned(found: Unread, counted: list[int]) -> tuple[BitCounts, int | None, Then] | None:
+def _planned(found: Unread, counted: list[int]) -> tuple[BitCounts, int | None, PostIndexer] | None:
     """What to count of the stored matrix, along which axis counts are kept, and the key of that."""
     view = found.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)

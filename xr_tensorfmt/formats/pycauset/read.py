@@ -16,7 +16,7 @@ from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import transposed
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
@@ -296,7 +296,7 @@ def _open_block(
         hint = "a block must be in the directory of blocks"
         raise entry.error("path", repr(name), "a bare file name", hint)
     place = f"{os.path.basename(source.name)}.blocks/{name}"
-    sibling, head = opened_beside(source, place, f"it is a block of {source.name}")
+    sibling, head = open_sibling(source, place, f"it is a block of {source.name}")
     block = _open_file(HeaderReader(sibling, head), most_blocks, most_levels)
     matrix, uuid = block.matrix, entry.get("payload_uuid", str)
     for field, found, expected in (

@@ -12,8 +12,8 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
-from xr_tensorfmt.core.header import MOST_BYTES
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.header import MAX_FILE_BYTES
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
@@ -23,7 +23,7 @@ from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
+from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -118,8 +118,8 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
         size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
         parts = {0: pack_header(matrix)}
     else:
-        names = one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
-        embedded = encoded(checked, names).decode()
+        names = embed_one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
+        embedded = encode_metadata(checked, names).decode()
         metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
         parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
         size = max(at + len(part) for at, part in parts.items())
@@ -211,7 +211,7 @@ def _matrix(
         rows=variable.shape[0],
         columns=1 if is_vector else variable.shape[1],
         offset=spec.HEADER_BYTES,
-        limit=MOST_BYTES,  # there is no file yet that could be too short
+        limit=MAX_FILE_BYTES,  # there is no file yet that could be too short
         stated_at=0,
         seed=seed,
         row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,

@@ -11,7 +11,7 @@ from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.source import Source, is_file_name, opened_beside
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count, keyed_container
 from xr_tensorfmt.formats.safetensors.spec import (
@@ -131,7 +131,7 @@ def _opened(source: Source, index: Document, files: Mapping[str, Any]) -> dict[s
     headers: dict[str, Header] = {}
 
     def open_one(number: int) -> None:
-        beside, head = opened_beside(source, names[number], f"it is named by {source.name}")
+        beside, head = open_sibling(source, names[number], f"it is named by {source.name}")
         header = Header.read(HeaderReader(beside, head))
         tensors = [replace(each, source=beside) for each in header.tensors]
         headers[names[number]] = replace(header, tensors=tensors)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
-from xr_tensorfmt.core.embedded_metadata import KEY as EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
@@ -19,7 +19,7 @@ from xr_tensorfmt.formats.safetensors.spec import (
     MOST_HEADER_BYTES,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import encoded, limited
+from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -43,7 +43,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     tensors = keyed.consecutive(ordered)
     by_key = {each.key: each for each in tensors}
     header = _header([by_key[each.key] for each in entries], metadata)
-    limited(checked, header, MOST_HEADER_BYTES)
+    check_header_size(checked, header, MOST_HEADER_BYTES)
     pairs = zip(ordered, tensors, strict=True)
     placed = tuple(each.placed(len(header) + tensor.offset) for each, tensor in pairs)
     size = len(header) + sum(each.nbytes for each in tensors)
@@ -59,7 +59,7 @@ def _metadata(
     more = {name: value for name, value in attrs.items() if name not in metadata}
     embedded = replace(keyed.embedded_variables(checked, entries, others), attrs=more)
     if not embedded.is_empty:
-        metadata[EMBEDDED_KEY] = encoded(checked, embedded).decode()
+        metadata[EMBEDDED_KEY] = encode_metadata(checked, embedded).decode()
     return metadata
 
 

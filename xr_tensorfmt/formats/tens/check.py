@@ -11,12 +11,12 @@ from typing import cast
 import numpy as np
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_of
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import attempt, chunks
+from xr_tensorfmt.core.value_checks import iterate_chunks, report_errors
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.symmetries import Symmetry as Claim
 from xr_tensorfmt.formats._shared.symmetries import check_symmetry
@@ -77,7 +77,7 @@ def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
         for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
             is_right = False
-            yield finding_of(pairs.wrong_index(source, first + at))
+            yield finding_from_error(pairs.wrong_index(source, first + at))
     shares = -(-pairs.count // MOST_COMPARED) if is_right else 0
     for share in range(shares):  # each has all pairs of an index
         indices, numbers = [], []
@@ -87,7 +87,7 @@ def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
             numbers.append(first + chosen)
         number = np.concatenate(numbers)
         for wrong in number[repeats(np.concatenate(indices))].tolist():
-            yield finding_of(pairs.wrong_index(source, wrong))
+            yield finding_from_error(pairs.wrong_index(source, wrong))
 
 
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
@@ -97,8 +97,8 @@ def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
         pairs.read(source, selection)
         return ()
 
-    for selection in chunks(pairs):
-        yield from attempt(partial(fill, selection))
+    for selection in iterate_chunks(pairs):
+        yield from report_errors(partial(fill, selection))
 
 
 def _check_dimensions(source: Source, header: Header) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.embedded_metadata import MOST_BYTES
+from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.header import HeaderReader
 
 DENSE_DATA = b"DENSDATA"
@@ -125,5 +125,5 @@ def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
 
 def embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
     """The JSON in a chunk, without the zeros behind it; of more than the limit only a part."""
-    length = min(chunk.size - HEADER_BYTES, MOST_BYTES + PAGE)
+    length = min(chunk.size - HEADER_BYTES, MAX_EMBEDDED_BYTES + PAGE)
     return reader.bytes_at(chunk.body, length, "the embedded metadata").rstrip(b"\0")

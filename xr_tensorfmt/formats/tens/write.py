@@ -15,7 +15,7 @@ from dask.base import compute
 from dask.delayed import delayed
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import PAGE, TARGET, contiguous_chunk
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Plain, elements_of
@@ -42,7 +42,7 @@ from xr_tensorfmt.formats.tens.symmetries import (
 from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import encoded, one_tensor
+from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -146,7 +146,9 @@ def _plan_1_0(
     data = b"" if sparse else chunks.packed_header(chunks.DENSE_DATA, nbytes)
     is_same = symmetries is None and checked.unmodified(name, variable) is not None
     replaced = {} if is_same else {"symmetries": joined(stated) or None}
-    embedded = encoded(checked, one_tensor(checked, OpenOptions.name, replaced=replaced))
+    embedded = encode_metadata(
+        checked, embed_one_tensor(checked, OpenOptions.name, replaced=replaced)
+    )
     head = _head(header, stated, embedded, len(data) or COUNT_BYTES) + data
 
     if not sparse and not stated:
@@ -201,7 +203,7 @@ def _check_symmetries(
     variable = unchunked(variable)
     if variable.chunks is None:
         normalize: Any = da.core.normalize_chunks  # alike along axes of equal lengths
-        lengths = normalize("auto", variable.shape, limit=TARGET, dtype=variable.dtype)
+        lengths = normalize("auto", variable.shape, limit=DEFAULT_CHUNK_BYTES, dtype=variable.dtype)
         # A name of its own spares dask a pass over all values.
         cut = dict(zip(variable.dims, lengths, strict=True))
         variable = variable.chunk(cut, from_array_kwargs={"name": False})
@@ -238,7 +240,7 @@ def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
     if not variable.size:
         return np.empty(0, dtype)
     variable = variable.transpose()
-    block = contiguous_chunk(variable.shape, dtype.itemsize, TARGET)
+    block = contiguous_chunk(variable.shape, dtype.itemsize, DEFAULT_CHUNK_BYTES)
     lengths = variable.chunks or cut_evenly(variable.shape, block)
     layout = Dense(variable.shape, conversion.element, 0)
     grid = BlockGrid(layout, conversion, lengths, (0,) * variable.ndim)
@@ -309,8 +311,8 @@ def _plan_stored(checked: CheckedInput, symmetries: Symmetries | None) -> Deferr
     sizes = {along[axis]: facts["shape"][axis] for axis in axes}
     others = _other_coordinates(checked, sizes)
     header, conversion = _header(checked, spec.VERSION_1_0, sizes, spec.INDEX_VALUE_FLAG)
-    embedded = one_tensor(checked, OpenOptions.name, dims=list(sizes), coordinates=others)
-    head = _head(header, (), encoded(checked, embedded), COUNT_BYTES)
+    embedded = embed_one_tensor(checked, OpenOptions.name, dims=list(sizes), coordinates=others)
+    head = _head(header, (), encode_metadata(checked, embedded), COUNT_BYTES)
 
     def plans() -> Iterator[FilePlan]:
         indices = {dim: checked.coordinates[dim].values for dim in sizes}

@@ -11,7 +11,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
-from xr_tensorfmt.core.layout import BATCH, WHOLE, Encoded, Layout, WritableLayout, raw_bytes
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Encoded, Layout, WritableLayout, raw_bytes
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
 from xr_tensorfmt.core.source import Source
@@ -270,7 +270,7 @@ class Blocks(WritableLayout):
             return
         inner, item = _inner(selection), self.header.element.stored.itemsize
         offsets = self.cells_at(selection.entries[0])
-        runs, count = inner.runs(), max(1, BATCH // (inner.size * item))
+        runs, count = inner.runs(), max(1, BATCH_BYTES // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
             cells = raw_bytes(self.header.element.encode(values[first : first + count]))
@@ -344,7 +344,7 @@ class LabelledBlocks(Blocks):
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Labels and cells of consecutive whole blocks, many at a time."""
         position = 0
-        for entry in _batches(selection.entries[0], max(1, BATCH // self.mean_bytes)):
+        for entry in _batches(selection.entries[0], max(1, BATCH_BYTES // self.mean_bytes)):
             count = entry_length(entry)
             yield self._encode_batch(entry, values[position : position + count])
             position += count

@@ -11,10 +11,10 @@ from itertools import chain, islice
 import numpy as np
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import Finding, finding_of
+from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import attempt
+from xr_tensorfmt.core.value_checks import report_errors
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, Strings, repeated_blocks
 
@@ -29,7 +29,7 @@ def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Fin
     """Check the labels of all blocks, some of which are in memory at a time."""
     labels = [each.layout for each in container.coordinates if isinstance(each.layout, Labels)]
     if labels:
-        yield from attempt(lambda: _check_labels(reader.source, labels, most))
+        yield from report_errors(lambda: _check_labels(reader.source, labels, most))
 
 
 def _check_labels(source: Source, labels: Sequence[Labels], most: int) -> Iterator[Finding]:
@@ -58,7 +58,7 @@ def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
                 try:
                     strict.strings(source, np.array([first + number]))
                 except TensorFormatError as error:
-                    yield finding_of(error)
+                    yield finding_from_error(error)
 
 
 def _repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:

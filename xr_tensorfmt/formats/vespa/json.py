@@ -17,8 +17,8 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.header import MOST_DIMENSIONS, HeaderReader, is_addressable
-from xr_tensorfmt.core.json_text import parsed
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader, is_addressable
+from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack_string
@@ -169,9 +169,9 @@ def parsed_type(string: str) -> Header:
     mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
     indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
     lengths = tuple(int(sizes[name]) for name in indexed)
-    if len(sizes) > MOST_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
+    if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
         raise ValueError(
-            f"{shorten(repr(string))} has a size of 0, more than {MOST_DIMENSIONS} "
+            f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
             "dimensions, or more cells than can be addressed"
         )
     return Header.of(cells, mapped, indexed, lengths, 0)
@@ -234,7 +234,7 @@ def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
         raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
         text = source.read_bytes(0, source.size).decode()
-        packed = Memory(packed_tensor(parsed(text, _unique_members), None))
+        packed = Memory(packed_tensor(parse_json(text, _unique_members), None))
     except ValueError as error:
         expected = "a tensor of Vespa with its type"
         hint = "mend it, or open what it describes if it is no tensor"

@@ -12,7 +12,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import BFloat16, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.header import MOST_DIMENSIONS, Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag: which parts the header has."""
@@ -219,7 +219,7 @@ class _Fields(Cursor):
 
     def rank(self, kind: str, before: list[str]) -> int:
         start, field = self.offset, f"the number of {kind} dimensions"
-        rank, most = self.integer(field), MOST_DIMENSIONS - len(before)
+        rank, most = self.integer(field), MAX_DIMENSIONS - len(before)
         if rank > most:
             raise self.reader.error(field, rank, f"at most {most}", _DAMAGED, start)
         return rank

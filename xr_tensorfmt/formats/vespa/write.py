@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import TARGET
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.extents import Bytes, Integers, scatter_uniform
-from xr_tensorfmt.core.header import MOST_DIMENSIONS
+from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import raw_bytes
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
@@ -184,9 +184,9 @@ def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object)
 
 
 def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
-    if len(names) > MOST_DIMENSIONS:
+    if len(names) > MAX_DIMENSIONS:
         raise ValueError(
-            f"{checked.path}: {len(names)} dimensions are more than the {MOST_DIMENSIONS} that can "
+            f"{checked.path}: {len(names)} dimensions are more than the {MAX_DIMENSIONS} that can "
             "be opened again; stack some of them"
         )
     for name in names:
@@ -291,5 +291,5 @@ def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
     if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):
         return variable
     along, *inner = variable.dims
-    most = max(1, min(max(chunks[0]), TARGET // layout.mean_bytes))
+    most = max(1, min(max(chunks[0]), DEFAULT_CHUNK_BYTES // layout.mean_bytes))
     return variable.chunk({along: most, **dict.fromkeys(inner, -1)})
