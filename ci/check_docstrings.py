@@ -16,25 +16,20 @@ from typing import Any
 from numpydoc.validate import validate
 
 import xr_tensorfmt
-from xr_tensorfmt import accessor, contract, virtual
+from xr_tensorfmt import accessor, contract, testing, virtual
 from xr_tensorfmt.datasets import explanation
-from xr_tensorfmt.writing import checked_input, file_plan
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"][
     "checks"
 ]
 USED = [getattr(xr_tensorfmt, name) for name in xr_tensorfmt.__all__ if name != "__version__"]
-OFFERED = [getattr(contract, name) for name in contract.__all__]
+OFFERED = [getattr(contract, name) for name in contract.DOCUMENTED if name != "CONTRACT_VERSION"]
 VIRTUAL = [virtual.TensorFormatParser, virtual.to_kerchunk]
 OTHERS = [
     accessor.TensorFormatAccessor,
     explanation.Explanation,
-    checked_input.CheckedInput,
-    file_plan.DeferredPlans,
-    file_plan.FilePlan,
-    file_plan.Piece,
-    file_plan.Placed,
+    *(getattr(testing, name) for name in testing.__all__),
 ]
 MEMBERS = (FunctionType, classmethod, staticmethod, property, cached_property)
 

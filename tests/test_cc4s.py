@@ -319,10 +319,10 @@ def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
         cf.save(tmp_path / "new", "a", cf.numbers((2,)) * 2, unit=0.25)
         for suffix in ("elements", "yaml"):
             (tmp_path / "new" / f"a.{suffix}").replace(tmp_path / f"a.{suffix}")
-        return opened_beside(*arguments)
+        return open_sibling(*arguments)
 
-    opened_beside = reading.opened_beside
-    monkeypatch.setattr(reading, "opened_beside", replace_files)
+    open_sibling = reading.open_sibling
+    monkeypatch.setattr(reading, "open_sibling", replace_files)
     with pytest.raises(SourceChangedError, match=r"a\.yaml: the file.*open it again"):
         opened(path)
     np.testing.assert_array_equal(load(path, apply_unit=True).a, cf.numbers((2,)) / 2)

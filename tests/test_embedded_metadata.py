@@ -527,7 +527,7 @@ def test_dtypes_of_pandas_are_not_embedded(tmp_path) -> None:
 
 
 def test_embedded_metadata_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MOST_BYTES", 100)
+    monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MAX_EMBEDDED_BYTES", 100)
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
     with pytest.raises(
         ValueError, match=r"attributes and coordinates take .* bytes, and MAG keeps"

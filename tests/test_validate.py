@@ -678,7 +678,7 @@ def test_labels_that_are_not_utf_8() -> None:
     assert [each.field for each in found] == ["label 0 of block 1", "label 0 of block 3"]
     with pytest.raises(TensorFormatError) as caught:
         xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
-    assert xr_tensorfmt.core.findings.finding_of(caught.value) == found[0]
+    assert xr_tensorfmt.core.findings.finding_from_error(caught.value) == found[0]
 
 
 def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:

@@ -151,7 +151,7 @@ def test_what_is_encoded_is_read(element: Element, selection: Selection, order, 
     content = bytearray(b"\xa5" * (7 + size))
     touched = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "BATCH", batch)
+        patch.setattr(dense, "BATCH_BYTES", batch)
         for extents, raw in layout.encode(selection, held):
             assert raw.dtype == np.uint8
             assert raw.nbytes == extents.nbytes

@@ -209,7 +209,7 @@ def test_any_dataset_comes_back(
         sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
         given_data = data.chunk(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("BATCH", "_BITS_BATCH"):
+        for limit in ("BATCH_BYTES", "_BITS_BATCH"):
             most = draws.draw(st.sampled_from([1, 60, getattr(packed, limit)]))
             patch.setattr(packed, limit, most)
         to_pycauset(given_data, path, matrix_type=kind)

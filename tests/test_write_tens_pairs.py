@@ -57,7 +57,7 @@ def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification
     path = tmp_path_factory.mktemp("t") / "t"
     with pytest.MonkeyPatch.context() as patch:
         target = data.draw(st.sampled_from([1, 100, 31 << 20]))
-        patch.setattr("xr_tensorfmt.formats.tens.write.TARGET", target)
+        patch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", target)
         if array.ndim and data.draw(st.booleans()):
             array = array.chunk({array.dims[-1]: 2})
         to_tens(array, path, sparse=True)
@@ -354,8 +354,8 @@ def test_symmetries_are_stated_and_no_element_is_left_out(
     operations, shape = GROUPS[text]
     values = symmetric(operations, shape)
     array = xr.DataArray(values, dims=list("abcd"[: values.ndim]), name="tensor")
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 200)
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 200)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 200)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 200)
     if kind == "alike":
         array = array.chunk(2)
     elif kind == "unlike":
@@ -499,8 +499,8 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     values = np.random.default_rng(0).random((2400, 2400))
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 400_000)
-    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.TARGET", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 400_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 400_000)
     limit = {} if chunks is None else {"chunk_bytes": 400_000}
     ds = opened(tmp_path / "t", chunks=chunks, io="read", **limit)
     tracemalloc.start()

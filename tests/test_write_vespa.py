@@ -345,7 +345,7 @@ def test_any_chunks_make_the_same_bytes(directory, data, cells, labels) -> None:
     ds = dataset(cells, mapped, indexed, addresses, values)
     chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BATCH", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(blocks, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = written(ds.chunk(chunks), directory, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
 
@@ -376,7 +376,7 @@ def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
 
 
 def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.TARGET", 10_000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.DEFAULT_CHUNK_BYTES", 10_000)
     ds = users(400, length=64).chunk(user=400, x=4)
     expected = written(ds.compute(), tmp_path)
     shapes = []

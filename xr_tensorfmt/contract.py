@@ -1,12 +1,14 @@
-"""What a format is to the package: the contract for built-in formats and those of other packages.
+"""Everything that a file format needs: the contract for built-in formats and other packages.
 
 A package offers a format by an entry point of the group ``xr_tensorfmt.formats`` that names a
-subclass of `Format`. All that reading and checking need is imported from here; a writer takes
-`FilePlan`, `Piece` and `Placed` from `xr_tensorfmt.writing.file_plan`.
+subclass of `Format`. Modules of formats import only this module, ``xr_tensorfmt.formats._shared``
+and their own folder. The names in `DOCUMENTED` follow `CONTRACT_VERSION`. The other names serve
+built-in formats and can change in any release.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
@@ -14,42 +16,183 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
+from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
-from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import column_major, transposed
+from xr_tensorfmt.core.elements import (
+    Array,
+    BFloat16,
+    Boolean,
+    Element,
+    ElementError,
+    Plain,
+    StoredDtype,
+    elements_of,
+)
+from xr_tensorfmt.core.embedded_metadata import (
+    EMBEDDED_KEY,
+    MAX_EMBEDDED_BYTES,
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    with_embedded_metadata,
+)
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
+from xr_tensorfmt.core.findings import End, Finding, Gap, Severity, check_gaps, finding_from_error
+from xr_tensorfmt.core.header import (
+    MAX_DIMENSIONS,
+    MAX_FILE_BYTES,
+    WIDEST_ITEM,
+    Cursor,
+    HeaderReader,
+    check_rank,
+    check_size,
+    is_addressable,
+)
+from xr_tensorfmt.core.json_text import MAX_NESTED, Document, is_too_deep, parse_json
+from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, to_json, without_dtypes
+from xr_tensorfmt.core.layout import (
+    BATCH_BYTES,
+    WHOLE,
+    ByteRead,
+    Encoded,
+    Layout,
+    ReorderingLayout,
+    UnrepresentableValueError,
+    WritableLayout,
+    raw_bytes,
+)
+from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.selection import (
+    KEEP,
+    MAX_RUNS,
+    Entry,
+    PostIndexer,
+    Runs,
+    Selection,
+    entry_indices,
+    entry_length,
+    entry_of,
+    entry_part,
+    in_order,
+    row_major_strides,
+)
+from xr_tensorfmt.core.source import (
+    MAX_WINDOW,
+    Source,
+    is_file_name,
+    no_sibling_error,
+    open_sibling,
+)
+from xr_tensorfmt.core.value_checks import (
+    CHUNK_BYTES,
+    Booleans,
+    check_values,
+    iterate_chunks,
+    report_errors,
+)
+from xr_tensorfmt.core.views import (
+    Elementwise,
+    InMemory,
+    Transposed,
+    View,
+    column_major,
+    stored_layout,
+    transposed,
+)
+from xr_tensorfmt.errors import (
+    SourceChangedError,
+    TensorFormatError,
+    TensorFormatWarning,
+    did_you_mean,
+    shorten,
+    stacklevel_of_caller,
+)
 
 if TYPE_CHECKING:
+    from xr_tensorfmt.datasets.lazy_array import Unread, unchunked, unread
+    from xr_tensorfmt.sources.memory import Memory
+    from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.writing.conversion import Conversion
+    from xr_tensorfmt.writing.embedded_metadata import (
+        check_header_size,
+        embed_coordinates,
+        embed_one_tensor,
+        embed_variable,
+        encode_attrs,
+        encode_metadata,
+    )
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed, SiblingFile
+    from xr_tensorfmt.writing.write_target import Piece
 
-__all__ = [
+DOCUMENTED = (
+    "CONTRACT_VERSION",
+    "Boolean",
+    "CheckedInput",
     "Container",
+    "Conversion",
     "Cursor",
+    "DeferredPlans",
     "Dense",
     "Element",
     "End",
+    "Extents",
+    "FilePlan",
     "Finding",
     "Format",
     "Gap",
     "HeaderReader",
+    "InMemory",
     "Layout",
     "Match",
     "OpenOptions",
+    "Piece",
+    "Placed",
     "Plain",
     "Selection",
     "Source",
     "Tensor",
+    "TensorFormatError",
+    "WritableLayout",
     "check_gaps",
     "column_major",
     "named_dims",
     "transposed",
-]
+)
+"""Names that formats of other packages can rely on."""
+
+
+_LAZY = {
+    "Unread": "datasets.lazy_array",
+    "unchunked": "datasets.lazy_array",
+    "unread": "datasets.lazy_array",
+    "Memory": "sources.memory",
+    "BlockGrid": "writing.block_grids",
+    "cut_evenly": "writing.block_grids",
+    "CheckedInput": "writing.checked_input",
+    "Conversion": "writing.conversion",
+    "check_header_size": "writing.embedded_metadata",
+    "embed_coordinates": "writing.embedded_metadata",
+    "embed_one_tensor": "writing.embedded_metadata",
+    "embed_variable": "writing.embedded_metadata",
+    "encode_attrs": "writing.embedded_metadata",
+    "encode_metadata": "writing.embedded_metadata",
+    "DeferredPlans": "writing.file_plan",
+    "FilePlan": "writing.file_plan",
+    "Placed": "writing.file_plan",
+    "SiblingFile": "writing.file_plan",
+    "Piece": "writing.write_target",
+}
+"""Names that are imported when a writer asks for them, as they need xarray and dask."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name for writers at its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"xr_tensorfmt.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 CONTRACT_VERSION = 1

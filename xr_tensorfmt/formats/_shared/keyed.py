@@ -10,17 +10,26 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeGuard
 
-from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
-from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import MAX_FILE_BYTES, check_rank, check_size
-from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import (
+    EMBEDDED_KEY,
+    MAX_FILE_BYTES,
+    Container,
+    Dense,
+    Document,
+    Element,
+    Finding,
+    Layout,
+    Names,
+    OpenOptions,
+    Source,
+    Tensor,
+    TensorFormatError,
+    check_rank,
+    check_size,
+    column_major,
+    named_dims,
+    shorten,
+)
 
 
 @dataclass(frozen=True, slots=True)

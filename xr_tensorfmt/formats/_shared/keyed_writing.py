@@ -9,13 +9,18 @@ from typing import Any
 
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
+from xr_tensorfmt.contract import (
+    EMBEDDED_KEY,
+    CheckedInput,
+    Conversion,
+    Element,
+    EmbeddedMetadata,
+    Placed,
+    embed_coordinates,
+    embed_variable,
+    encode_attrs,
+)
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
-from xr_tensorfmt.writing.file_plan import Placed
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import CHUNK_BYTES, Booleans, iterate_chunks
+from xr_tensorfmt.contract import (
+    CHUNK_BYTES,
+    Array,
+    Booleans,
+    Finding,
+    Layout,
+    Selection,
+    Source,
+    iterate_chunks,
+)
 
 
 @dataclass(frozen=True)

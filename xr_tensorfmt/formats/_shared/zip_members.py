@@ -8,11 +8,15 @@ from struct import Struct, error
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
 
-from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import (
+    End,
+    Extents,
+    Finding,
+    HeaderReader,
+    Source,
+    TensorFormatError,
+    shorten,
+)
 
 ZIP_MAGIC = b"PK\x03\x04"
 """What a member begins with, and so a zip that has one."""

@@ -8,8 +8,7 @@ from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOp
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
+    from xr_tensorfmt.contract import CheckedInput, FilePlan
 
 
 class Cc4sFormat(Format):

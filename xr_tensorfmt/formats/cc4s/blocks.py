@@ -11,12 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection, entry_indices, entry_of, row_major_strides
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.contract import (
+    Array,
+    Extents,
+    Integers,
+    Layout,
+    Selection,
+    Source,
+    contiguous_chunk,
+    entry_indices,
+    entry_of,
+    row_major_strides,
+)
 from xr_tensorfmt.formats.cc4s.spec import Properties, TensorHeader
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 

@@ -13,21 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.embedded_metadata import (
+from xr_tensorfmt.contract import (
+    Array,
+    Container,
+    Dense,
+    Elementwise,
     EmbeddedMetadata,
     EmbeddedVariable,
+    End,
+    Finding,
+    HeaderReader,
+    InMemory,
+    Layout,
+    OpenOptions,
+    Source,
+    Tensor,
+    TensorFormatError,
+    check_size,
+    column_major,
+    finding_from_error,
+    is_file_name,
+    named_dims,
+    no_sibling_error,
+    open_sibling,
+    parse_json,
     with_embedded_metadata,
 )
-from xr_tensorfmt.core.findings import End, Finding, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.json_text import parse_json
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source, is_file_name, no_sibling_error, open_sibling
-from xr_tensorfmt.core.views import Elementwise, InMemory, column_major
-from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,

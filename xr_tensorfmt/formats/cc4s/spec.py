@@ -13,10 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.header import MAX_DIMENSIONS
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.contract import MAX_DIMENSIONS, Element, Integers, Plain, shorten
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 YAML, ELEMENTS = ".yaml", ".elements"

@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import MAX_RUNS, Selection
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import (
+    MAX_RUNS,
+    Array,
+    Bytes,
+    CachedValue,
+    Extents,
+    Integers,
+    Layout,
+    Selection,
+    Source,
+    TensorFormatError,
+    contiguous_chunk,
+    shorten,
+)
 
 PIECE = 4 << 20
 """Bytes of text that are searched for values at a time."""

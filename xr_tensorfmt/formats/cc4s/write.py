@@ -15,17 +15,28 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
-from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, to_json
-from xr_tensorfmt.core.source import is_file_name
-from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.errors import (
+from xr_tensorfmt.contract import (
+    DTYPE_TAG,
+    CheckedInput,
+    Dense,
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    FilePlan,
+    OpenOptions,
+    Piece,
+    Placed,
+    SiblingFile,
     TensorFormatError,
     TensorFormatWarning,
+    array_from_json,
+    column_major,
+    embed_coordinates,
+    encode_attrs,
+    encode_metadata,
+    is_file_name,
     shorten,
     stacklevel_of_caller,
+    to_json,
 )
 from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
@@ -45,10 +56,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan, Placed, SiblingFile
-from xr_tensorfmt.writing.write_target import Piece
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}

@@ -11,9 +11,7 @@ from typing import Any
 
 from yaml12 import Yaml, parse_yaml
 
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import MAX_NESTED, is_too_deep
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import MAX_NESTED, HeaderReader, TensorFormatError, is_too_deep, shorten
 from xr_tensorfmt.formats.cc4s.unique_keys import DisputedSyntaxError, find_repeated_key
 
 MOST_BYTES = 64 << 20

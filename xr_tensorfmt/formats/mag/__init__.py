@@ -10,8 +10,7 @@ from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Open
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
+    from xr_tensorfmt.contract import CheckedInput, FilePlan
 
 
 class MagFormat(Format):

@@ -22,9 +22,7 @@ from typing import ClassVar, Self
 
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import Cursor, HeaderReader, OpenOptions, TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,

@@ -15,10 +15,15 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.elements import elements_of
-from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
-from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.contract import (
+    Cursor,
+    Finding,
+    Gap,
+    HeaderReader,
+    OpenOptions,
+    elements_of,
+    finding_from_error,
+)
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 
 MAGIC = b"MAG!"

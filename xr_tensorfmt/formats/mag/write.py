@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
-from xr_tensorfmt.core.json_values import DTYPE_TAG, without_dtypes
+from xr_tensorfmt.contract import (
+    DTYPE_TAG,
+    EMBEDDED_KEY,
+    CheckedInput,
+    FilePlan,
+    Piece,
+    Placed,
+    check_header_size,
+    encode_metadata,
+    without_dtypes,
+)
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
 from xr_tensorfmt.formats.mag import archive, document
@@ -24,10 +33,6 @@ from xr_tensorfmt.formats.mag.spec import (
     TensorRecord,
     round_up,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.write_target import Piece
 
 _ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
 

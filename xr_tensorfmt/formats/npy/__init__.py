@@ -10,8 +10,7 @@ from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
+    from xr_tensorfmt.contract import CheckedInput, FilePlan
 
 
 class NpyFormat(Format):

@@ -12,12 +12,22 @@ from zipfile import ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.container import Container, OpenOptions, named_dims
-from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.findings import End, Finding, Severity, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader, check_rank
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.contract import (
+    Boolean,
+    Container,
+    End,
+    Finding,
+    HeaderReader,
+    OpenOptions,
+    Plain,
+    Severity,
+    Source,
+    SourceChangedError,
+    TensorFormatError,
+    check_rank,
+    finding_from_error,
+    named_dims,
+)
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, keyed_container
 from xr_tensorfmt.formats._shared.zip_members import (
     Directory,

@@ -12,8 +12,7 @@ from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, STORAGE_ATTRS
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
 
 
 # Session stores included, which have no matrix and are refused with a reason.

@@ -8,16 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.header import WIDEST_ITEM, check_size
-from xr_tensorfmt.core.layout import ByteRead, Encoded, Layout, WritableLayout
-from xr_tensorfmt.core.selection import PostIndexer, Selection, entry_indices, entry_of, in_order
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Elementwise, View
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    WIDEST_ITEM,
+    Array,
+    ByteRead,
+    Dense,
+    Element,
+    Elementwise,
+    Encoded,
+    Extents,
+    Integers,
+    Layout,
+    PostIndexer,
+    Selection,
+    Source,
+    TensorFormatError,
+    View,
+    WritableLayout,
+    check_size,
+    contiguous_chunk,
+    entry_indices,
+    entry_of,
+    in_order,
+)
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored, Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix

@@ -11,27 +11,32 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Boolean, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
-from xr_tensorfmt.core.layout import (
+from xr_tensorfmt.contract import (
     BATCH_BYTES,
-    WHOLE,
-    Encoded,
-    ReorderingLayout,
-    UnrepresentableValueError,
-    WritableLayout,
-    raw_bytes,
-)
-from xr_tensorfmt.core.selection import (
     KEEP,
     MAX_RUNS,
+    MAX_WINDOW,
+    PAGE,
+    WHOLE,
+    Array,
+    Boolean,
+    Bytes,
+    Element,
+    Encoded,
+    Extents,
+    Integers,
     PostIndexer,
+    ReorderingLayout,
     Selection,
+    Source,
+    UnrepresentableValueError,
+    WritableLayout,
+    contiguous_chunk,
     entry_indices,
+    gather_uniform,
     in_order,
+    raw_bytes,
 )
-from xr_tensorfmt.core.source import MAX_WINDOW, Source
 
 Number = TypeVar("Number", int, Integers)
 Words = NDArray[np.uint64]

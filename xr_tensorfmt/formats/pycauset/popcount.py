@@ -13,11 +13,17 @@ import numpy as np
 from dask.base import tokenize
 from xarray import DataArray
 
-from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.selection import KEEP, Entry, PostIndexer, entry_indices
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Transposed
-from xr_tensorfmt.datasets.lazy_array import Unread, unread
+from xr_tensorfmt.contract import (
+    KEEP,
+    Entry,
+    Integers,
+    PostIndexer,
+    Source,
+    Transposed,
+    Unread,
+    entry_indices,
+    unread,
+)
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Words, low_bits
 

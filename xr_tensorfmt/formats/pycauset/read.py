@@ -11,14 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
-from xr_tensorfmt.core.elements import StoredDtype
-from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.views import transposed
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import (
+    Container,
+    End,
+    Finding,
+    HeaderReader,
+    Layout,
+    OpenOptions,
+    Source,
+    StoredDtype,
+    Tensor,
+    TensorFormatError,
+    is_file_name,
+    named_dims,
+    open_sibling,
+    shorten,
+    transposed,
+)
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import (

@@ -9,9 +9,7 @@ from zipfile import ZipInfo
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Boolean, Element, Plain
-from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import Boolean, Element, Finding, Plain, TensorFormatError, shorten
 
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"

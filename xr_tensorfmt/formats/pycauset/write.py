@@ -11,21 +11,26 @@ from typing import Any, Literal, get_args
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
-from xr_tensorfmt.core.header import MAX_FILE_BYTES
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.contract import (
+    EMBEDDED_KEY,
+    MAX_FILE_BYTES,
+    CheckedInput,
+    Conversion,
+    DeferredPlans,
+    FilePlan,
+    OpenOptions,
+    Piece,
+    Placed,
+    did_you_mean,
+    embed_one_tensor,
+    encode_metadata,
+)
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
 from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import sized_layout
 from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
-from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
-from xr_tensorfmt.writing.write_target import Piece
 
 Version = Literal["r1", "v2"]
 

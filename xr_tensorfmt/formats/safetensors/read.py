@@ -7,12 +7,19 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from xr_tensorfmt.core.container import Container, OpenOptions
-from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import Document
-from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.contract import (
+    Container,
+    Document,
+    End,
+    Finding,
+    HeaderReader,
+    OpenOptions,
+    Source,
+    TensorFormatError,
+    is_file_name,
+    open_sibling,
+    shorten,
+)
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count, keyed_container
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,

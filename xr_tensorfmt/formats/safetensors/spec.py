@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xr_tensorfmt.core.elements import elements_of
+from xr_tensorfmt.contract import elements_of
 
 INDEX = ".safetensors.index.json"
 """Suffix of the index of a model in several files."""

@@ -7,7 +7,14 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.contract import (
+    EMBEDDED_KEY,
+    CheckedInput,
+    FilePlan,
+    Piece,
+    check_header_size,
+    encode_metadata,
+)
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
@@ -18,10 +25,6 @@ from xr_tensorfmt.formats.safetensors.spec import (
     METADATA,
     MOST_HEADER_BYTES,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.write_target import Piece
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 

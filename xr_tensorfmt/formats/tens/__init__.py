@@ -11,8 +11,7 @@ from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Matc
 from xr_tensorfmt.formats.tens.spec import MAGIC
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
 
 
 # One symmetry or several as the attribute has them, each an operation and an index map.

@@ -10,14 +10,20 @@ from typing import cast
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import iterate_chunks, report_errors
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Gap,
+    HeaderReader,
+    Layout,
+    Selection,
+    Source,
+    TensorFormatError,
+    check_gaps,
+    finding_from_error,
+    iterate_chunks,
+    report_errors,
+)
 from xr_tensorfmt.formats._shared.symmetries import Symmetry as Claim
 from xr_tensorfmt.formats._shared.symmetries import check_symmetry
 from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES

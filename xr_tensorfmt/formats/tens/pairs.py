@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element, ElementError
-from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import Runs, Selection
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    Array,
+    CachedValue,
+    Element,
+    ElementError,
+    Extents,
+    Integers,
+    Layout,
+    Runs,
+    Selection,
+    Source,
+    TensorFormatError,
+    contiguous_chunk,
+)
 from xr_tensorfmt.formats.tens.symmetries import Operation
 
 COUNT_BYTES = 8

@@ -7,14 +7,21 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
-from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.contract import (
+    Container,
+    Dense,
+    Element,
+    End,
+    Finding,
+    HeaderReader,
+    Layout,
+    OpenOptions,
+    Tensor,
+    check_size,
+    column_major,
+    named_dims,
+    with_embedded_metadata,
+)
 from xr_tensorfmt.formats.tens.chunks import (
     DENSE_DATA,
     EMBEDDED,

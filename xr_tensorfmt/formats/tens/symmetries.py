@@ -9,9 +9,7 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.contract import Array, HeaderReader, Integers
 from xr_tensorfmt.formats._shared.symmetries import nearly_equal
 from xr_tensorfmt.formats.tens.chunks import Chunk
 from xr_tensorfmt.formats.tens.spec import Header

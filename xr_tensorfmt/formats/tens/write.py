@@ -15,13 +15,30 @@ from dask.base import compute
 from dask.delayed import delayed
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Plain, elements_of
-from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.datasets.lazy_array import unchunked
-from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
+from xr_tensorfmt.contract import (
+    DEFAULT_CHUNK_BYTES,
+    PAGE,
+    Array,
+    BlockGrid,
+    CheckedInput,
+    Conversion,
+    DeferredPlans,
+    Dense,
+    FilePlan,
+    OpenOptions,
+    Piece,
+    Placed,
+    Plain,
+    TensorFormatWarning,
+    column_major,
+    contiguous_chunk,
+    cut_evenly,
+    elements_of,
+    embed_one_tensor,
+    encode_metadata,
+    stacklevel_of_caller,
+    unchunked,
+)
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.pairs import (
     COUNT_BYTES,
@@ -39,12 +56,6 @@ from xr_tensorfmt.formats.tens.symmetries import (
     split,
     still_holding,
 )
-from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
-from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed
-from xr_tensorfmt.writing.write_target import Piece
 
 Version = Literal["1.0", "0.9"]
 

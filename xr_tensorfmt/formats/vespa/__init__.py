@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
 
 # How Vespa begins a tensor that states its type.
 _JSON = re.compile(rb'\s*\{\s*"type"\s*:\s*"tensor[(<]')

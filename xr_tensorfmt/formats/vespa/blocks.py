@@ -8,14 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
-from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Encoded, Layout, WritableLayout, raw_bytes
-from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length, entry_part
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    BATCH_BYTES,
+    WHOLE,
+    Array,
+    Bytes,
+    CachedValue,
+    Element,
+    Encoded,
+    Entry,
+    Extents,
+    Integers,
+    Layout,
+    Selection,
+    Source,
+    TensorFormatError,
+    WritableLayout,
+    contiguous_chunk,
+    entry_indices,
+    entry_length,
+    entry_part,
+    gather_uniform,
+    raw_bytes,
+    scatter_uniform,
+)
 from xr_tensorfmt.formats.vespa.scan import LABELS_AT_ONCE, LARGE_BLOCK, Scanned, block_offsets
 from xr_tensorfmt.formats.vespa.spec import Header, packed_size, unpack
 

@@ -10,12 +10,15 @@ from itertools import chain, islice
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import Finding, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import report_errors
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    HeaderReader,
+    Source,
+    TensorFormatError,
+    finding_from_error,
+    report_errors,
+)
 from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, Strings, repeated_blocks
 
 MOST_COMPARED = 1 << 24

@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, OpenOptions
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader, is_addressable
-from xr_tensorfmt.core.json_text import parse_json
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.contract import (
+    MAX_DIMENSIONS,
+    Array,
+    Container,
+    HeaderReader,
+    Memory,
+    OpenOptions,
+    is_addressable,
+    parse_json,
+    shorten,
+)
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header, pack_string
-from xr_tensorfmt.sources.memory import Memory
 
 if TYPE_CHECKING:
     from xarray import Dataset

@@ -11,15 +11,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Entry, Selection, entry_indices, entry_length
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import (
+from xr_tensorfmt.contract import (
+    Array,
+    Bytes,
+    Entry,
+    Extents,
+    Finding,
+    Integers,
+    Layout,
+    Selection,
+    Source,
     TensorFormatError,
     TensorFormatWarning,
+    entry_indices,
+    entry_length,
     shorten,
     stacklevel_of_caller,
 )

@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.container import OpenOptions
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.header import check_size
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Entry, Selection, entry_indices
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    Array,
+    Entry,
+    Extents,
+    InMemory,
+    Integers,
+    Layout,
+    OpenOptions,
+    Selection,
+    Source,
+    TensorFormatError,
+    check_size,
+    contiguous_chunk,
+    entry_indices,
+)
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Labels, Strings
 from xr_tensorfmt.formats.vespa.spec import Header

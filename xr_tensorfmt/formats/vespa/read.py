@@ -7,15 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, OpenOptions, Tensor, named_dims
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import (
+    Bytes,
+    Container,
+    Dense,
+    End,
+    Finding,
+    HeaderReader,
+    InMemory,
+    Integers,
+    Layout,
+    OpenOptions,
+    Source,
+    Tensor,
+    TensorFormatError,
+    named_dims,
+)
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Column, Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import outer_product

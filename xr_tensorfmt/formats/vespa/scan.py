@@ -15,9 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.contract import Bytes, Extents, Integers, Source, TensorFormatError
 from xr_tensorfmt.formats.vespa.spec import LONG_BIT, Header, pack, unpack, unpack_at
 
 WINDOW = 32 << 20

@@ -10,9 +10,17 @@ from math import prod
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import BFloat16, Element, Plain
-from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
+from xr_tensorfmt.contract import (
+    MAX_DIMENSIONS,
+    BFloat16,
+    Bytes,
+    Cursor,
+    Element,
+    HeaderReader,
+    Integers,
+    Plain,
+    check_size,
+)
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag: which parts the header has."""

@@ -11,12 +11,21 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.extents import Bytes, Integers, scatter_uniform
-from xr_tensorfmt.core.header import MAX_DIMENSIONS
-from xr_tensorfmt.core.layout import raw_bytes
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.contract import (
+    DEFAULT_CHUNK_BYTES,
+    MAX_DIMENSIONS,
+    Bytes,
+    CheckedInput,
+    Conversion,
+    Dense,
+    FilePlan,
+    Integers,
+    Piece,
+    Placed,
+    raw_bytes,
+    scatter_uniform,
+    shorten,
+)
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
 from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
@@ -29,10 +38,6 @@ from xr_tensorfmt.formats.vespa.spec import (
     Header,
     pack,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import FilePlan, Placed
-from xr_tensorfmt.writing.write_target import Piece
 
 _CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
 

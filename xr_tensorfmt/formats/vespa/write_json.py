@@ -11,14 +11,18 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.contract import (
+    Array,
+    CheckedInput,
+    Conversion,
+    DeferredPlans,
+    Element,
+    FilePlan,
+    Piece,
+)
 from xr_tensorfmt.formats.vespa.json import json_type
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
-from xr_tensorfmt.writing.write_target import Piece
 
 Form = Literal["short", "long", "hex"]
 
