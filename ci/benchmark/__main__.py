@@ -23,7 +23,7 @@ from benchmark.rounds import Say, measure
 from benchmark.sections import SECTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
-REPORT = DOCS / "benchmarks.json"
+REPORT = Path(__file__).with_name("measurements.json")
 FULL, QUICK = 2 << 30, 256 << 20
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     else:
         REPORT.write_text(gathered.to_json(), encoding="utf-8")
         _write(gathered)
-        say("wrote docs/benchmarks.json, docs/benchmarks.md, docs/performance.md and its charts")
+        say("wrote ci/benchmark/measurements.json and .md, docs/performance.md and its charts")
     say(f"load average {load_before:.2f} before, {load():.2f} after")
 
 
@@ -64,7 +64,7 @@ def _write(gathered: Report) -> None:
     """Write the two pages, and draw the charts."""
     from benchmark.charts import draw  # noqa: PLC0415  # matplotlib takes its time
 
-    (DOCS / "benchmarks.md").write_text(page(gathered), encoding="utf-8")
+    REPORT.with_suffix(".md").write_text(page(gathered), encoding="utf-8")
     (DOCS / "performance.md").write_text(performance(gathered), encoding="utf-8")
     draw(gathered, DOCS / "_static" / "charts")
 
@@ -84,13 +84,13 @@ def _run(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="sh ci/bench",
-        description="Measure xr_tensorfmt beside its peers, and write docs/benchmarks.json, two "
-        "pages and three charts.",
+        description="Measure xr_tensorfmt and its peers, and write "
+        "ci/benchmark/measurements.json, two pages and three charts.",
     )
     parser.add_argument(
         "--draw",
         action="store_true",
-        help="measure nothing; write the pages and charts anew from docs/benchmarks.json",
+        help="measure nothing; write the pages and charts anew from measurements.json",
     )
     parser.add_argument(
         "--quick", action="store_true", help="256 MiB and 3 rounds; prints the page only"

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the whole report as Markdown, for developers."""
+"""ci/benchmark/measurements.md: the whole report as Markdown, for developers."""
 
 from __future__ import annotations
 

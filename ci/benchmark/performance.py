@@ -210,5 +210,5 @@ xr_tensorfmt.
 
 All times were measured in one run, with the files in the page cache, on: {machine}. Medians of
 interleaved rounds; your machine will have other times, but similar ratios. `sh ci/bench` repeats
-all of it, and [All measurements](benchmarks.md) has every table, with the memory that was used.
+all of it. `ci/benchmark/measurements.md` in the source has every table, with the memory used.
 """

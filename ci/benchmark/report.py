@@ -1,4 +1,4 @@
-"""What was measured, as docs/benchmarks.json keeps it; the pages and the charts are made of it."""
+"""Measurements, as stored in measurements.json. The pages and charts are made from them."""
 
 from __future__ import annotations
 
