@@ -62,12 +62,16 @@ def local_inventory(project: str) -> str:
 # The cells of notebooks call the command, which is beside this Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
+# The directive of the diagrams is ci/flowchart.py.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ci"))
+
 project = "xr_tensorfmt"
 author = "The xr_tensorfmt developers"
 copyright = f"2026, {author}"
 version = release = xr_tensorfmt.__version__
 
 extensions = [
+    "flowchart",
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from check_pages import find_lazy_values, find_missing_options
+from flowchart import draw_flowchart
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -88,3 +89,11 @@ def test_options_that_are_missing_on_a_built_page_are_named() -> None:
 def test_a_lazy_array_in_the_place_of_a_value_is_a_fault(output: str, count: int) -> None:
     page = f'<div class="cell_output docutils">{output}</div>'
     assert len(list(find_lazy_values(page))) == count
+
+
+def test_a_flowchart_omits_arrows_that_a_longer_path_implies() -> None:
+    source = ["  top[The <b>] --> middle", "  middle --> low", "  top --> low"]
+    drawing = draw_flowchart(source, "three boxes")
+    assert drawing.count("<line ") == 2
+    assert "The &lt;b&gt;" in drawing
+    assert 'aria-label="three boxes"' in drawing
