@@ -195,7 +195,7 @@ def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
 
 
 def test_xarrays_own_lazy_array_still_needs_the_correction() -> None:
-    # Where this fails, `LazyTensor._updated_key` and the words on it in docs/guide.md may go.
+    # Where this fails, `LazyTensor._updated_key` may be removed.
     own = xr.Variable("x", LazilyIndexedArray(np.arange(5)))
     assert own[-7::-1].size == 5
 
