@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import escape
+from zlib import crc32
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -68,17 +69,18 @@ def draw_flowchart(source: list[str], alt: str) -> str:
         for number, row in enumerate(rows)
         for column, name in enumerate(row)
     }
+    marker = f"arrow-{crc32(alt.encode())}"  # unique on a page
     height = len(rows) * (HEIGHT + GAP)
     lines = [
         f'<svg viewBox="0 0 {total} {height}" style="max-width:{total}px;width:100%" role="img"',
         f' aria-label="{escape(alt)}" font-size="14" fill="currentColor" stroke="currentColor">',
-        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8"',
+        f'<defs><marker id="{marker}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8"',
         ' markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" stroke="none"/></marker></defs>',
     ]
     for start, end in arrows:
         (x1, y1), (x2, y2) = center[start], center[end]
         lines.append(f'<line x1="{x1}" y1="{y1 + HEIGHT / 2}" x2="{x2}" y2="{y2 - HEIGHT / 2}"')
-        lines.append(' marker-end="url(#arrow)"/>')
+        lines.append(f' marker-end="url(#{marker})"/>')
     for name, (x, y) in center.items():
         lines.append(f'<rect x="{x - width / 2}" y="{y - HEIGHT / 2}" width="{width}"')
         lines.append(f' height="{HEIGHT}" rx="6" fill="none"/>')
