@@ -265,7 +265,7 @@ def test_a_file_without_a_type_says_how_to_state_it(content: Any, tmp_path: Path
         xr.open_dataset(path, engine="tensorfmt")
     other = tmp_path / "query.txt"
     other.write_text(json.dumps(content))
-    with pytest.raises(TensorFormatError, match="a tensor of Vespa, pass format='vespa-json'"):
+    with pytest.raises(TensorFormatError, match="pass format='vespa-json' if it is a Vespa tensor"):
         xr.open_dataset(other, engine="tensorfmt")
     other.write_text(json.dumps({"type": "tensor<float>(x[2])", "values": [1, 2]}))
     opened = xr.open_dataset(other, engine="tensorfmt", format="vespa-json")

@@ -58,7 +58,7 @@ def pycauset_file(path: Path, **more: Any) -> Path:
 FILES = {"vespa": vespa_file, "tens": tens_file, "pycauset": pycauset_file}
 NAMELESS = {"drop": ["name", "dims", "coords"]}
 TARGETS: dict[str, Any] = {
-    "t.tbf": ("float32", {}),
+    "t.tbf": ("float32", {"drop": ["name"]}),
     "t.tens": (None, {}),
     "t.bin": ("float64", {"version": "0.9", **NAMELESS}),
     "t.mag": ("float32", {}),
@@ -156,7 +156,7 @@ def test_the_unit_of_cc4s_is_the_users(tmp_path: Path) -> None:
     array = xr.DataArray(np.eye(2), dims=("a", "b"), attrs={"unit": 0.5})
     to_file(array, tmp_path / "t.yaml")
     with pytest.raises(ValueError, match="no place for the attribute 'unit'"):
-        to_vespa(opened(tmp_path / "t.yaml"), tmp_path / "t.tbf")
+        to_vespa(opened(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
 
 
 def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_p
     with pytest.raises(ValueError, match=message + "encode it as .*complex.* to keep it"):
         to_tens(array, tmp_path / "t.tens", encoding=real)
     with pytest.raises(ValueError, match=message + r"ds\['z'\]\.imag as well to keep it"):
-        to_vespa(array, tmp_path / "t.tbf", encoding=real)
+        to_vespa(array, tmp_path / "t.tbf", encoding=real, drop=["name"])
     to_tens(array.real, tmp_path / "t.tens", encoding=real)
     assert opened(tmp_path / "t.tens").z.values.tolist() == [1, 1]
 

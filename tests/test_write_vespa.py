@@ -566,12 +566,20 @@ def test_a_type_that_was_right_before_is_that_of_what_is_written(directory, type
     assert opened(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
 
 
-def test_a_variable_of_any_name_is_written(directory) -> None:
-    assert written(users().rename(tensor="embedding"), directory) == written(users(), directory)
-    array = users().tensor.rename("embedding")
-    asked = {"encoding": {"embedding": {"dtype": "bfloat16"}}}
-    assert opened(directory).tensor.dtype == np.float32
-    assert written(array, directory, **asked)[:2] == b"\7\2"
+def test_the_name_of_a_variable_must_be_dropped(directory) -> None:
+    named = users().rename(tensor="embedding")
+    refused(named, directory, "Vespa has no place for the name 'embedding'; rename it to 'tensor'")
+    assert written(named, directory, drop=["name"]) == written(users(), directory)
+    asked = {"encoding": {"embedding": {"dtype": "bfloat16"}}, "drop": ["name"]}
+    assert written(users().tensor.rename("embedding"), directory, **asked)[:2] == b"\7\2"
+
+
+def test_the_name_of_a_variable_in_a_json_file_must_be_dropped(tmp_path: Path) -> None:
+    named = users().rename(tensor="embedding")
+    with pytest.raises(ValueError, match="no place for the name 'embedding'"):
+        to_file(named, tmp_path / "users.json")
+    to_file(named, tmp_path / "users.json", drop=["name"])
+    assert list(xr.open_dataset(tmp_path / "users.json", engine="tensorfmt")) == ["tensor"]
 
 
 def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:

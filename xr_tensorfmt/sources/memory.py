@@ -18,10 +18,13 @@ from xr_tensorfmt.sources.store_errors import ask_store, redacted
 class Memory(Source):
     """The content of a file, given as ``bytes``, ``bytearray`` or ``memoryview``."""
 
-    def __init__(self, content: bytes | bytearray | memoryview, token: str = "") -> None:
+    def __init__(
+        self, content: bytes | bytearray | memoryview, token: str = "", *, name: str = ""
+    ) -> None:
         self._view = memoryview(content).cast("B")
         self.size = self._view.nbytes
         self._token = token or uuid4().hex
+        self._name = name or f"<{self.size} bytes in memory>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         """Name this opening: dask would hash the whole content for each variable."""
@@ -29,8 +32,8 @@ class Memory(Source):
 
     @property
     def name(self) -> str:
-        """A description, as there is no path."""
-        return f"<{self.size} bytes in memory>"
+        """The file from which the bytes were made, or a description."""
+        return self._name
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
@@ -43,9 +46,9 @@ class Memory(Source):
 
         yield fill
 
-    def __reduce__(self) -> tuple[type[Memory], tuple[bytes, str]]:
+    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[bytes, str]]:
         """Pickle the bytes, because a memoryview cannot be pickled."""
-        return Memory, (bytes(self._view), self._token)
+        return partial(Memory, name=self._name), (bytes(self._view), self._token)
 
 
 class FileObject(Source):

@@ -22,6 +22,7 @@ from xr_tensorfmt.contract import (
     HeaderReader,
     Memory,
     OpenOptions,
+    TensorFormatError,
     is_addressable,
     parse_json,
     shorten,
@@ -107,7 +108,7 @@ def from_hex(digits: str, **keywords: Any) -> Dataset:
         raise ValueError(
             f"digits={stripped[:40]!r} must be hexadecimal digits, two for each byte ({error})"
         ) from error
-    return _opened(content, keywords)
+    return _open(content, "<hexadecimal digits>", keywords)
 
 
 def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Dataset:
@@ -148,15 +149,19 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     """
     is_digits = isinstance(data, str) and _IS_HEX.fullmatch(data)
     content = {"values": data} if is_digits else loaded(data)
-    return _opened(packed_tensor(content, type), keywords)
+    return _open(packed_tensor(content, type), "<Vespa JSON>", keywords)
 
 
-def _opened(content: bytes, keywords: Mapping[str, Any]) -> Dataset:
+def _open(content: bytes, name: str, keywords: Mapping[str, Any]) -> Dataset:
+    """Open the binary form of a tensor; errors give it a name."""
     from xarray import open_dataset  # noqa: PLC0415
 
-    # xarray can name chunks of a memoryview, but not of bytes.
     keywords = {"format": "vespa", **keywords}
-    return open_dataset(memoryview(content), engine="tensorfmt", **keywords)
+    try:
+        # xarray can name chunks of a memoryview, but not of bytes.
+        return open_dataset(memoryview(content), engine="tensorfmt", **keywords)
+    except TensorFormatError as error:
+        raise replace(error, path=name) from None
 
 
 def parsed_type(string: str) -> Header:
@@ -239,11 +244,12 @@ def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
         raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
         text = source.read_bytes(0, source.size).decode()
-        packed = Memory(packed_tensor(parse_json(text, _unique_members), None))
+        content = packed_tensor(parse_json(text, _unique_members), None)
     except ValueError as error:
         expected = "a tensor of Vespa with its type"
         hint = "mend it, or open what it describes if it is no tensor"
         raise reader.error(field, str(error), expected, hint, 0) from error
+    packed = Memory(content, name=source.name)
     container = read(HeaderReader(packed), options)
     (tensor,) = container.tensors
     facts = {key: tensor.encoding["tensorfmt"][key] for key in _FACTS} | {"format": "vespa-json"}

@@ -20,6 +20,7 @@ from xr_tensorfmt.contract import (
     Dense,
     FilePlan,
     Integers,
+    OpenOptions,
     Piece,
     Placed,
     raw_bytes,
@@ -47,6 +48,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Arrange a Dataset as a typed binary tensor."""
+    check_name_dropped(checked)
     header, dimensions, variable, conversion = arranged(checked)
     piece = Piece(0, header.pack())
     if not dimensions.labels:
@@ -56,6 +58,13 @@ def plan(checked: CheckedInput) -> FilePlan:
     blocks = LabelledBlocks.of(header, *_packed_labels(checked, dimensions.labels))
     placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.stop, (piece,), (placed,))
+
+
+def check_name_dropped(checked: CheckedInput) -> None:
+    """Refuse a variable of another name than files open with, unless the name may be dropped."""
+    name, _ = checked.only
+    if name != OpenOptions.name:
+        checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
 
 
 def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:

@@ -22,13 +22,14 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.vespa.json import json_type
 from xr_tensorfmt.formats.vespa.spec import Header
-from xr_tensorfmt.formats.vespa.write import Dimensions, arranged
+from xr_tensorfmt.formats.vespa.write import Dimensions, arranged, check_name_dropped
 
 Form = Literal["short", "long", "hex"]
 
 
 def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
     """Plan a file of JSON, for which all values are computed."""
+    check_name_dropped(checked)
     fitting = arranged(checked)
 
     def plans() -> Iterator[FilePlan]:
