@@ -550,3 +550,18 @@ def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
     xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset())
     assert memory.find("bucket") == ["/bucket/x.mag"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_does_not_answer_is_not_taken_for_one_without_the_object(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe_file("/a.mag", b"kept")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "no answer")
+
+    monkeypatch.setattr(type(memory), "info", fail)
+    with pytest.raises(TimeoutError, match="no answer"):
+        to_file(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "memory://a.mag", mode="x")
+    monkeypatch.undo()
+    assert memory.cat_file("/a.mag") == b"kept"

@@ -36,7 +36,7 @@ from xr_tensorfmt.cli.options import (
 )
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.places import Place, locate
+from xr_tensorfmt.sources.places import Place, exists, locate
 from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
 from xr_tensorfmt.writing.unfinished import remove_own
 
@@ -223,7 +223,7 @@ def _check_target(
         relation = "is" if read == written else "lies in" if is_within else "contains"
         raise ValueError(f"{target} {relation} the input {source}; write to another place")
     place.fs.invalidate_cache()
-    if not overwrite and place.fs.exists(place.path):
+    if not overwrite and exists(place.fs, place.path):
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
 
 

@@ -13,7 +13,7 @@ from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, options_for, store_for
 from xr_tensorfmt.core.container import named_dims
 from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.sources.places import Place
+from xr_tensorfmt.sources.places import Place, exists
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
 from xr_tensorfmt.writing.tree import flattened, keys_of
 
@@ -144,9 +144,9 @@ def write_store(
 
 def _check_replaceable(target: str, place: Place) -> None:
     """Refuse to replace by zarr what is no zarr store, or one that is write-protected."""
-    if not place.fs.exists(place.path):
+    if not exists(place.fs, place.path):
         return
-    found = [name for name in _ZARR_METADATA if place.fs.exists(f"{place.path}/{name}")]
+    found = [name for name in _ZARR_METADATA if exists(place.fs, f"{place.path}/{name}")]
     if not found:
         raise ValueError(
             f"{target} exists and is not a zarr store, so that it is not replaced by one; write to "

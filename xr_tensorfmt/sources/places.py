@@ -71,6 +71,15 @@ class Place:
         return replace(self, fs=pickle.loads(pickle.dumps(self.fs)))  # noqa: S301  # our own bytes
 
 
+def exists(fs: AbstractFileSystem, path: str) -> bool:
+    """Return whether a path exists. ``fs.exists`` would return False for any failure."""
+    try:
+        fs.info(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def is_cache(fs: object) -> bool:
     """Return whether a file system keeps local copies of what it reads."""
     cached = sys.modules.get("fsspec.implementations.cached")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
-from xr_tensorfmt.sources.places import Place, is_cache
+from xr_tensorfmt.sources.places import Place, exists, is_cache
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.store_errors import ask_store
 from xr_tensorfmt.sources.threads import first_done, in_thread
@@ -211,7 +211,7 @@ class Upload:
         if self._replace:
             return
         self._fs.invalidate_cache(self._target)
-        if self._fs.exists(self._target):
+        if exists(self._fs, self._target):
             raise exists_already(self.url)
 
     def _clean_up(self, others: set[str] | None) -> bool:
