@@ -36,7 +36,7 @@ LEVELS = (
 )
 """Folders and modules from the lowest level to the highest. Imports point down."""
 
-USES_XARRAY = ("write", "popcount", "hex", "json", "keyed_writing")
+USES_XARRAY = ("write", "calculation", "popcount", "hex", "json", "keyed_writing")
 """What the names of those modules of a format begin with that may know xarray and dask."""
 
 ARRAYS = {"xarray", "dask", "distributed", "pandas"}

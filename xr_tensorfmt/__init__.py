@@ -18,6 +18,11 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.accessor import explain
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
+    from xr_tensorfmt.formats.cc4s.calculation import (
+        open_cc4s_calculation,
+        select_cc4s_states,
+        to_cc4s_calculation,
+    )
     from xr_tensorfmt.formats.pycauset.popcount import popcount
     from xr_tensorfmt.formats.vespa.json import from_hex, vespa_from_json
     from xr_tensorfmt.validation import validate
@@ -44,8 +49,11 @@ __all__ = [
     "__version__",
     "explain",
     "from_hex",
+    "open_cc4s_calculation",
     "popcount",
+    "select_cc4s_states",
     "to_cc4s",
+    "to_cc4s_calculation",
     "to_file",
     "to_mag",
     "to_npy",
@@ -66,8 +74,11 @@ _LAZY = {
     "TensorFormatBackend": "backend",
     "explain": "accessor",
     "from_hex": "formats.vespa.json",
+    "open_cc4s_calculation": "formats.cc4s.calculation",
     "popcount": "formats.pycauset.popcount",
+    "select_cc4s_states": "formats.cc4s.calculation",
     "to_cc4s": "writers",
+    "to_cc4s_calculation": "formats.cc4s.calculation",
     "to_file": "writers",
     "to_mag": "writers",
     "to_npy": "writers",

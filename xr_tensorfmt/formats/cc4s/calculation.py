@@ -1,0 +1,326 @@
+"""The tensors of one calculation: a directory of cc4s files as one Dataset."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from xarray import DataArray, Dataset
+
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
+from xr_tensorfmt.formats.cc4s.spec import (
+    STATE,
+    Dimension,
+    count_states,
+    object_types,
+    stem_of,
+    unique_dims,
+    variable_name,
+)
+from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, get_file_info
+
+_ENERGIES, _VERTEX = "EigenEnergies", "CoulombVertex"
+_COUNTS = ("No", "Nv")
+
+
+def open_cc4s_calculation(
+    directory: str | os.PathLike[str], *, chunks: Any = None, **open_options: Any
+) -> Dataset:
+    """Open all cc4s tensors of a directory as one Dataset.
+
+    All dimensions of states that have the length of EigenEnergies are called ``State``,
+    ``State_2``, .... Dimensions of another length, such as those of Amplitudes, get the numbers
+    that follow.
+
+    Parameters
+    ----------
+    directory : str or PathLike
+        A local directory. YAML files without a tensor, such as ``State.yaml``, add coordinates or
+        are left out.
+    chunks
+        As for `xarray.open_dataset`. The values are lazy in any case.
+    **open_options
+        Other keywords of `xarray.open_dataset` for all files, such as ``apply_unit=True``, except
+        ``dims`` and ``name``.
+
+    Returns
+    -------
+    Dataset
+        A variable for each Tensor, called as its object, and for each component of a TensorSet,
+        such as ``CoulombIntegrals.hhpp``. The attributes ``No`` and ``Nv`` are the numbers of
+        occupied and virtual states by the rule of cc4s: states are occupied if their ``energies``
+        are below ``fermiEnergy`` in the metadata of EigenEnergies. They are missing without these.
+
+    Raises
+    ------
+    FileNotFoundError
+        The directory has no tensor.
+    ValueError
+        Two files have the same object.
+
+    See Also
+    --------
+    select_cc4s_states : Select states in all tensors.
+    to_cc4s_calculation : Write a directory.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from xr_tensorfmt import to_cc4s
+    >>> energies = xr.DataArray([-0.5, 0.2, 0.7], dims="State", name="EigenEnergies")
+    >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist()}
+    >>> to_cc4s(energies, "EigenEnergies.yaml")
+    >>> vertex = xr.DataArray(
+    ...     [[[1.0] * 3] * 3], dims=("AuxiliaryField", "State", "State_2"), name="CoulombVertex"
+    ... )
+    >>> to_cc4s(vertex, "CoulombVertex.yaml")
+    >>> ds = open_cc4s_calculation(".")
+    >>> dict(ds.sizes), ds.No, ds.Nv
+    ({'AuxiliaryField': 1, 'State': 3, 'State_2': 3}, 1, 2)
+    """
+    tensors: dict[str, Dataset] = {}
+    dimensions: dict[str, list[Dimension]] = {}
+    for path in _find_tensors(Path(directory)):
+        ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
+        cc4s_object = variable_name(stem_of(path.name))
+        for name, tensor in ds.data_vars.items():
+            is_component = "component" in get_file_info(tensor.variable)
+            full_name = f"{cc4s_object}.{name}" if is_component else cc4s_object
+            if full_name in tensors:
+                raise ValueError(
+                    f"{path}: another file has {full_name} too, expected the files of one "
+                    "calculation; move one of them to another directory"
+                )
+            tensors[full_name] = ds[[name]].rename({name: full_name})
+            dimensions[full_name] = _dimensions(cc4s_object, tensor)
+    dims = _shared_dims(dimensions)
+    merged = _merge(_with_dims(ds, name, dims[name]) for name, ds in tensors.items())
+    for tensor in merged.data_vars.values():  # from which the writer takes the types
+        tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
+    return merged.assign_attrs(_count(merged))
+
+
+def select_cc4s_states(ds: Dataset, states: slice | npt.ArrayLike | DataArray) -> Dataset:
+    """Select the same states in all tensors of a calculation, and in their metadata.
+
+    Parameters
+    ----------
+    ds : Dataset
+        A calculation as `open_cc4s_calculation` returns it.
+    states : slice or array-like
+        A slice, ascending positions, or a Boolean for each state. ``slice(2, None)`` freezes a
+        core of two states; ``slice(None, -4)`` leaves out the last four virtual states.
+
+    Returns
+    -------
+    Dataset
+        The selection of all dimensions ``State``, ``State_2``, ..., still lazy. The list
+        ``energies`` and the attributes ``No`` and ``Nv`` are those of the selected states.
+
+    Raises
+    ------
+    ValueError
+        The states are not in ascending order, or a tensor has State dimensions of another length:
+        amplitudes and other slices follow from the states, and are computed anew by cc4s.
+
+    See Also
+    --------
+    open_cc4s_calculation : Open a directory.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> energies = xr.DataArray([-9.0, -0.5, 0.2, 0.7], dims="State")
+    >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist()}
+    >>> ds = xr.Dataset({"EigenEnergies": energies})
+    >>> frozen = select_cc4s_states(ds, slice(1, None))
+    >>> frozen.EigenEnergies.attrs
+    {'fermiEnergy': 0.0, 'energies': [-0.5, 0.2, 0.7]}
+    >>> frozen.No, frozen.Nv
+    (1, 2)
+    """
+    size = ds.sizes.get(STATE)
+    if size is None:
+        raise ValueError(
+            f"the Dataset has the dims {tuple(ds.sizes)}, expected {STATE!r}; open it with "
+            "open_cc4s_calculation"
+        )
+    if not isinstance(states, slice):
+        states = np.asarray(states)
+    selected = np.arange(size)[states]
+    if selected.ndim != 1 or (np.diff(selected) <= 0).any():
+        raise ValueError(
+            f"states: {states!r} selects {selected.tolist()}, expected states in ascending order, "
+            "because cc4s takes the first ones for occupied; sort them"
+        )
+    _check_lengths(ds, size)
+    indexers = {dim: states for dim in ds.dims if _is_state(dim)}
+    result = ds.isel(indexers)
+    for name, tensor in ds.data_vars.items():
+        energies = tensor.attrs.get("energies")
+        if (
+            energies is not None
+            and np.shape(energies) == (size,)
+            and set(tensor.dims) <= {*indexers}
+        ):
+            result[name].attrs["energies"] = np.asarray(energies)[states].tolist()
+    return result.assign_attrs(_count(result))
+
+
+def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
+    """Write the tensors of a calculation to the files of a new directory.
+
+    Parameters
+    ----------
+    ds : Dataset
+        A calculation as `open_cc4s_calculation` and `select_cc4s_states` return it. The variable
+        ``CoulombVertex`` is written to ``CoulombVertex.yaml``, and variables such as
+        ``CoulombIntegrals.hhpp`` are the components of a TensorSet. The attributes ``No`` and
+        ``Nv`` follow from EigenEnergies and are not written.
+    directory : str or PathLike
+        A local directory. It is made if it does not exist, and must be empty. If writing fails,
+        the files written so far remain.
+
+    Raises
+    ------
+    FileExistsError
+        The directory is not empty.
+    ValueError
+        CoulombVertex and EigenEnergies have different numbers of states, or as for `to_cc4s`.
+
+    See Also
+    --------
+    to_cc4s : Write one tensor, with all keywords.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> energies = xr.DataArray([-0.5, 0.2, 0.7], dims="State")
+    >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist(), "unit": 1.0}
+    >>> ds = xr.Dataset({"EigenEnergies": energies}, attrs={"No": 1, "Nv": 2})
+    >>> to_cc4s_calculation(ds, "calculation")
+    >>> from xr_tensorfmt import open_cc4s_calculation
+    >>> open_cc4s_calculation("calculation").identical(ds)
+    True
+    """
+    if _ENERGIES in ds:
+        _check_lengths(
+            ds[[name for name in (_ENERGIES, _VERTEX) if name in ds]], ds[_ENERGIES].size
+        )
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FileExistsError(
+            f"{directory}: the directory is not empty, expected a new one, because its files must "
+            "be of one calculation; name another directory"
+        )
+    files: dict[str, dict[str, str]] = {}
+    for name, tensor in ds.data_vars.items():
+        file, component = _split_name(str(name), tensor)
+        files.setdefault(file, {})[str(name)] = component
+    own_attrs = {key: value for key, value in ds.attrs.items() if key not in _COUNTS}
+    for file, components in files.items():
+        defaults = DimensionNames.plan({name: ds[name].variable for name in components}).defaults
+        tensors = _merge(_with_dims(ds[[name]], name, defaults[name]) for name in components)
+        tensors.attrs = own_attrs
+        tensors.rename(components).tensorfmt.to_file(directory / f"{file}{YAML}", "cc4s")
+
+
+def _find_tensors(directory: Path) -> list[Path]:
+    """Return the YAML files of tensors: those that the engine recognises or that have elements."""
+    with_elements = {stem_of(path.name) for path in directory.glob(f"*{ELEMENTS}")}
+    engine = xr.backends.list_engines()["tensorfmt"]
+    paths = [
+        path
+        for path in sorted(directory.glob(f"*{YAML}"))
+        if stem_of(path.name) in with_elements or engine.guess_can_open(path)
+    ]
+    if not paths:
+        raise FileNotFoundError(
+            f"{directory}: no YAML file of a cc4s tensor, expected a directory of them; name the "
+            "directory of CoulombVertex.yaml"
+        )
+    return paths
+
+
+def _split_name(name: str, tensor: DataArray) -> tuple[str, str]:
+    """Return the names of the file and of its variable."""
+    file_info = get_file_info(tensor.variable)
+    file, _, component = name.rpartition(".")
+    is_component = file and (not file_info or "component" in file_info)
+    return (file, component) if is_component else (name, name)
+
+
+def _dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
+    """Return the dimensions of a tensor, with the types of its object if the file has none."""
+    types = get_file_info(tensor.variable)["types"]
+    expected = object_types(cc4s_object, tensor.ndim) or types
+    return [
+        Dimension(length, of_file or of_object)
+        for length, of_file, of_object in zip(tensor.shape, types, expected, strict=True)
+    ]
+
+
+def _shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
+    """Return dimension names, numbered from the states of the calculation to those of slices."""
+    known = {_ENERGIES: tensors[_ENERGIES]} if _ENERGIES in tensors else tensors
+    lengths = [
+        dimension.length
+        for dimensions in known.values()
+        for dimension in dimensions
+        if dimension.type == STATE
+    ]
+    state = Dimension(max(lengths, default=0), STATE)
+    repeats = max(dimensions.count(state) for dimensions in tensors.values())
+    _, *names = unique_dims([[state] * repeats, *tensors.values()])
+    return dict(zip(tensors, names, strict=True))
+
+
+def _with_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
+    """Rename the dimensions of the sole tensor of a Dataset, and coordinates called after them."""
+    names: dict[Any, str] = dict(zip(ds[name].dims, dims, strict=True))
+    for coordinate, variable in ds.coords.items():
+        for old, new in zip(ds[name].dims, dims, strict=True):
+            if variable.dims == (old,) and str(coordinate).startswith(f"{old}_"):
+                names[coordinate] = f"{new}{str(coordinate).removeprefix(str(old))}"
+    return ds.rename(names)
+
+
+def _merge(tensors: Iterable[Dataset]) -> Dataset:
+    return xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
+
+
+def _is_state(dim: Hashable) -> bool:
+    return re.fullmatch(rf"{STATE}(_\d+)?", str(dim)) is not None
+
+
+def _check_lengths(ds: Dataset, size: int) -> None:
+    """Refuse State dimensions of another length, as slices of a calculation have."""
+    slices = [
+        name
+        for name, tensor in ds.data_vars.items()
+        if any(_is_state(dim) and length != size for dim, length in tensor.sizes.items())
+    ]
+    if slices:
+        sizes = {str(dim): length for dim, length in ds[slices].sizes.items() if _is_state(dim)}
+        raise ValueError(
+            f"{slices} have the dimensions {sizes}, expected {size} states in all of them; call "
+            "ds.drop_vars with these names, or select their states one by one"
+        )
+
+
+def _count(ds: Dataset) -> dict[str, int]:
+    """Return the numbers of occupied and virtual states, or nothing if they are not known."""
+    energies = ds.get(_ENERGIES)
+    if energies is None or "fermiEnergy" not in energies.attrs:
+        return {}
+    of_states: Any = energies.attrs.get("energies")
+    if np.shape(of_states) != energies.shape:
+        of_states = energies.values
+    return dict(zip(_COUNTS, count_states(of_states, energies.attrs["fermiEnergy"]), strict=True))
