@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -18,6 +20,7 @@ from xr_tensorfmt import (
     validate,
 )
 
+PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "cc4s_calculation.md"
 FIELDS = 6
 ENERGIES = np.array([-20.0, -3.0, -2.5, 0.5, 1.25, 2.0, 4.0])
 FERMI, STATES, OCCUPIED = -1.0, 7, 3
@@ -71,8 +74,13 @@ def write_amplitudes(directory: Path) -> dict[str, np.ndarray]:
 
 
 def einsum_energy(vertex: np.ndarray, energies: np.ndarray, occupied: int) -> float:
-    """The second-order energy by numpy alone."""
-    v = np.einsum("Frp,Fqs->pqrs", vertex.conj(), vertex)
+    """The second-order energy of a vertex by numpy alone."""
+    integrals = np.einsum("Frp,Fqs->pqrs", vertex.conj(), vertex)
+    return energy_of_integrals(integrals, energies, occupied)
+
+
+def energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: int) -> float:
+    """The second-order energy of all integrals V[p, q, r, s]."""
     o, u = slice(occupied), slice(occupied, None)
     gap = np.add.outer(energies[o], energies[o])[:, :, None, None] - np.add.outer(
         energies[u], energies[u]
@@ -84,17 +92,18 @@ def einsum_energy(vertex: np.ndarray, energies: np.ndarray, occupied: int) -> fl
     return float(energy.real)
 
 
-def second_order_energy(ds: xr.Dataset) -> float:
-    """The second-order energy by the dimensions and the attributes of the Dataset."""
-    o, u = slice(ds.No), slice(ds.No, None)
-    g = ds.CoulombVertex
-    i_a = g.isel(State=o, State_2=u).rename(State="i", State_2="a")
-    b_j = g.isel(State=u, State_2=o).rename(State="b", State_2="j")
-    pphh = xr.dot(i_a.conj(), b_j, dim="AuxiliaryField")
-    e_i, e_a = ds.EigenEnergies[o].rename(State="i"), ds.EigenEnergies[u].rename(State="a")
-    gap = e_i + e_i.rename(i="j") - e_a - e_a.rename(a="b")
-    exchange = pphh.rename(a="b", b="a")
-    return float((pphh.conj() * (2 * pphh - exchange) / gap).real.sum())
+def function_of_page(name: str) -> Any:
+    """Return a function that the tutorial defines."""
+    definition = re.search(
+        rf"^def {name}\(.*?(?=\n\n\n)", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert definition
+    names: dict[str, Any] = {"xr": xr, "np": np}
+    exec(definition[0], names)
+    return names[name]
+
+
+second_order_energy = function_of_page("second_order_energy")
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
@@ -131,6 +140,18 @@ def test_the_energy_of_selected_states_is_that_of_einsum(
     assert again.EigenEnergies.attrs["energies"] == ENERGIES[states].tolist()
     for name in ("CoulombVertex", "EigenEnergies"):
         assert validate(tmp_path / "part" / f"{name}.yaml") == []
+
+
+def test_the_energy_of_a_vertex_on_half_a_grid(tmp_path: Path) -> None:
+    values = write_calculation(tmp_path / "all", is_complex=True)
+    ds = open_cc4s_calculation(tmp_path / "all", apply_unit=True)
+    ds.CoulombVertex.attrs["halfGrid"] = 1
+    to_cc4s_calculation(select_cc4s_states(ds, slice(1, None)), tmp_path / "part")
+    part = values[:, 1:, 1:]
+    integrals = np.einsum("Frp,Fqs->pqrs", part.conj(), part).real
+    expected = energy_of_integrals(integrals, ENERGIES[1:], 2)
+    energy = second_order_energy(open_cc4s_calculation(tmp_path / "part"))
+    np.testing.assert_allclose(energy, expected, rtol=1e-12)
 
 
 def test_metadata_and_properties_are_kept(tmp_path: Path) -> None:
@@ -234,6 +255,17 @@ def test_attributes_of_the_dataset_come_back_and_counts_are_not_written(tmp_path
     to_cc4s_calculation(ds, tmp_path / "part")
     assert open_cc4s_calculation(tmp_path / "part").attrs == {"title": "LiH", "No": 3, "Nv": 4}
     assert "Nv" not in (tmp_path / "part" / "CoulombVertex.yaml").read_text()
+
+
+def test_the_files_of_vasp(tmp_path: Path) -> None:
+    ds = open_cc4s_calculation(Path(__file__).parent / "data" / "cc4s" / "vasp")
+    names = {"CoulombVertex", "CoulombVertexSingularVectors", "EigenEnergies", "GridVectors"}
+    assert set(ds.data_vars) == names
+    assert (ds.No, ds.Nv) == (2, 2)
+    part = select_cc4s_states(ds, slice(1, None))
+    to_cc4s_calculation(part, tmp_path / "part")
+    again = open_cc4s_calculation(tmp_path / "part")
+    xr.testing.assert_identical(again, part)
 
 
 def test_without_energies_the_numbers_are_not_known(tmp_path: Path) -> None:
