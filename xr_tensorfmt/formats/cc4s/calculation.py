@@ -13,9 +13,10 @@ import numpy.typing as npt
 import xarray as xr
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML
 from xr_tensorfmt.formats.cc4s.spec import (
+    ELEMENTS,
     STATE,
+    YAML,
     Dimension,
     count_states,
     object_types,
@@ -311,7 +312,7 @@ def _check_lengths(ds: Dataset, size: int) -> None:
         sizes = {str(dim): length for dim, length in ds[slices].sizes.items() if _is_state(dim)}
         raise ValueError(
             f"{slices} have the dimensions {sizes}, expected {size} states in all of them; call "
-            "ds.drop_vars with these names, or select their states one by one"
+            "ds.drop_vars with these names, or make their lengths agree"
         )
 
 
