@@ -383,6 +383,32 @@ class TestMetadata:
         ]  # fmt: skip
         assert found.attrs["kMesh"] == [2, 2, 2]
 
+    def test_metadata_of_a_vertex_are_not_converted(self, tmp_path: Path) -> None:
+        more = "metaData: {fermiEnergy: 3.0, energies: [1.0, 4.0], Gi: [1, 0, 0]}\n"
+        types = ["AuxiliaryField", "State", "State"]
+        path = cf.save(tmp_path, "CoulombVertex", np.ones((3, 2, 2)), types, unit=0.5, more=more)
+        found = load(path, apply_unit=True).CoulombVertex
+        assert found.attrs == {
+            "fermiEnergy": 3.0, "energies": [1.0, 4.0], "Gi": [1, 0, 0], "unit": 1.0
+        }  # fmt: skip
+        more = "metaData: {fermiEnergy: 3.0}\n"
+        path = cf.save(tmp_path, "Potential", np.ones(3), ["Momentum"], unit=0.5, more=more)
+        assert load(path, apply_unit=True).Potential.fermiEnergy == 3
+
+    def test_energies_that_differ_from_the_elements_are_a_finding(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 12)
+        assert validate(path) == []
+        values = 0.5 * np.arange(12) - 3
+        values[0] *= 1 + 1e-9  # as rounded in text
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.binary(values))
+        assert validate(path) == []
+        values[[4, 7]] += 0.25
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.binary(values))
+        (finding,) = validate(path)
+        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
+        assert "2 of 12 differ" in finding.message
+        assert "number 4: -1.0, expected -0.75" in finding.message
+
     def test_embedded_attributes_are_converted_too(self, tmp_path: Path) -> None:
         attrs = {
             "unit": 0.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.opening import load, opened
 from tests.processes import run_script
 from tests.servers import S3Store
 from tests.tensfiles import version_0_9
-from xr_tensorfmt import TensorFormatWarning, to_cc4s, to_file, validate
+from xr_tensorfmt import to_cc4s, to_file, validate
 
 DATA = Path(__file__).parent / "data" / "cc4s"
 
@@ -95,12 +96,14 @@ class TestFiles:
         ],
     )
     def test_genuine_files_are_written_as_they_are(self, tmp_path: Path, name: str) -> None:
-        before = load(DATA / f"{name}.yaml")
+        source = DATA / f"{name}.yaml"
         target = tmp_path / Path(f"{name}.yaml").name
-        to_cc4s(before, target)
-        xr.testing.assert_identical(load(target), before)
+        to_cc4s(opened(source), target)
+        xr.testing.assert_identical(load(target), load(source))
         assert "xr_tensorfmt" not in target.read_text()
-        assert validate(target) == []
+        # The energies of this file, which are not those of its elements, are kept.
+        fields = ["metaData.energies"] if name == "vasp/EigenEnergies" else []
+        assert [finding.field for finding in validate(target)] == fields
 
     def test_the_suffix_names_the_format(self, tmp_path: Path) -> None:
         to_file(vertex(), tmp_path / "CoulombVertex.yaml")
@@ -348,18 +351,78 @@ class TestEnergies:
         assert "xr_tensorfmt" not in yaml
         assert validate(tmp_path / "EigenEnergies.yaml") == []
 
+    @pytest.mark.parametrize("chunks", [None, {}])
+    def test_changed_values_change_the_energies(self, tmp_path: Path, chunks: Any) -> None:
+        values = np.array([-2.0, -1.0, 1.0])
+        attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": values.tolist()}
+        path = tmp_path / "EigenEnergies.yaml"
+        to_cc4s(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path)
+        with xr.set_options(keep_attrs=True):
+            shifted = opened(path, chunks=chunks) + 0.25
+        to_cc4s(shifted, tmp_path / "b_EigenEnergies.yaml")
+        found = load(tmp_path / "b_EigenEnergies.yaml").EigenEnergies
+        assert found.attrs["energies"] == [-1.75, -0.75, 1.25]
+        # Reversed: neither the length nor the set of values has changed.
+        to_cc4s(opened(path, chunks=chunks).isel(State=slice(None, None, -1)), path)
+        assert load(path).EigenEnergies.attrs["energies"] == [1.0, -1.0, -2.0]
+
+    def test_rounded_energies_are_kept(self, tmp_path: Path) -> None:
+        values = np.array([-2.00000001, 1 / 3])
+        attrs = {"unit": 1.0, "energies": [-2.0, 0.33333333]}
+        path = tmp_path / "EigenEnergies.yaml"
+        to_cc4s(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path)
+        assert load(path).EigenEnergies.attrs == attrs
+        assert validate(path) == []
+
 
 class TestOrphans:
-    def test_elements_that_no_yaml_describes_any_longer_are_named(self, tmp_path: Path) -> None:
+    amplitudes = xr.Dataset({"ph": (("State", "State_2"), np.ones((3, 2)))})
+
+    @pytest.mark.parametrize("compute", [True, False])
+    def test_elements_that_no_yaml_describes_any_longer_are_removed(
+        self, tmp_path: Path, compute: bool
+    ) -> None:
         path = tmp_path / "Amplitudes.yaml"
-        (tmp_path / "Amplitudes2.elements").touch()
-        amplitudes = xr.Dataset({"ph": (("State", "State_2"), np.ones((3, 2)))})
-        to_cc4s(amplitudes.assign(hh=("State_2", np.ones(2))), path)
-        to_cc4s(amplitudes.assign(hh=("State_2", np.ones(2))), path)
-        words = r"tensors of Amplitudes\.components\.hh\.elements, .*ph\.elements are replaced"
-        with pytest.warns(TensorFormatWarning, match=words):
-            to_cc4s(amplitudes.ph.rename("Amplitudes"), path)
-        assert opened(path).Amplitudes.shape == (3, 2)
+        others = {"Amplitudes2.elements", "Amplitudes.components.other.elements"}
+        for name in others:
+            (tmp_path / name).touch()
+        amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
+        to_cc4s(amplitudes, path)
+        assert len(files_of(tmp_path)) == 5
+        written = to_cc4s(amplitudes.ph.rename("Amplitudes"), path, compute=compute)
+        if written is not None:
+            assert len(files_of(tmp_path)) == 5
+            written.compute()
+        assert set(files_of(tmp_path)) == {"Amplitudes.yaml", "Amplitudes.elements", *others}
+        np.testing.assert_array_equal(load(path).Amplitudes, amplitudes.ph)
+        to_cc4s(amplitudes, path)
+        assert "Amplitudes.elements" not in files_of(tmp_path)
+        to_cc4s(opened(path)[["hh"]], path)
+        assert "Amplitudes.components.ph.elements" not in files_of(tmp_path)
+        np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
+
+    def test_elements_stay_if_the_write_fails(self, tmp_path: Path) -> None:
+        path = tmp_path / "Amplitudes.yaml"
+        to_cc4s(self.amplitudes, path)
+        before = files_of(tmp_path)
+
+        def fail(block: np.ndarray) -> np.ndarray:
+            raise ArithmeticError("always")
+
+        values = da.ones(5, chunks=1).map_blocks(fail, dtype=float)
+        with pytest.raises(ArithmeticError):
+            to_cc4s(xr.DataArray(values, dims="State", name="Amplitudes"), path)
+        assert files_of(tmp_path) == before
+
+    def test_a_component_cannot_name_a_file_elsewhere(self, tmp_path: Path) -> None:
+        path = tmp_path / "a" / "Amplitudes.yaml"
+        path.parent.mkdir()
+        (tmp_path / "Amplitudes.components.x").mkdir()
+        (tmp_path / "x.elements").touch()
+        path.write_text('type: TensorSet\ncomponents:\n  "x/../../x": {}\n')
+        (path.parent / "Amplitudes.components.x").mkdir()
+        to_cc4s(self.amplitudes, path)
+        assert (tmp_path / "x.elements").exists()
 
 
 class TestProperties:
@@ -719,3 +782,13 @@ def test_validation_finds_what_is_wrong(name: str, severity: str, message: str) 
     (finding,) = validate(DATA / f"{name}.yaml", format="cc4s")
     assert finding.severity == severity
     assert message in finding.message or message in str(finding)
+
+
+def test_validation_finds_conditions_without_names(tmp_path: Path) -> None:
+    folder = shutil.copytree(DATA / "blocks", tmp_path / "blocks")
+    path = folder / "Blocks.yaml"
+    assert validate(path) == []
+    path.write_text(re.sub(r"- name: \w+\n +properties", "- properties", path.read_text()))
+    (finding,) = validate(path)
+    assert (finding.field, finding.severity) == ("nonZeroCondition.all.0.name", "error")
+    assert load(path).Blocks.shape == (4, 4)

@@ -70,12 +70,16 @@ class FilePlan:
         The variables.
     beside : tuple of FileBeside
         Files in the same directory that are complete before this one appears.
+    orphans : tuple of str
+        Names of local files in the same directory that only the replaced file describes. They are
+        removed after the new file appears.
     """
 
     size: int
     pieces: tuple[Piece, ...]
     placed: tuple[Placed, ...]
     beside: tuple[SiblingFile, ...] = ()
+    orphans: tuple[str, ...] = ()
 
     @cached_property
     def block_grids(self) -> list[GriddedVariable]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import dask.config
@@ -24,7 +25,11 @@ def write_files(
     """Write planned files; they appear one after the other when all are complete."""
     targets = [_get_target(place, plan.size, replace=replace) for plan, place in files]
     grids = [plan.block_grids for plan, _ in files]
-    finish = partial(_finish, [(plan.pieces, plan.compared) for plan, _ in files])
+    contents = [(plan.pieces, plan.compared) for plan, _ in files]
+    orphans = [
+        place.beside(name).path for plan, place in files if place.is_local for name in plan.orphans
+    ]
+    finish = partial(_finish, contents, orphans)
     if not compute:
         begins = [target.begin for target in targets]
         return plan_tasks(list(zip(begins, grids, strict=True)), finish)
@@ -59,7 +64,9 @@ def _get_target(place: Place, size: int, *, replace: bool) -> AtomicFile:
 
 
 def _finish(
-    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]], files: Sequence[WriteTarget]
+    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]],
+    orphans: Sequence[str],
+    files: Sequence[WriteTarget],
 ) -> None:
     for (pieces, compared), file in zip(contents, files, strict=True):
         if compared:
@@ -67,3 +74,6 @@ def _finish(
         file.complete(pieces)
     for file in files:
         file.publish()
+    for path in orphans:
+        with suppress(OSError):  # best effort: the new files are complete
+            os.unlink(path)

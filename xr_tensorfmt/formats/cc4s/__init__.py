@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ class Cc4sFormat(Format):
         from xr_tensorfmt.formats.cc4s.read import read  # noqa: PLC0415
 
         return read(reader, options)
+
+    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
+        """Compare what the YAML says with the elements, and with the rules of cc4s."""
+        from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415
+
+        return check(container.parsed, container.tensors)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan the files; there are no keywords."""

@@ -54,6 +54,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     apply_unit,
     check_version,
     elements_file,
+    get_unit_keys,
     metadata_of,
     stem_of,
     unique_dims,
@@ -146,6 +147,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
         decoded=True,
+        parsed=parts,
     )
     return _in_atomic_units(fields.path, container, options) if options.apply_unit else container
 
@@ -174,7 +176,9 @@ def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> C
         container = replace(with_embedded_metadata(path, container, options), embedded=None)
     tensors = []
     for tensor in container.tensors:
-        attrs = apply_unit(tensor.attrs, tensor.encoding["tensorfmt"]["unit"])
+        file_info = tensor.encoding["tensorfmt"]
+        keys = get_unit_keys(file_info["shape"], file_info["types"])
+        attrs = apply_unit(tensor.attrs, keys, file_info["unit"])
         tensors.append(replace(tensor, attrs=attrs | ({"unit": 1.0} if "unit" in attrs else {})))
     return replace(container, tensors=tuple(tensors))
 

@@ -5,13 +5,14 @@ The keys are those of ``TensorIo.cxx`` of cc4s and of its user manual.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import MAX_DIMENSIONS, Element, Integers, Plain, shorten
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
@@ -86,6 +87,17 @@ def count_states(energies: Iterable[float], fermi_energy: float) -> tuple[int, i
     return sum(occupied), len(occupied) - sum(occupied)
 
 
+ENERGY_TOLERANCE = 1e-6
+"""Relative difference by which energies in metadata, often rounded, may differ from elements."""
+
+
+def find_wrong_energies(energies: Sequence[float], values: NDArray[Any]) -> Integers:
+    """Return the numbers of energies that differ from the values that they repeat."""
+    expected = np.asarray(energies, dtype=float)
+    is_same = np.isclose(values, expected, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
+    return np.flatnonzero(~is_same)
+
+
 def variable_name(stem: str) -> str:
     """The name of the tensor of a file: the object that its name ends with, or all of the name."""
     last = stem.rpartition("_")[2]
@@ -133,6 +145,8 @@ class Condition:
     properties: tuple[tuple[str, int], ...]
     # A row for each block, with an index for each of the properties.
     non_zeros: Integers
+    # Whether it has a name, which cc4s requires.
+    is_named: bool = True
 
     @classmethod
     def unpack(cls, fields: Fields, rank: int) -> Self:
@@ -150,7 +164,8 @@ class Condition:
             expected = f"lists of {count}, one for each of the properties"
             raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
         numbers = _integers(fields, "nonZeros", list(chain.from_iterable(rows)))
-        return cls(tuple(properties), numbers.reshape(len(rows), count))
+        is_named = "name" in fields
+        return cls(tuple(properties), numbers.reshape(len(rows), count), is_named)
 
 
 def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
@@ -301,15 +316,24 @@ class Properties:
         }
 
 
-UNIT_KEYS = ("fermiEnergy", "energies", "Gi", "Gj", "Gk")
-"""Keys of ``metaData`` whose numbers are in the unit of the tensor."""
+def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[str, ...]:
+    """Return the keys of ``metaData`` whose numbers are in the unit of a tensor.
+
+    These are the energies of eigenenergies, which have one dimension of states, and the reciprocal
+    lattice of grid vectors, which have three components. On other tensors these keys have a unit
+    of their own.
+    """
+    if len(shape) == 1 and types[0] not in TYPES - {STATE}:
+        return "fermiEnergy", "energies"
+    if len(shape) == 2 and shape[0] == 3 and types[0] not in TYPES - {"Vector"}:
+        return "Gi", "Gj", "Gk"
+    return ()
 
 
-def apply_unit(metadata: Mapping[str, Any], unit: float) -> dict[str, Any]:
-    """Convert the metadata that are in the unit of their tensor to atomic units."""
+def apply_unit(metadata: Mapping[str, Any], keys: Collection[str], unit: float) -> dict[str, Any]:
+    """Convert the metadata of some keys to atomic units."""
     return {
-        key: _multiply(value, unit) if key in UNIT_KEYS else value
-        for key, value in metadata.items()
+        key: _multiply(value, unit) if key in keys else value for key, value in metadata.items()
     }
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,21 +25,17 @@ from xr_tensorfmt.contract import (
     Placed,
     SiblingFile,
     TensorFormatError,
-    TensorFormatWarning,
     array_from_json,
     column_major,
     embed_coordinates,
     encode_attrs,
     encode_metadata,
     is_file_name,
-    shorten,
-    stacklevel_of_caller,
     to_json,
 )
 from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
-    ELEMENTS,
     EMBEDDED,
     SCALAR_TYPES,
     TENSOR_SET,
@@ -50,6 +44,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     Properties,
     TensorHeader,
     elements_file,
+    find_wrong_energies,
     stem_of,
     variable_name,
 )
@@ -92,21 +87,24 @@ def plan(checked: CheckedInput) -> FilePlan:
         SiblingFile(elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
     ]
-    _warn_of_orphans(checked.path, stem, {file.name for file in elements})
     beside = [_properties_file(checked.path, each) for each in properties]
-    return FilePlan(len(yaml), (Piece(0, yaml),), (), (*elements, *beside))
+    orphans = _find_orphans(checked.path, stem, {file.name for file in elements})
+    return FilePlan(len(yaml), (Piece(0, yaml),), (), (*elements, *beside), orphans)
 
 
-def _warn_of_orphans(path: str, stem: str, written: set[str]) -> None:
-    """Name files of elements that the YAML file will not describe any longer."""
-    directory = os.path.dirname(path) or "."
-    pattern = re.compile(rf"{re.escape(stem)}(\.components\..+)?{re.escape(ELEMENTS)}")
-    with suppress(OSError):  # a URL
-        orphans = sorted(set(filter(pattern.fullmatch, os.listdir(directory))) - written)
-        if orphans:
-            names = shorten(", ".join(orphans))
-            message = f"{path}: the tensors of {names} are replaced; remove these files"
-            warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+def _find_orphans(path: str, stem: str, written: set[str]) -> tuple[str, ...]:
+    """Return the files of elements that only the YAML file at a local path describes."""
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            replaced = Fields.parse(path, file.read(MOST_BYTES + 1))
+        is_set = replaced.values.get("type") == TENSOR_SET
+        keys = map(str, replaced.mapping("components").values) if is_set else (None,)
+    except (OSError, TensorFormatError):  # a URL, a new file, or one of another program
+        return ()
+    described = [elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
+    # Some file systems do not distinguish upper and lower case.
+    kept = {name.casefold() for name in written}
+    return tuple(name for name in described if name.casefold() not in kept)
 
 
 def _stem(path: str) -> str:
@@ -151,7 +149,7 @@ def _tensor(
     checked.check_rank(name, variable)
     conversion = checked.conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
-    current = _with_current_energies(checked.attrs_to_write(name, variable), variable)
+    current = _with_current_energies(checked, name, variable)
     attrs = encode_attrs(checked, current, repr(name))
     unit = _unit(checked, name, variable)
     plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
@@ -177,14 +175,20 @@ def _tensor(
     return TensorToWrite(name, header, embedded, elements)
 
 
-def _with_current_energies(attrs: dict[Any, Any], variable: Variable) -> dict[Any, Any]:
-    """Replace energies of another length by the values, as cc4s counts occupied states by them."""
-    energies = attrs.get("energies")
-    if not isinstance(energies, list | tuple | np.ndarray) or variable.ndim != 1:
+def _with_current_energies(checked: CheckedInput, name: str, variable: Variable) -> dict[Any, Any]:
+    """Return attributes without stale energies, since cc4s counts occupied states by them."""
+    attrs = checked.attrs_to_write(name, variable)
+    energies: Any = attrs.get("energies")
+    is_list = isinstance(energies, list | tuple | np.ndarray)
+    if not is_list or variable.ndim != 1 or variable.dtype.kind not in "fiu":
         return attrs
-    return (
-        attrs if len(energies) == variable.size else attrs | {"energies": variable.values.tolist()}
-    )
+    if len(energies) == variable.size:
+        with suppress(TypeError, ValueError):  # not numbers
+            if checked.unmodified(name, variable) is not None:
+                return attrs
+            if not find_wrong_energies(energies, variable.values).size:
+                return attrs
+    return attrs | {"energies": variable.values.tolist()}
 
 
 def _sorted_json(value: Any) -> str:

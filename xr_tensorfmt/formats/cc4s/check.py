@@ -1,0 +1,48 @@
+"""Checks of cc4s files: what cc4s requires, and metadata that repeat the elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError
+from xr_tensorfmt.formats.cc4s.read import Part
+from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
+
+
+def check(parts: Sequence[Part], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Check the tensors of a YAML file; `tensors` are those of `parts`."""
+    for part, tensor in zip(parts, tensors, strict=True):
+        yield from _check_conditions(part)
+        yield from _check_energies(part, tensor)
+
+
+def _check_conditions(part: Part) -> Iterator[Finding]:
+    for number, condition in enumerate(part.header.conditions):
+        if not condition.is_named:
+            field = part.fields.name_of(f"nonZeroCondition.all.{number}.name")
+            message = "no such key, expected a str; cc4s requires it, so add any name"
+            yield Finding(part.fields.path, None, field, message)
+
+
+def _check_energies(part: Part, tensor: Tensor) -> Iterator[Finding]:
+    """Compare ``metaData.energies`` with the elements that the list repeats."""
+    header, source = part.header, tensor.source
+    energies = header.metadata.get("energies")
+    if not isinstance(energies, list) or len(header.dimensions) != 1 or source is None:
+        return
+    if len(energies) != header.total:
+        return  # The reader reports another length.
+    try:
+        values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
+        wrong = find_wrong_energies(energies, values)
+    except (TypeError, ValueError, TensorFormatError):
+        return  # The check of all values reports elements that cannot be read.
+    if wrong.size:
+        first = int(wrong[0])
+        message = (
+            f"{wrong.size} of {len(energies)} differ from the elements, the first is "
+            f"number {first}: {energies[first]}, expected {values[first]}; cc4s counts occupied "
+            "states by them, so correct them"
+        )
+        field = part.fields.name_of("metaData.energies")
+        yield Finding(part.fields.path, None, field, message, "warning")
