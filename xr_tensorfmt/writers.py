@@ -577,7 +577,7 @@ def vespa_to_json(
     Parameters
     ----------
     data : Dataset or DataArray
-        One variable, as `to_vespa` takes it.
+        One variable, as `to_vespa` takes it. JSON has no place for its name.
     form : {"short", "long", "hex"}
         Nested lists of values (the default), a list of cells with their addresses, or the short
         form with hexadecimal digits for dense values, which are exact and quick to parse.
