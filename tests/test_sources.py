@@ -126,7 +126,7 @@ def written_over(path: Path) -> None:
 @pytest.mark.parametrize("advice", [windows._POPULATE_WRITE, 9999])  # of today, of no system
 def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advice: int) -> None:
     monkeypatch.setattr(windows, "_POPULATE_WRITE", advice)
-    monkeypatch.setattr(windows, "LARGEST_WINDOW", 3 * mmap.PAGESIZE)  # done in steps
+    monkeypatch.setattr(windows, "MAX_WINDOW", 3 * mmap.PAGESIZE)  # done in steps
     source = LocalFile.at(path)
     whole = source.read(Extents.single(0, 1 << 20))
     part = source.read(Extents.single(10_000, 900_000))

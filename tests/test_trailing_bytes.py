@@ -75,7 +75,9 @@ def test_bytes_after_the_end_are_refused_unless_verify_is_false(name: str, tmp_p
 @pytest.mark.parametrize("name", sorted(SIZED))
 def test_other_sizes_are_refused_if_the_size_tells_where_data_are(name: str, verify: bool) -> None:
     content = CONTENTS[name]() + bytes(PADDING)
-    with pytest.raises(TensorFormatError, match=r"the data of a tensor|the data at byte"):
+    with pytest.raises(
+        TensorFormatError, match=r"the data of a tensor|the data at|the data section"
+    ):
         xr.open_dataset(content, engine="tensorfmt", verify=verify)
     (finding,) = validate(content)
     assert finding.severity == "error"
