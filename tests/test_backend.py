@@ -394,12 +394,12 @@ def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
     code = (
         "import rlcompleter, xr_tensorfmt\n"
         "complete = rlcompleter.Completer({'x': xr_tensorfmt}).complete\n"
-        "found = [complete('x.to_', number) for number in range(8)]\n"
+        "found = [complete('x.to_', number) for number in range(9)]\n"
         "print([each.rstrip('(') for each in found])"
     )
     done = run_python("-c", code)
     names = [name for name in sorted(xr_tensorfmt.__all__) if name.startswith("to_")]
-    assert len(names) == 8
+    assert len(names) == 9
     assert done.stdout.strip() == str([f"x.{name}" for name in names])
 
 

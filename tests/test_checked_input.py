@@ -401,8 +401,8 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
     run = run_python("-c", code)
     assert run.stdout.strip() == "xr_tensorfmt.writers"
     assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
-        "to_cc4s", "to_file", "to_mag", "to_npy", "to_pycauset", "to_safetensors", "to_tens",
-        "to_vespa",
+        "to_cc4s", "to_cc4s_calculation", "to_file", "to_mag", "to_npy", "to_pycauset",
+        "to_safetensors", "to_tens", "to_vespa",
     }  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def exists(fs: AbstractFileSystem, path: str) -> bool:
     """Return whether a path exists. ``fs.exists`` would return False for any failure."""
     try:
         fs.info(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from xarray import DataArray, Dataset
 
@@ -107,14 +106,16 @@ def open_cc4s_calculation(
     return merged.assign_attrs(_count(merged))
 
 
-def select_cc4s_states(ds: Dataset, states: slice | npt.ArrayLike | DataArray) -> Dataset:
+def select_cc4s_states(
+    ds: Dataset, states: slice | Sequence[int] | np.ndarray[Any, Any] | DataArray
+) -> Dataset:
     """Select the same states in all tensors of a calculation, and in their metadata.
 
     Parameters
     ----------
     ds : Dataset
         A calculation as `open_cc4s_calculation` returns it.
-    states : slice or array-like
+    states : slice or sequence
         A slice, ascending positions, or a Boolean for each state. ``slice(2, None)`` freezes a
         core of two states; ``slice(None, -4)`` leaves out the last four virtual states.
 
