@@ -117,6 +117,13 @@ class _Progress(Callback):  # type: ignore[misc]
             self._news.clear()
 
 
+def _find_refusal(error: BaseException | None) -> PermissionError | None:
+    """Return the refusal behind an error: s3fs aborts an upload, and that can fail as well."""
+    while error is not None and not isinstance(error, PermissionError):
+        error = error.__context__
+    return error
+
+
 class Upload:
     """The upload of a file to a store."""
 
@@ -186,9 +193,9 @@ class Upload:
             self._fs.put_file(path, self._path, **options)
         except NotImplementedError:
             raise self._only_reads() from None
-        except OSError:
+        except OSError as error:
             self._check_absent()
-            raise
+            raise _find_refusal(error) or error from None
         if not self._is_atomic:
             self._check_absent()
             self._is_moving = True
