@@ -617,7 +617,7 @@ class TestText:
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Pieces so short that values of a few digits are in two of them."""
         monkeypatch.setattr(text, "PIECE", 40)
-        monkeypatch.setattr(text, "_MOST_VALUES", 5)
+        monkeypatch.setattr(text, "_MAX_VALUES", 5)
         monkeypatch.setattr(text, "GROUP", 3)
 
     @pytest.mark.parametrize("indexers", INDEXERS)

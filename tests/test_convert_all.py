@@ -21,7 +21,7 @@ DTYPES = {"mag": "float32"}
 
 
 def path_of(name: str, stem: str) -> str:
-    return stem + formats.by_name(name).suffixes[0]
+    return stem + formats.find_format(name).suffixes[0]
 
 
 def put(name: str) -> str:

@@ -26,11 +26,11 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedMetadata,
     EmbeddedVariable,
-    with_embedded_metadata,
+    apply_embedded_metadata,
 )
 from xr_tensorfmt.core.json_values import (
     DTYPE_TAG,
-    MOST_LEVELS,
+    MAX_LEVELS,
     array_from_json,
     array_to_json,
     from_json,
@@ -149,7 +149,7 @@ REFUSED = [
     ({"\ud800": 1}, "which UTF-8 cannot encode"),
     (np.array([1, "a"], dtype=object), "it has dtype object, which JSON cannot hold"),
     (np.zeros(2, "i4,i4"), "which JSON cannot hold; make it an array of numbers or strings"),
-    (nested(MOST_LEVELS + 1), "nested deeper than 32 levels"),
+    (nested(MAX_LEVELS + 1), "nested deeper than 32 levels"),
     (CYCLE, "nested deeper than 32 levels"),
 ]
 
@@ -164,7 +164,7 @@ def test_what_json_cannot_hold_is_named(value: Any, match: str) -> None:
 
 
 def test_what_is_nested_as_deep_as_may_be_comes_back() -> None:
-    assert from_json(through_json(to_json(nested(MOST_LEVELS), "it"))) == nested(MOST_LEVELS)
+    assert from_json(through_json(to_json(nested(MAX_LEVELS), "it"))) == nested(MAX_LEVELS)
 
 
 def base64(text: str = "AAAA", **facts: Any) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def container(**embedded: Any) -> Container:
 
 
 def applied(dims: Any = None, **embedded: Any) -> Container:
-    return with_embedded_metadata("a.mag", container(**embedded), OpenOptions(dims=dims))
+    return apply_embedded_metadata("a.mag", container(**embedded), OpenOptions(dims=dims))
 
 
 GOOD: dict[str, Any] = {
@@ -262,7 +262,7 @@ def test_names_dims_attributes_and_labels_are_applied() -> None:
 
 
 def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
-    found = with_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
+    found = apply_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
     assert [each.name for each in found.tensors] == ["a"]
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
-from xr_tensorfmt.errors import stacklevel_of_caller
+from xr_tensorfmt.errors import find_stack_level
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
@@ -25,10 +25,10 @@ def test_an_error_without_a_place_leaves_it_out() -> None:
 
 
 def test_the_level_of_the_caller_is_counted_from_the_first_frame_outside_of_the_package() -> None:
-    assert stacklevel_of_caller() == 1
+    assert find_stack_level() == 1
 
 
 def test_code_that_runs_by_exec_without_a_module_name_is_a_caller() -> None:
-    namespace: dict = {"stacklevel_of_caller": stacklevel_of_caller}
-    exec("level = stacklevel_of_caller()", namespace)
+    namespace: dict = {"find_stack_level": find_stack_level}
+    exec("level = find_stack_level()", namespace)
     assert namespace["level"] == 1

@@ -16,7 +16,7 @@ from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
 from xr_tensorfmt import TensorFormatBackend
-from xr_tensorfmt.datasets.groups import MOST_LEVELS, quoted, unquoted
+from xr_tensorfmt.datasets.groups import MAX_LEVELS, quoted, unquoted
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
 
@@ -135,7 +135,7 @@ class TestTrees:
         assert "/" not in quoted(part)
 
     def test_bottomless_keys_are_refused(self) -> None:
-        with pytest.raises(ValueError, match=f"more than {MOST_LEVELS} parts between '.'"):
+        with pytest.raises(ValueError, match=f"more than {MAX_LEVELS} parts between '.'"):
             open_tree([".".join("x" * 70)])
 
     def test_a_file_without_groups_is_a_root(self, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.work import calls_below, memory_below
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.json_values import MOST_LEVELS
+from xr_tensorfmt.core.json_values import MAX_LEVELS
 from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20
@@ -226,13 +226,13 @@ class TestNesting:
             values = xr.DataArray(ones, dims=("p", "q"), attrs=deep)
             return xr.Dataset({"w": values}, attrs={} if suffix == "yaml" else deep)
 
-        to_file(dataset(MOST_LEVELS - 1), path)
+        to_file(dataset(MAX_LEVELS - 1), path)
         found = opened(path, chunks={})
-        assert found.w.attrs["deep"] == dataset(MOST_LEVELS - 1).w.attrs["deep"]
+        assert found.w.attrs["deep"] == dataset(MAX_LEVELS - 1).w.attrs["deep"]
         pickle.loads(pickle.dumps(found))
         assert tokenize(found) == tokenize(opened(path, chunks={}))
         with pytest.raises((TypeError, ValueError), match="nested deeper than 32 levels"):
-            to_file(dataset(MOST_LEVELS), path)
+            to_file(dataset(MAX_LEVELS), path)
 
     def test_of_what_is_read_is_as_deep_as_programs_can_follow(self) -> None:
         found = opened(memoryview(mag_with({"a": nested(38, is_dict=True)})), chunks={})
@@ -259,9 +259,9 @@ def test_metadata_of_too_many_values_are_refused(name: str) -> None:
 
 def test_metadata_of_too_many_values_are_refused_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(implied(1, 1, many=[[]] * 1000))
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MOST_VALUES", 1020)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MAX_VALUES", 1020)
     assert opened(content).sizes == {"row": 1, "col": 1}
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MOST_VALUES", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MAX_VALUES", 1000)
     with pytest.raises(TensorFormatError, match="more than 1000 values, expected at most 1000"):
         opened(content)
 
@@ -337,7 +337,7 @@ class TestManyLabels:
 
     def test_are_validated_in_parts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         count = 5 * 10**6
-        monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MOST_COMPARED", 1 << 18)
+        monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MAX_COMPARED", 1 << 18)
         with memory_below(64 * MIB):
             (finding,) = validate(labels_in(tmp_path / "a.tbf", count))
         assert finding.field == "the labels of block 1"
@@ -364,7 +364,7 @@ def test_labels_of_many_blocks_are_compared_share_by_share(
     content = vf.tensor("int8", ["x"], {}, [[each] for each in labels], np.ones((3000, 1)))
     expected = validate(content, format="vespa", all=True)
     assert [each.field for each in expected] == ["the labels of block 2000"]
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MOST_COMPARED", 100)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MAX_COMPARED", 100)
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._WINDOW", 1 << 14)
     assert validate(content, format="vespa", all=True) == expected
     assert "block 700 has too" in expected[0].message

@@ -29,7 +29,7 @@ DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
 def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that examples of a few elements reach the code for many."""
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
-    monkeypatch.setattr(vectorized, "_MOST_POINTS", 5)
+    monkeypatch.setattr(vectorized, "_MAX_POINTS", 5)
     monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 4)
     monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", 300)
 

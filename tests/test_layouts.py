@@ -9,7 +9,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import Transposed, column_major, transposed
+from xr_tensorfmt.core.views import Transposed, column_major, transpose_layout
 
 DOUBLE = Plain(np.dtype("<f8"))
 
@@ -17,7 +17,7 @@ DOUBLE = Plain(np.dtype("<f8"))
 @given(st.permutations(range(4)), st.permutations(range(4)))
 def test_a_view_of_a_view_is_one_view_or_none(first: list[int], second: list[int]) -> None:
     dense = Dense((2, 3, 4, 5), DOUBLE, 0)
-    twice = transposed(transposed(dense, first), second)
+    twice = transpose_layout(transpose_layout(dense, first), second)
     expected = np.empty(dense.shape).transpose(first).transpose(second).shape
     assert twice.shape == expected
     if isinstance(twice, Transposed):

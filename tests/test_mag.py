@@ -26,7 +26,7 @@ from tests.magfiles import Put, put
 from tests.opening import load
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
-from xr_tensorfmt.core.header import MOST_READ_AHEAD
+from xr_tensorfmt.core.header import MAX_READ_AHEAD
 
 DATA = Path(__file__).parent / "data"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -394,7 +394,7 @@ class TestTheHeaderAlone:
         source = HollowSource(content[:start], len(content))
         container = header_of(source)
         assert len(container.tensors) == 500
-        assert source.fetched <= start + MOST_READ_AHEAD
+        assert source.fetched <= start + MAX_READ_AHEAD
 
     def test_chunks_of_a_large_tensor_are_whole_pages(self) -> None:
         content = mf.document({"embed": Put("bfloat16", (151936, 2560), b"")}, change=_claim)

@@ -301,7 +301,7 @@ def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
 
 
 def test_a_document_beyond_the_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.mag.document.MOST_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("xr_tensorfmt.formats.mag.document.MAX_DOCUMENT_BYTES", 100)
     with pytest.raises(TensorFormatError, match=r"at byte 44: .* bytes, expected at most 100"):
         load(mf.document(TENSORS), format="mag")
 

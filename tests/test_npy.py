@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from tests.opening import opened
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, to_npy, validate
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.datasets.lazy_array import unread
+from xr_tensorfmt.datasets.lazy_array import get_lazy_read
 
 dtypes = st.one_of(
     hnp.boolean_dtypes(),
@@ -107,7 +107,7 @@ def test_headers_of_python_2_are_read_with_the_warning_of_numpy() -> None:
 
 def test_a_column_of_fortran_order_is_one_range() -> None:
     content = saved(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
-    found = unread(opened(content).tensor.variable)
+    found = get_lazy_read(opened(content).tensor.variable)
     assert found is not None
     column = Selection((20, 30), (slice(0, 20, 1), slice(3, 4, 1)))
     assert found.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)

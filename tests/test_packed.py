@@ -21,7 +21,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import transposed
+from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import lazy_array
 from xr_tensorfmt.formats.pycauset.matrices import (
     Block,
@@ -109,7 +109,11 @@ CASES: dict[str, Case] = {
     "blocks": blocks(),
 }
 CASES |= {
-    f"transposed {name}": (CASES[name][0], transposed(CASES[name][1], (1, 0)), CASES[name][2].T)
+    f"transposed {name}": (
+        CASES[name][0],
+        transpose_layout(CASES[name][1], (1, 0)),
+        CASES[name][2].T,
+    )
     for name in ("dense bits", "causal 65", "int32 triangle", "identity", "blocks")
 }
 _, planes_layout, planes_values = CASES["two planes"]
@@ -282,7 +286,7 @@ def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
 def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
     layout = Bits(triangle_rows(100_000, 1, 4096))
     assert layout.chunk_shape(32 << 20) == (335, 100_000)
-    assert transposed(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
+    assert transpose_layout(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
     # 12,544 bytes a row: 16 rows are the least whole pages.
     dense = Bits(Rows(100_000, 100_000, 1, 64, 4096))
     rows, columns = dense.chunk_shape(32 << 20)

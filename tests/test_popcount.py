@@ -18,7 +18,7 @@ from tests.opening import tensor_of
 from tests.packedbits import causal, dense_bits
 from tests.recording import RecordingSource
 from xr_tensorfmt import popcount
-from xr_tensorfmt.datasets.lazy_array import unread
+from xr_tensorfmt.datasets.lazy_array import get_lazy_read
 from xr_tensorfmt.formats.pycauset.packed import Bits
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts, column_sums
 from xr_tensorfmt.sources.local import LocalFile
@@ -80,7 +80,7 @@ def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dic
     path, values = file
     for dims in (None, *tensor_of(path).dims, list(tensor_of(path).dims)):
         array = tensor_of(path, **options)
-        assert unread(array.variable) is not None
+        assert get_lazy_read(array.variable) is not None
         counts = popcount(array, dims)
         expected = xr.DataArray(values, dims=array.dims).sum(dims).astype("i8")
         assert (counts.chunks is not None) == (array.chunks is not None)
@@ -149,7 +149,7 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
         (array.load(), eager),
         (eager, eager),
     ):
-        assert unread(lazy.variable) is None
+        assert get_lazy_read(lazy.variable) is None
         for dim in ("row", "col"):
             xr.testing.assert_equal(popcount(lazy, dim).compute(), expected.sum(dim))
 

@@ -54,7 +54,7 @@ def test_batches_are_the_selection_in_order_with_few_runs_each(
 @given(selections(), st.data())
 def test_positions_lead_back_to_indices(selection: Selection, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, selection.size - 1))
-    index = selection.index_of(position)
+    index = selection.full_index(position)
     expected = np.unravel_index(flat_indices(selection)[position], selection.extent)
     assert index == tuple(map(int, expected))
 

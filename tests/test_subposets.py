@@ -51,7 +51,7 @@ def test_columns_of_bits_are_taken_eight_rows_at_a_time(
 
 @pytest.mark.parametrize("most", [1, 1000, 1 << 20])
 def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "_MOST_REORDERED", most)
+    monkeypatch.setattr(selection, "_MAX_REORDERED", most)
     values = causal_values(100)
     content = causal_file(values)
     data = opened(content)
@@ -74,7 +74,7 @@ def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.Monk
 def test_all_axes_of_more_than_two_are_brought_into_order(
     most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(selection, "_MOST_REORDERED", most)
+    monkeypatch.setattr(selection, "_MAX_REORDERED", most)
     cube = xr.DataArray(np.arange(4 * 5 * 6).reshape(4, 5, 6), dims=("x", "y", "z"))
     cube.to_dataset(name="cube").tensorfmt.to_file(tmp_path / "cube.mag")
     lazy = xr.open_dataset(tmp_path / "cube.mag", engine="tensorfmt").cube

@@ -21,7 +21,7 @@ from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES
 from tests.pycausetblocks import block_matrix
-from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, from_hex, validate
+from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa_from_hex
 from xr_tensorfmt.cli import main
 from xr_tensorfmt.contract import (
     Container,
@@ -34,7 +34,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.core.value_checks import MAX_OF_ONE
 from xr_tensorfmt.formats.tens import check as pairs
-from xr_tensorfmt.validation import MOST_FINDINGS
+from xr_tensorfmt.validation import MAX_FINDINGS
 
 Places = list[tuple[str, int | None]]
 
@@ -80,7 +80,7 @@ def test_every_encoding_of_vespas_own_tests_is_good(conformance: Path) -> None:
         for digits in json.loads(line)["binary"]:
             content = bytes.fromhex(digits[2:])
             assert validate(content, format="vespa") == [], digits
-            assert from_hex(digits) is not None
+            assert vespa_from_hex(digits) is not None
 
 
 def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
@@ -115,13 +115,13 @@ def test_a_file_that_changes_meanwhile_is_an_error_and_not_a_finding(
 
 def test_the_number_of_findings_is_limited() -> None:
     content = bytearray(
-        mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MOST_FINDINGS + 5)})
+        mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MAX_FINDINGS + 5)})
     )
     start = int.from_bytes(content[28:36], "little")
-    for number in range(MOST_FINDINGS + 4):
+    for number in range(MAX_FINDINGS + 4):
         content[start + 4096 * number + 9] = 1
     found = validate(bytes(content))
-    assert len(found) == MOST_FINDINGS + 1
+    assert len(found) == MAX_FINDINGS + 1
     assert found[-1].severity == "warning"
     assert "these are the first" in found[-1].message
 
@@ -355,7 +355,7 @@ def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch)
     start = len(content) - 16 * 900
     expected = [("error", start + 16 * 700)]
     assert places(content) == expected
-    monkeypatch.setattr(pairs, "MOST_COMPARED", 100)
+    monkeypatch.setattr(pairs, "MAX_COMPARED", 100)
     monkeypatch.setattr(pairs, "_PAIRS_AT_ONCE", 64)
     assert places(content) == expected
 

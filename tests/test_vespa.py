@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import xr_tensorfmt
 from tests import vespafiles as vf
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
 from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa import labels as labels_module
@@ -130,27 +130,27 @@ SCALARS = {
 
 @pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
 def test_scalars_in_all_their_forms(head: str) -> None:
-    tensor = from_hex(head + "4045000000000000").tensor
+    tensor = vespa_from_hex(head + "4045000000000000").tensor
     assert tensor.dims == ()
     assert tensor.values[()] == 42.0
     assert tensor.attrs["vespa_type"] == "double"
 
 
 def test_a_sparse_scalar_without_a_cell_is_zero_and_a_float_scalar_is_read() -> None:
-    assert from_hex("0x010000").tensor.values[()] == 0.0
-    scalar = from_hex("0x0601003F800000").tensor
+    assert vespa_from_hex("0x010000").tensor.values[()] == 0.0
+    scalar = vespa_from_hex("0x0601003F800000").tensor
     assert (scalar.dtype, scalar.values[()]) == ("float32", 1.0)
     assert scalar.attrs["vespa_type"] == "tensor<float>()"
 
 
 def test_empty_tensors_keep_their_sizes_and_names() -> None:
-    one = from_hex("03 01 01 78 01 01 79 0A 00")
+    one = vespa_from_hex("03 01 01 78 01 01 79 0A 00")
     assert dict(one.sizes) == {"x": 0, "y": 10}
     assert one.tensor.values.shape == (0, 10)
-    two = from_hex("03 02 01 77 01 78 01 01 79 0A 00", chunks={})
+    two = vespa_from_hex("03 02 01 77 01 78 01 01 79 0A 00", chunks={})
     assert dict(two.sizes) == {"block": 0, "y": 10}
     assert set(two.coords) == {"w", "x"}
-    filled = from_hex("03 02 01 77 01 78 01 01 79 0A 00", sparse="dense")
+    filled = vespa_from_hex("03 02 01 77 01 78 01 01 79 0A 00", sparse="dense")
     assert filled.tensor.values.shape == (0, 0, 10)
 
 
@@ -346,14 +346,14 @@ def test_a_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: 
 
 def test_hexadecimal_digits_as_printed_by_vespa() -> None:
     digits = "0x" + users().hex().upper()
-    assert from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
-    assert from_hex(f" {users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
+    assert vespa_from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
+    assert vespa_from_hex(f" {users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
     with pytest.raises(
         ValueError, match="digits='0x012' must be hexadecimal digits, two for each byte"
     ):
-        xr_tensorfmt.from_hex("0x012")
+        xr_tensorfmt.vespa_from_hex("0x012")
     with pytest.raises(TypeError, match="digits=b'00' must be a str of hexadecimal digits"):
-        xr_tensorfmt.from_hex(b"00")
+        xr_tensorfmt.vespa_from_hex(b"00")
 
 
 def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
@@ -368,7 +368,7 @@ def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
             (address(c["address"]), float(c["value"])) for c in test["tensor"]["cells"]
         )
         for binary in binaries:
-            tensor = from_hex(binary).tensor
+            tensor = vespa_from_hex(binary).tensor
             assert tensor.attrs["vespa_type"] == test["tensor"]["type"]
             assert str(cells_of(tensor)) == str(expected)
 

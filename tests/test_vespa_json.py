@@ -220,7 +220,7 @@ def test_what_is_not_a_tensor_of_the_type_is_refused(case: str) -> None:
 
 
 def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vespa_json, "MOST_FILLED_CELLS", 4)
+    monkeypatch.setattr(vespa_json, "MAX_JSON_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
     assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
     with pytest.raises(ValueError, match="more than 4 cells, most of which are not listed"):
@@ -289,7 +289,7 @@ def test_files_with_wrong_labels_are_refused(text: str, message: str, tmp_path: 
 def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "users.json"
     to_file(users, path)
-    monkeypatch.setattr(vespa_json, "MOST_JSON_BYTES", 50)
+    monkeypatch.setattr(vespa_json, "MAX_JSON_BYTES", 50)
     with pytest.raises(TensorFormatError, match="expected at most 50"):
         xr.open_dataset(path, engine="tensorfmt")
 

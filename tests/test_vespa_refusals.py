@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.findings import assert_found_where_refused
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, from_hex
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
 
 ONE = np.ones((1, 2))
 DENSE = vf.tensor("double", [], {"x": 2}, [], ONE)
@@ -122,7 +122,7 @@ REFUSED = {
 @pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused_in_a_sentence(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
-        from_hex(content.hex())
+        vespa_from_hex(content.hex())
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -133,7 +133,7 @@ def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
 def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:
     for content in (DENSE, MIXED):
         with pytest.warns(TensorFormatWarning, match="3 more bytes"):
-            tensor = from_hex((content + b"abc").hex(), verify=False).tensor
+            tensor = vespa_from_hex((content + b"abc").hex(), verify=False).tensor
         assert (tensor.values == 1).all()
 
 
@@ -147,7 +147,7 @@ def test_every_row_of_the_published_refusals(conformance: Path) -> None:
     assert to_reject
     for binary in to_reject:
         with pytest.raises(TensorFormatError):
-            from_hex(binary)
+            vespa_from_hex(binary)
 
 
 @given(vf.tensors())
@@ -155,7 +155,7 @@ def test_every_proper_prefix_is_refused(made) -> None:
     content = made[0]
     for length in range(len(content)):
         with pytest.raises(TensorFormatError):
-            from_hex(content[:length].hex())
+            vespa_from_hex(content[:length].hex())
 
 
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
@@ -164,30 +164,30 @@ def test_any_changed_byte_gives_values_or_a_refusal(made, data) -> None:
     content = bytearray(made[0])
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(TensorFormatError):
-        ds = from_hex(content.hex()).load()
+        ds = vespa_from_hex(content.hex()).load()
         assert ds.tensor.size * np.dtype(ds.tensor.dtype).itemsize <= 2 * len(content) + 8
 
 
 def test_keywords_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="stores every element, so sparse='stored' has nothing"):
-        from_hex(DENSE.hex(), sparse="stored")
+        vespa_from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
-        from_hex(MIXED.hex(), sparse="dense", fill_value="0")
+        vespa_from_hex(MIXED.hex(), sparse="dense", fill_value="0")
     with pytest.raises(ValueError, match="fill_value=0 requires sparse='dense'"):
-        from_hex(MIXED.hex(), fill_value=0)
+        vespa_from_hex(MIXED.hex(), fill_value=0)
 
 
 def test_int8_without_holes_needs_no_fill_value() -> None:
     content = vf.tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
-    assert from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
+    assert vespa_from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
 
 
 @pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
 def test_int8_needs_a_fill_value_that_it_has(fill_value) -> None:
     content = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
     with pytest.raises(ValueError, match="pass an integer from -128 to 127"):
-        from_hex(content.hex(), sparse="dense", fill_value=fill_value)
-    filled = from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
+        vespa_from_hex(content.hex(), sparse="dense", fill_value=fill_value)
+    filled = vespa_from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
     assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
 
 
@@ -198,10 +198,10 @@ def test_a_very_large_outer_product_has_to_be_asked_for() -> None:
     message = "2000 blocks belong to a tensor of 8000000000 cells; .* fill_value=nan as well"
     floats = vf.tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
     with pytest.raises(ValueError, match=message):
-        from_hex(floats.hex(), sparse="dense")
-    asked = from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
+        vespa_from_hex(floats.hex(), sparse="dense")
+    asked = vespa_from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
     assert asked.tensor.sel(i="7", j="7").sum().values == 7
-    assert from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
+    assert vespa_from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
 
 
 def test_fill_value_is_refused_where_the_format_has_its_own(tmp_path: Path) -> None:

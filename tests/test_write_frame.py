@@ -25,14 +25,14 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.block_grids import (
-    MOST_MERGED,
+    MAX_MERGED,
     SHORTEST_RUN,
     block_grid,
     tile,
     writable_chunks,
 )
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
-from xr_tensorfmt.writing.file_plan import Placed
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 chunks_of_axes = st.lists(
     st.lists(st.integers(0, 300), min_size=1, max_size=6).map(tuple), max_size=4
@@ -81,7 +81,7 @@ def test_long_runs_are_left_as_they_are() -> None:
 
 
 def test_memory_limits_what_is_merged() -> None:
-    rows = MOST_MERGED // 8 // 3
+    rows = MAX_MERGED // 8 // 3
     assert writable_chunks(((rows,), (1,) * 8), (1, 1), 8, 8) == ((rows,), (3, 3, 2))
     assert writable_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)
 
@@ -110,7 +110,7 @@ def test_a_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) ->
         ds = xr.open_dataset(raw, engine="tensorfmt", chunks=chunks)
         layout = Dense((3000, 2000), Plain(np.dtype("<f8")), 0)
         conversion = Conversion("tensor", layout.element, exact=True)
-        variable, blocks = block_grid(Placed(ds.tensor.variable, layout, conversion))
+        variable, blocks = block_grid(PlannedVariable(ds.tensor.variable, layout, conversion))
         assert variable.chunks is None
         assert blocks.chunks == ((1984, 1016), (2000,))
         to_mag(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
@@ -260,8 +260,8 @@ def test_values_that_do_not_survive_are_named(case: str) -> None:
     assert message.startswith("'v' holds ")
     assert f"which {element.name} has no value for; " in message
     if exact:
-        way_out = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
-        assert f"{way_out}, or '{array.dtype}' in its place to keep them" in message
+        hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
+        assert f"{hint}, or '{array.dtype}' in its place to keep them" in message
     else:
         assert message.endswith("choose another dtype, or change the values")
 

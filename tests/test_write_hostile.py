@@ -13,7 +13,7 @@ import xarray as xr
 from tests.opening import load
 from tests.work import memory_below
 from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
-from xr_tensorfmt.formats import by_name
+from xr_tensorfmt.formats import find_format
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
 
@@ -100,7 +100,7 @@ OWN_KEYWORDS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
     wanted = (
-        f"'colour' is not a keyword for {by_name(name).title} files; "
+        f"'colour' is not a keyword for {find_format(name).title} files; "
         f"they take those of to_file and, of their own, {OWN_KEYWORDS[name]}$"
     )
     with pytest.raises(TypeError, match=wanted):

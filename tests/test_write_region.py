@@ -26,7 +26,7 @@ from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.block_grids import block_grids
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import Placed
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.region import SharedFile
 
@@ -100,7 +100,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     dims = [f"d{axis}" for axis in range(len(lengths))]
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     origin = tuple(each.start for each in cut)
-    placed = Placed(variable, layout, Conversion("a", inner.element, exact=True), origin)
+    placed = PlannedVariable(variable, layout, Conversion("a", inner.element, exact=True), origin)
     files = [(InMemory, block_grids([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
     found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import vespafiles as vf
-from xr_tensorfmt import from_hex
+from xr_tensorfmt import vespa_from_hex
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import blocks
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
@@ -270,7 +270,7 @@ def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
         binaries = test["binary"] if isinstance(test["binary"], list) else [test["binary"]]
         forms = set()
         for binary in binaries:
-            ds = from_hex(binary)
+            ds = vespa_from_hex(binary)
             content = written(ds, directory)
             xr.testing.assert_identical(opened(directory), ds)
             if content not in forms:

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
         to_cc4s_calculation,
     )
     from xr_tensorfmt.formats.pycauset.popcount import popcount
-    from xr_tensorfmt.formats.vespa.json import from_hex, vespa_from_json
+    from xr_tensorfmt.formats.vespa.json import vespa_from_hex, vespa_from_json
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writers import (
         to_cc4s,
@@ -48,7 +48,6 @@ __all__ = [
     "TensorFormatWarning",
     "__version__",
     "explain",
-    "from_hex",
     "open_cc4s_calculation",
     "popcount",
     "select_cc4s_states",
@@ -62,6 +61,7 @@ __all__ = [
     "to_tens",
     "to_vespa",
     "validate",
+    "vespa_from_hex",
     "vespa_from_json",
     "vespa_to_json",
 ]
@@ -73,7 +73,7 @@ _LAZY = {
     "Finding": "core.findings",
     "TensorFormatBackend": "backend",
     "explain": "accessor",
-    "from_hex": "formats.vespa.json",
+    "vespa_from_hex": "formats.vespa.json",
     "open_cc4s_calculation": "formats.cc4s.calculation",
     "popcount": "formats.pycauset.popcount",
     "select_cc4s_states": "formats.cc4s.calculation",

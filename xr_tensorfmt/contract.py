@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
-from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import (
     Array,
@@ -27,20 +27,21 @@ from xr_tensorfmt.core.elements import (
     ElementError,
     Plain,
     StoredDtype,
-    elements_of,
+    build_elements,
 )
 from xr_tensorfmt.core.embedded_metadata import (
     EMBEDDED_KEY,
     MAX_EMBEDDED_BYTES,
     EmbeddedMetadata,
     EmbeddedVariable,
-    with_embedded_metadata,
+    apply_embedded_metadata,
 )
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
 from xr_tensorfmt.core.findings import End, Finding, Gap, Severity, check_gaps, finding_from_error
 from xr_tensorfmt.core.header import (
     MAX_DIMENSIONS,
     MAX_FILE_BYTES,
+    MAX_FILLED_ELEMENTS,
     WIDEST_ITEM,
     Cursor,
     HeaderReader,
@@ -49,7 +50,7 @@ from xr_tensorfmt.core.header import (
     is_addressable,
 )
 from xr_tensorfmt.core.json_text import MAX_NESTED, Document, is_too_deep, parse_json
-from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, to_json, without_dtypes
+from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, strip_dtypes, to_json
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,
@@ -69,11 +70,11 @@ from xr_tensorfmt.core.selection import (
     PostIndexer,
     Runs,
     Selection,
+    apply_indexers,
+    entry_from_indices,
     entry_indices,
     entry_length,
-    entry_of,
     entry_part,
-    in_order,
     row_major_strides,
 )
 from xr_tensorfmt.core.source import (
@@ -97,19 +98,19 @@ from xr_tensorfmt.core.views import (
     View,
     column_major,
     stored_layout,
-    transposed,
+    transpose_layout,
 )
 from xr_tensorfmt.errors import (
     SourceChangedError,
     TensorFormatError,
     TensorFormatWarning,
     did_you_mean,
+    find_stack_level,
     shorten,
-    stacklevel_of_caller,
 )
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.datasets.lazy_array import Unread, unchunked, unread
+    from xr_tensorfmt.datasets.lazy_array import LazyRead, drop_chunks, get_lazy_read
     from xr_tensorfmt.sources.memory import Memory
     from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -122,7 +123,7 @@ if TYPE_CHECKING:
         encode_attrs,
         encode_metadata,
     )
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Placed, SiblingFile
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable, SiblingFile
     from xr_tensorfmt.writing.write_target import Piece
 
 DOCUMENTED = (
@@ -147,7 +148,7 @@ DOCUMENTED = (
     "Match",
     "OpenOptions",
     "Piece",
-    "Placed",
+    "PlannedVariable",
     "Plain",
     "Selection",
     "Source",
@@ -156,16 +157,16 @@ DOCUMENTED = (
     "WritableLayout",
     "check_gaps",
     "column_major",
-    "named_dims",
-    "transposed",
+    "name_dims",
+    "transpose_layout",
 )
 """Names that formats of other packages can rely on."""
 
 
 _LAZY = {
-    "Unread": "datasets.lazy_array",
-    "unchunked": "datasets.lazy_array",
-    "unread": "datasets.lazy_array",
+    "LazyRead": "datasets.lazy_array",
+    "drop_chunks": "datasets.lazy_array",
+    "get_lazy_read": "datasets.lazy_array",
     "Memory": "sources.memory",
     "BlockGrid": "writing.block_grids",
     "cut_evenly": "writing.block_grids",
@@ -179,7 +180,7 @@ _LAZY = {
     "encode_metadata": "writing.embedded_metadata",
     "DeferredPlans": "writing.file_plan",
     "FilePlan": "writing.file_plan",
-    "Placed": "writing.file_plan",
+    "PlannedVariable": "writing.file_plan",
     "SiblingFile": "writing.file_plan",
     "Piece": "writing.write_target",
 }
@@ -304,7 +305,7 @@ class Format(ABC):
             An option does not fit the file.
         """
 
-    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """Which attributes of a variable describe the file that it was opened from.
 
         `read` has set them, not the user. So no format refuses them, whether it has a place for

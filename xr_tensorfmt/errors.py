@@ -68,12 +68,12 @@ def shorten(thing: object, length: int = 200) -> str:
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
 
 
-_MOST_COMPARED = 10_000
+_MAX_COMPARED = 10_000
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """``" (did you mean 'x'?)"`` with the most similar of some names, or nothing."""
-    names = {str(each).casefold(): str(each) for each in islice(known, _MOST_COMPARED)}
+    names = {str(each).casefold(): str(each) for each in islice(known, _MAX_COMPARED)}
     close = get_close_matches(name.casefold(), names, n=1) if isinstance(name, str) else ()
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
@@ -142,7 +142,7 @@ class TensorFormatWarning(UserWarning):
     """A file violates its format but has all values, or other programs cannot load it."""
 
 
-def stacklevel_of_caller() -> int:
+def find_stack_level() -> int:
     """The ``stacklevel`` with which a warning names the line that called xarray or this package."""
     frame, level = inspect.currentframe(), 0
     while frame and _is_internal(frame.f_globals.get("__name__")):

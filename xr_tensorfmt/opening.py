@@ -15,7 +15,7 @@ from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset
 from xr_tensorfmt.datasets.lazy_array import GroupVariable
 from xr_tensorfmt.datasets.options import Request
-from xr_tensorfmt.errors import TensorFormatWarning, stacklevel_of_caller
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.sources import find_source, is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redacted
 
@@ -79,5 +79,5 @@ def parsed(source: Source, head: bytes, request: Request) -> Container:
     reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
     for finding in container.findings:
-        warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+        warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

@@ -17,7 +17,7 @@ from xr_tensorfmt.sources import find_source
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-MOST_FINDINGS = 1000
+MAX_FINDINGS = 1000
 """Limit on the number of findings about one file."""
 
 
@@ -82,11 +82,11 @@ def validate(
     """
     source, head = find_source(file, "read", storage_options, fs)
     findings = list(
-        islice(_findings(source, format, head, MAX_OF_ONE if all else 1), MOST_FINDINGS + 1)
+        islice(_findings(source, format, head, MAX_OF_ONE if all else 1), MAX_FINDINGS + 1)
     )
-    if len(findings) > MOST_FINDINGS:
-        message = f"more than {MOST_FINDINGS} findings, of which these are the first"
-        findings[MOST_FINDINGS:] = [Finding(source.name, None, "", message, "warning")]
+    if len(findings) > MAX_FINDINGS:
+        message = f"more than {MAX_FINDINGS} findings, of which these are the first"
+        findings[MAX_FINDINGS:] = [Finding(source.name, None, "", message, "warning")]
     return findings
 
 
@@ -101,7 +101,7 @@ def _findings(source: Source, format: str | None, head: bytes, most: int) -> Ite
         yield finding_from_error(error)
         return
     checks = report_errors(lambda: chosen.check(reader, container, most))
-    yield from _merged(container.findings, list(islice(checks, MOST_FINDINGS + 1)))
+    yield from _merged(container.findings, list(islice(checks, MAX_FINDINGS + 1)))
     yield from check_values(source, (*container.tensors, *container.coordinates), most)
 
 

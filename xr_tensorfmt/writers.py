@@ -164,7 +164,11 @@ def to_file(
     >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
     True
     """
-    chosen = formats.by_name(format) if format is not None else formats.by_suffix(get_name(path))
+    chosen = (
+        formats.find_format(format)
+        if format is not None
+        else formats.find_format_for_path(get_name(path))
+    )
     if not chosen.can_write:
         raise ValueError(f"{chosen.title} files can only be read; choose another format")
     given = {
@@ -179,7 +183,7 @@ def to_file(
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
     checked = check_input(
-        data, location.url, chosen.title, encoding, drop, file_attrs=formats.attrs_of_file
+        data, location.url, chosen.title, encoding, drop, file_attrs=formats.find_file_attrs
     )
     if region is not None:
         read = partial(formats.read, chosen=chosen, options=OpenOptions())
@@ -617,6 +621,6 @@ def vespa_to_json(
     if form not in get_args(Form):
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     checked = check_input(
-        data, "the JSON", "Vespa", encoding, drop, file_attrs=formats.attrs_of_file
+        data, "the JSON", "Vespa", encoding, drop, file_attrs=formats.find_file_attrs
     )
     return to_json(*arranged(checked), form)

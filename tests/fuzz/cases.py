@@ -22,16 +22,16 @@ from tests.golden import OWN, ROOT, golden_files
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.backend import TensorFormatBackend
 
-MOST_SECONDS = 2
+MAX_SECONDS = 2
 """Limit on the processor time of a case."""
 
-MOST_MEMORY = 1 << 30
+MAX_MEMORY = 1 << 30
 """Limit on the bytes of address space that a case may take beside what the process has."""
 
-MOST_ORIGINAL = 40_000
+MAX_ORIGINAL = 40_000
 """Limit on the bytes of the golden files that are mutated, so that many cases fit in a minute."""
 
-MOST_VARIABLES = 12
+MAX_VARIABLES = 12
 
 FINDS = Path(__file__).parent / "finds"
 """A directory for each file that was found, with ``find.json``; the ordinary tests open them."""
@@ -51,8 +51,8 @@ def originals() -> list[Original]:
             for path in sorted(golden.directory.rglob("*"))
             if path.is_file() and path.name not in ("expected.json", "values.npz")
         }
-        is_small = sum(map(len, files.values())) <= MOST_ORIGINAL
-        if is_small and len(expected["variables"]) <= MOST_VARIABLES:
+        is_small = sum(map(len, files.values())) <= MAX_ORIGINAL
+        if is_small and len(expected["variables"]) <= MAX_VARIABLES:
             family = golden.directory.relative_to(ROOT).parts[0]
             is_generated = expected["written_by"] == OWN
             found.append(Original(golden.name, family, expected["file"], files, is_generated))
@@ -176,7 +176,7 @@ def limits() -> Iterator[None]:
         raise TooLongError
 
     before = signal.signal(signal.SIGPROF, too_long)
-    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS, 0.1)
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS, 0.1)
     try:
         yield
     finally:
@@ -190,5 +190,5 @@ def limit_memory() -> None:
         return
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
-    most = pages * resource.getpagesize() + MOST_MEMORY
+    most = pages * resource.getpagesize() + MAX_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))

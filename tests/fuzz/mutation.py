@@ -22,10 +22,10 @@ from tests.fuzz.structure import (
     zip_of,
 )
 
-MOST_BYTES = 1 << 17
+MAX_BYTES = 1 << 17
 """Limit on a mutated file: time should go into many small ones."""
 
-MOST_NESTED = 150
+MAX_NESTED = 150
 """How deep a value is nested at most, twice: copies and writers of trees call themselves."""
 
 
@@ -50,7 +50,7 @@ def mutated(original: Original, choices: Choices) -> dict[str, bytes]:
     files = dict(original.files)
     for _ in range(1 + often(choices, 1, 8)):
         path = pick(choices, original.changeable)
-        files[path] = mutated_file(original.family, path, files[path], choices)[:MOST_BYTES]
+        files[path] = mutated_file(original.family, path, files[path], choices)[:MAX_BYTES]
     return files
 
 
@@ -205,7 +205,7 @@ def _mutated_document(structure: Structure, document: bytes, choices: Choices) -
             tree = _tree(structure, document)
         except ValueError:
             return _mutated_text(document, choices)
-        if _depth(tree) <= MOST_NESTED:
+        if _depth(tree) <= MAX_NESTED:
             return unparsed(structure, mutated_tree(deepcopy(tree), choices))
     return _mutated_text(document, choices)
 
@@ -269,7 +269,7 @@ def _changed(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
     if way == 2:
         return pick(choices, VALUES)
     if way == 3:
-        for _ in range(pick(choices, [1, 2, 30, 60, MOST_NESTED])):
+        for _ in range(pick(choices, [1, 2, 30, 60, MAX_NESTED])):
             value = [value] if often(choices, 1, 2) else {"a": value}
         return value
     return _other_value(value, choices)

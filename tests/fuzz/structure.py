@@ -22,7 +22,7 @@ from tests.tensfiles import V1_0
 
 Order = Literal["little", "big"]
 
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 """Limit on what a walk follows of one kind, however many a damaged count says."""
 
 
@@ -76,7 +76,7 @@ class Walk:
 
     def each(self, count: int) -> Iterator[int]:
         """The numbers of so many records, with a mark before each."""
-        for number in range(min(count, MOST_ITEMS)):
+        for number in range(min(count, MAX_ITEMS)):
             self.marks.append(self.at)
             yield number
         self.marks.append(self.at)
@@ -117,7 +117,7 @@ def walk_tens(walk: Walk) -> None:
         walk.numbers(4, 1, 1, 2)
     if version < V1_0:
         return
-    while walk.content[walk.at : walk.at + 8].isalnum() and len(walk.marks) < MOST_ITEMS:
+    while walk.content[walk.at : walk.at + 8].isalnum() and len(walk.marks) < MAX_ITEMS:
         walk.marks.append(walk.at)
         magic, start = walk.take(8), walk.at
         size = walk.number(8)

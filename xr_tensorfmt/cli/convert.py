@@ -121,7 +121,7 @@ def _targets(
         )
     if to is None:
         raise click.UsageError("OUT is a directory, which has no suffix; name the format by --to")
-    suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.by_name(to).suffixes[0]
+    suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.find_format(to).suffixes[0]
     origins: dict[str, str] = {}
     for source in sources:
         of_url = options_for(source, storage_options)
@@ -235,14 +235,14 @@ def _write_tensors(
     _check_options(options, to)
     facts = [each.encoding.get("tensorfmt", {}) for each in data.data_vars.values()]
     if not options and all(each.get("storage") == "pairs" for each in facts):
-        options = {"sparse": True} if "sparse" in formats.by_name(to).write_options else {}
+        options = {"sparse": True} if "sparse" in formats.find_format(to).write_options else {}
     mode: Literal["w", "x"] = "w" if overwrite else "x"
     xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
 
 
 def _check_options(options: Iterable[str], to: str) -> None:
     """Refuse keys of --option that are not options of the format."""
-    writer = formats.by_name(to)
+    writer = formats.find_format(to)
     for key in options:
         if key not in writer.write_options:
             names = ", ".join(sorted(writer.write_options)) or "none"

@@ -10,12 +10,12 @@ from typing import Any, BinaryIO, Literal
 import xarray as xr
 
 from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, options_for, store_format
-from xr_tensorfmt.core.container import named_dims
+from xr_tensorfmt.core.container import name_dims
 from xr_tensorfmt.datasets.groups import group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.places import Place, exists
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
-from xr_tensorfmt.writing.tree import flattened, keys_of
+from xr_tensorfmt.writing.tree import flattened, iterate_keys
 
 Opened = xr.Dataset | xr.DataTree
 
@@ -95,7 +95,7 @@ def part_of(
         )
     (only,) = ds.data_vars.values()
     old = (*map(str, only.dims), str(only.name))
-    new = (*named_dims(dims, old[-1], old[:-1]), old[-1] if name is None else name)
+    new = (*name_dims(dims, old[-1], old[:-1]), old[-1] if name is None else name)
     return ds.rename({a: b for a, b in zip(old, new, strict=True) if a != b})
 
 
@@ -104,7 +104,7 @@ def encoding_by_group(
 ) -> dict[str, dict[Any, Any]]:
     """The encoding of a tree; in `encoding` variables have the names of a tensor file."""
     by_group: dict[str, dict[Any, Any]] = defaultdict(dict)
-    for path, name, key in keys_of(tree, separator):
+    for path, name, key in iterate_keys(tree, separator):
         if key in encoding:
             by_group[path][name] = encoding[key]
     return by_group

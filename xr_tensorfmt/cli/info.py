@@ -30,7 +30,7 @@ from xr_tensorfmt.datasets.groups import branch
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import find_source
 
-_MOST_CHARACTERS = 72
+_MAX_CHARACTERS = 72
 
 
 @click.command()
@@ -146,7 +146,7 @@ def plain(value: Any) -> Any:
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     """A description, for a terminal."""
-    title = formats.by_name(document["format"]).title
+    title = formats.find_format(document["format"]).title
     words = (title, document["container"], document["version"])
     kind = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
@@ -184,7 +184,7 @@ def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
     place = "" if facts["offset"] is None else f"at byte {facts['offset']}"
     chunk = " x ".join(map(str, facts["chunk"]))
     return (
-        shorten(name, _MOST_CHARACTERS),
+        shorten(name, _MAX_CHARACTERS),
         f"({', '.join(dims)})",
         facts["dtype"] + (f" ({stored})" if stored != facts["dtype"] else ""),
         format_size(facts["size"]),
@@ -196,4 +196,4 @@ def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
 def _attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in attrs.items():
         line = " ".join(str(value).split())
-        yield f"{indent}{shorten(name, 40)}: {shorten(line, _MOST_CHARACTERS)}"
+        yield f"{indent}{shorten(name, 40)}: {shorten(line, _MAX_CHARACTERS)}"

@@ -35,7 +35,7 @@ def target_format(file: str) -> str:
     writers = [choice for choice in formats.all_formats() if choice.can_write]
     suffixes = [*(suffix for choice in writers for suffix in choice.suffixes), *_SUFFIXES]
     try:
-        return formats.by_suffix(file).name
+        return formats.find_format_for_path(file).name
     except ValueError:
         names = ", ".join((*(choice.name for choice in writers), *STORES))
         hint = did_you_mean(os.path.splitext(file)[1], suffixes)

@@ -65,7 +65,7 @@ def _rows(length: int, row: int, target: int) -> int:
 SMALLEST_DIVIDING = 64 << 10
 """Least bytes of a chunk whose length must be a divisor, where the target is not below."""
 
-_MOST_TIMES_TARGET = 16
+_MAX_TIMES_TARGET = 16
 _LONGEST_DIVIDED = 1 << 44
 
 
@@ -92,7 +92,7 @@ def _dividing_rows(length: int, row: int, target: int) -> int | None:
         (near, most, max),
         (most + 1, 4 * most, min),
         (least, near - 1, max),
-        (4 * most + 1, _MOST_TIMES_TARGET * most, min),
+        (4 * most + 1, _MAX_TIMES_TARGET * most, min),
     ):
         fitting = [each for each in divisors if low <= each <= high]
         if fitting:

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.layout import (
     Encoded,
     WritableLayout,
     raw_bytes,
-    within,
+    relative_slices,
 )
 from xr_tensorfmt.core.selection import MAX_RUNS, Runs, Selection, row_major_strides
 from xr_tensorfmt.core.source import MAX_WINDOW, Source
@@ -126,14 +126,14 @@ class Dense(WritableLayout):
         span = MAX_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MAX_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
-            with self._located(source, selection.index_of):
+            with self._located(source, selection.full_index):
                 return self.element.adopt(self._raw(source, selection))
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in batches:
             piece = values[position : position + batch.size].reshape(batch.shape)
             raw = self._view(source, batch) if self._windowed(batch) else None
-            with self._located(source, batch.index_of):
+            with self._located(source, batch.full_index):
                 self.element.decode_into(piece, self._raw(source, batch) if raw is None else raw)
             position += batch.size
         return values.reshape(selection.shape)
@@ -149,14 +149,14 @@ class Dense(WritableLayout):
 
     @contextmanager
     def _located(
-        self, source: Source, index_of: Callable[[int], tuple[Any, ...]]
+        self, source: Source, full_index: Callable[[int], tuple[Any, ...]]
     ) -> Iterator[None]:
         """Add the offset to an error about an element, whose index its position tells."""
         try:
             yield
         except ElementError as error:
             found, expected, hint = error.found, error.expected, error.hint
-            offset = int(self._offset_of(index_of(error.position)))
+            offset = int(self._offset_of(full_index(error.position)))
             raise TensorFormatError(
                 source.name, "the element", found, expected, hint, offset=offset
             ) from error
@@ -173,7 +173,7 @@ class Dense(WritableLayout):
         per_batch = max(1, elements * runs // selection.size) if runs > 1 else MAX_RUNS
         span = elements if runs == 1 else selection.span
         for batch in selection.batches(runs=per_batch, span=span):
-            part = values[within(batch, selection)]
+            part = values[relative_slices(batch, selection)]
             yield self.extents(batch), raw_bytes(self.element.encode(part))
 
     def stored_element(self) -> Element:

@@ -284,7 +284,7 @@ class Boolean(Element):
         return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)
 
 
-def elements_of(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
+def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
     """How the elements of dtypes are stored in a byte order, by the names of the dtypes."""
     own = Boolean(), BFloat16(big_endian=order == ">"), Float8E4M3FN(), Float8E5M2()
     special: dict[str, Element] = {each.name: each for each in own}

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from json import dumps
 from typing import Any, Self
 
-from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, named_dims
+from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_text import parse_json, reject_repeated
-from xr_tensorfmt.core.json_values import array_from_json, from_json, without_dtypes
+from xr_tensorfmt.core.json_values import array_from_json, from_json, strip_dtypes
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 
@@ -95,7 +95,7 @@ class EmbeddedMetadata:
         return self == EmbeddedMetadata()
 
 
-def with_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
+def apply_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
     """Apply the embedded metadata of a container to what its format says."""
     try:
         embedded = EmbeddedMetadata.from_dict(_decoded(container.embedded))
@@ -166,7 +166,7 @@ def _attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str
     attrs = dict(from_json(stored) if embedded.tagged_attrs else stored)
     for name, value in embedded.numpy_attrs.items():
         # The dtype is that of a number which another program may have changed since.
-        if name in stored and dumps(without_dtypes(value)) == dumps(stored[name]):
+        if name in stored and dumps(strip_dtypes(value)) == dumps(stored[name]):
             attrs[name] = from_json(value)
     return attrs | dict(from_json(embedded.attrs))
 
@@ -203,7 +203,7 @@ def _renamed(container: Container, requested: Names) -> Container:
     own = {}
     for tensor in container.tensors:
         if not isinstance(requested, Mapping) or tensor.name in requested:
-            own[tensor.name] = named_dims(requested, tensor.name, tensor.dims)
+            own[tensor.name] = name_dims(requested, tensor.name, tensor.dims)
             names |= dict(zip(tensor.dims, own[tensor.name], strict=True))
 
     def renamed(tensor: Tensor, name: str) -> Tensor:

@@ -38,7 +38,7 @@ class _SourceWithHead:
 # Fields further behind the first bytes are fetched without what is between.
 _NEAR = 64 << 10
 
-MOST_READ_AHEAD = 1 << 20
+MAX_READ_AHEAD = 1 << 20
 """Limit on the bytes that are read ahead in a long header."""
 
 
@@ -89,7 +89,7 @@ class HeaderReader:
             return self._far_bytes(offset, stop)
         if stop > len(self._head):
             # Twice as much each time, so that a long header needs few requests.
-            ahead = min(max(len(self._head), ahead), MOST_READ_AHEAD)
+            ahead = min(max(len(self._head), ahead), MAX_READ_AHEAD)
             upto = min(self.source.size, max(stop, len(self._head) + ahead))
             self._head += self._fetch(len(self._head), upto)
         return bytes(self._head[offset:stop])
@@ -194,6 +194,9 @@ class Cursor:
         """An error about the field that begins `back` bytes before the next one."""
         return self.reader.error(field, found, expected, hint, self.offset - back)
 
+
+MAX_FILLED_ELEMENTS = 1 << 40
+"""Limit on the elements of an array most of which a file does not store."""
 
 MAX_DIMENSIONS = 31
 """Limit on the rank of a tensor, as numpy broadcasts at most 32 arrays."""

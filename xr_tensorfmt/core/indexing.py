@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.layout import ByteRead, Layout, ReorderingLayout
-from xr_tensorfmt.core.selection import KEEP, Entry, PostIndexer, Selection, entry_indices, in_order
+from xr_tensorfmt.core.selection import (
+    KEEP,
+    Entry,
+    PostIndexer,
+    Selection,
+    apply_indexers,
+    entry_indices,
+)
 from xr_tensorfmt.core.source import Source
 
 _REVERSE = slice(None, None, -1)
@@ -113,11 +120,11 @@ class OuterPlan:
         selection, keys = self.selection, [axis.then for axis in self.picks]
         if not selection.size:
             # Nothing is computed of an axis, which may be long where another one is empty.
-            values = in_order(np.empty(selection.shape, dtype=layout.dtype), keys)
+            values = apply_indexers(np.empty(selection.shape, dtype=layout.dtype), keys)
         elif isinstance(layout, ReorderingLayout):
             values = layout.read_in_order(source, selection, keys)
         else:
-            values = in_order(layout.read(source, selection), keys)
+            values = apply_indexers(layout.read(source, selection), keys)
         return values if self.spread is None else arrange(values, self.spread, self.shape)
 
 
@@ -139,7 +146,7 @@ def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
 # From so many elements per point on, one read per point costs less than one index per element.
 _LARGE_POINT = 512
 # Points are read in batches, which bounds the memory of their indices.
-_MOST_POINTS = 1 << 21
+_MAX_POINTS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +211,7 @@ class PointPlan:
     def _read_all(self, layout: Layout, source: Source) -> Array:
         kept, count = self._kept, self._count
         values = np.empty((count, prod(kept)), dtype=layout.dtype)
-        step = max(1, _MOST_POINTS // max(1, prod(kept)))
+        step = max(1, _MAX_POINTS // max(1, prod(kept)))
         for first in range(0, count, step):
             batch = slice(first, min(first + step, count))
             indices = self._all_indices(batch)

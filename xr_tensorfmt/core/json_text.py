@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_values import MOST_LEVELS
+from xr_tensorfmt.core.json_values import MAX_LEVELS
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
-MAX_NESTED = MOST_LEVELS + 8
+MAX_NESTED = MAX_LEVELS + 8
 """Limit on lists and objects within each other: those of attributes, and what they are in.
 
 Pickling fails from some 500 on, and dask's names of arrays already from 100.

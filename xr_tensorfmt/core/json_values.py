@@ -16,23 +16,23 @@ from xr_tensorfmt.errors import shorten
 DTYPE_TAG = "__numpy__"
 """The only member of a JSON object that stands for a numpy array or number."""
 
-MOST_LEVELS = 32
+MAX_LEVELS = 32
 """Limit on lists and dicts within each other in an attribute; dask allows less than a hundred."""
 
-MOST_DIMENSIONS = 64
+MAX_ARRAY_DIMENSIONS = 64
 """Limit on the dimensions of an array, the same as numpy's."""
 
 _DTYPE_KINDS = "biufcmMS"  # strings are not bytes in JSON
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 # In a numpy array every string takes the memory of the longest, so that a short JSON could ask for
 # an enormous array.
-_MOST_BYTES_PER_CHARACTER = 32
+_MAX_BYTES_PER_CHARACTER = 32
 
 
 def to_json(value: Any, what: str, level: int = 0) -> Any:
     """Encode a value; TypeError where JSON cannot hold it. `what` names it in the message."""
-    if level > MOST_LEVELS:
-        raise TypeError(f"{what} is nested deeper than {MOST_LEVELS} levels; make it flatter")
+    if level > MAX_LEVELS:
+        raise TypeError(f"{what} is nested deeper than {MAX_LEVELS} levels; make it flatter")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
         return {DTYPE_TAG: array_to_json(np.asanyarray(value), what)}
     if isinstance(value, int | float | None):
@@ -59,15 +59,15 @@ def from_json(value: Any) -> Any:
     return [from_json(item) for item in value] if isinstance(value, list) else value
 
 
-def without_dtypes(value: Any) -> Any:
+def strip_dtypes(value: Any) -> Any:
     """Replace tagged numpy numbers by plain ones, for programs that do not know the tag."""
     if isinstance(value, Mapping):
         if set(value) != {DTYPE_TAG}:
-            return {key: without_dtypes(item) for key, item in value.items()}
+            return {key: strip_dtypes(item) for key, item in value.items()}
         array = array_from_json(value[DTYPE_TAG])
         number = array.item() if not array.ndim and array.dtype.kind in "biuf" else None
         return number if isinstance(number, bool | int | float) else value
-    return [without_dtypes(item) for item in value] if isinstance(value, list) else value
+    return [strip_dtypes(item) for item in value] if isinstance(value, list) else value
 
 
 def array_to_json(array: Array, what: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _string_dtype(dtype: np.dtype[Any], strings: Sequence[str], what: str) -> st
 def _is_compact(dtype: np.dtype[Any], strings: Sequence[str]) -> bool:
     """Whether an array of strings takes no more memory than their lengths give reason for."""
     characters = 64 + sum(map(len, strings)) + len(strings)
-    return dtype.itemsize * len(strings) <= _MOST_BYTES_PER_CHARACTER * characters
+    return dtype.itemsize * len(strings) <= _MAX_BYTES_PER_CHARACTER * characters
 
 
 def array_from_json(facts: Mapping[str, Any]) -> Array:
@@ -127,7 +127,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 def _shape(lengths: Sequence[int]) -> tuple[int, ...]:
     known = all(type(length) is int and 0 <= length < 1 << 62 for length in lengths)
-    if len(lengths) > MOST_DIMENSIONS or not known:
+    if len(lengths) > MAX_ARRAY_DIMENSIONS or not known:
         raise ValueError(f"the shape {shorten(repr(lengths))} is not one of an array")
     return tuple(lengths)
 

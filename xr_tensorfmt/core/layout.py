@@ -198,7 +198,7 @@ class ReorderingLayout(Layout):
         """
 
 
-def within(part: Selection, whole: Selection) -> tuple[slice, ...]:
+def relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
     """Where a part of a selection is in the values of the whole; both are slices of step 1."""
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start)

@@ -11,7 +11,7 @@ Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 """Names for dimensions: by variable, or the names alone where a file has one variable."""
 
 
-def named_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
+def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Names for the axes of a variable: those that the user asked for, else those of the file."""
     names = requested.get(variable) if isinstance(requested, Mapping) else requested
     if names is None:

@@ -25,7 +25,7 @@ KEEP = slice(None)
 MAX_RUNS = 1 << 20
 
 # Elements that are brought into another order along several axes at a time, within a cache.
-_MOST_REORDERED = 1 << 20
+_MAX_REORDERED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Selection:
             tuple(self.extent[axis] for axis in axes), tuple(self.entries[axis] for axis in axes)
         )
 
-    def index_of(self, position: int) -> tuple[int, ...]:
+    def full_index(self, position: int) -> tuple[int, ...]:
         """Index in the whole tensor of the element at a flat C-order position of the selection."""
         indices = np.unravel_index(position, self.shape)
         return tuple(
@@ -178,7 +178,7 @@ def entry_part(entry: Entry, first: int, count: int) -> Entry:
     return slice(part[0], part[-1] + 1, entry.step)
 
 
-def entry_of(indices: Integers) -> Entry:
+def entry_from_indices(indices: Integers) -> Entry:
     """The entry for strictly ascending indices: a slice where they are consecutive."""
     if not indices.size:
         return slice(0, 0, 1)
@@ -197,13 +197,13 @@ def entry_indices(entry: Entry) -> Integers:
     return entry
 
 
-def in_order(values: Array, keys: Sequence[PostIndexer]) -> Array:
+def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:
     """Apply a key to each axis, to some rows at a time where several are arrays."""
     first, more = keys[0] if keys else KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
-    if isinstance(first, np.ndarray) and more and values.size > _MOST_REORDERED:
+    if isinstance(first, np.ndarray) and more and values.size > _MAX_REORDERED:
         shape = _apply_keys(values[:0], [KEEP, *keys[1:]]).shape[1:]
         ordered = np.empty((first.size, *shape), dtype=values.dtype)
-        step = max(1, _MOST_REORDERED * len(values) // values.size)
+        step = max(1, _MAX_REORDERED * len(values) // values.size)
         for begin in range(0, first.size, step):
             rows = values[first[begin : begin + step]]
             ordered[begin : begin + step] = _apply_keys(rows, [KEEP, *keys[1:]])

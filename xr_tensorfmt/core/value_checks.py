@@ -85,7 +85,7 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
         wrong = stored.read(source, selection) > 1
         if wrong.any():
             first = int(np.argmax(wrong))
-            index = np.ravel_multi_index(selection.index_of(first), layout.shape)
+            index = np.ravel_multi_index(selection.full_index(first), layout.shape)
             message = (
                 f"{np.count_nonzero(wrong)} bytes that are neither 0 nor 1, which are read as "
                 "True; write the file anew if that is what they mean"

@@ -156,7 +156,7 @@ def stored_layout(layout: Layout) -> Layout:
     return stored_layout(layout.inner) if isinstance(layout, View) else layout
 
 
-def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
+def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
     """Reorder axes; a view of a view becomes one view, and one without effect is left out.
 
     Parameters
@@ -171,7 +171,7 @@ def transposed(layout: Layout, axes: Sequence[int]) -> Layout:
     Layout
     """
     if isinstance(layout, Transposed):
-        return transposed(layout.inner, [layout.axes[axis] for axis in axes])
+        return transpose_layout(layout.inner, [layout.axes[axis] for axis in axes])
     order = tuple(axes)
     return layout if order == tuple(range(len(order))) else Transposed(layout, order)
 
@@ -192,7 +192,7 @@ def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
     """
     rank = len(inner.shape)
     turned = rank - trailing
-    return transposed(inner, (*reversed(range(turned)), *range(turned, rank)))
+    return transpose_layout(inner, (*reversed(range(turned)), *range(turned, rank)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,10 +102,10 @@ def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:
 def _chunk_target(chunk_bytes: int | str) -> int:
     """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
     limit = config.get("array.chunk-size", "128MiB")
-    return min(bytes_of(chunk_bytes), _parsed_bytes(limit))
+    return min(parse_chunk_bytes(chunk_bytes), _parsed_bytes(limit))
 
 
-def bytes_of(chunk_bytes: int | str) -> int:
+def parse_chunk_bytes(chunk_bytes: int | str) -> int:
     """Bytes of a chunk, from what the user asks for."""
     if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
         raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import lazy_reads
 from xr_tensorfmt.datasets.lazy_array import unwrapped
 
-_MOST_LINES = 20
+_MAX_LINES = 20
 _HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes")
 
 
@@ -149,10 +149,10 @@ class Explanation:
         """The totals, and a table of at most 20 pieces."""
         requests = "request fetches" if self.requests == 1 else "requests fetch"
         sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
-        rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MOST_LINES])]
+        rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MAX_LINES])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
-        more = len(self.pieces) - _MOST_LINES
+        more = len(self.pieces) - _MAX_LINES
         lines += [f"... and {more:,} more"] if more > 0 else []
         totals = f"{self.requests:,} {requests} {sizes} ({self.amplification:.2f} x)"
         return "\n".join([totals, *lines])

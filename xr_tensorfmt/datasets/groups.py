@@ -16,7 +16,7 @@ EMPTY = "%"
 LEAF_AND_PREFIX = "%"
 """Appended to the name of a variable that is also the name of a group beside it."""
 
-MOST_LEVELS = 64
+MAX_LEVELS = 64
 """Limit on the depth of groups, as the paths of a branch have a quadratic total length."""
 
 
@@ -114,7 +114,7 @@ class _Scope:
 
 def _starts(name: str, separator: str) -> list[str]:
     """The prefixes of the groups that a name is in, the longest first; the root's is empty."""
-    parts = name.split(separator)[: MOST_LEVELS + 1]
+    parts = name.split(separator)[: MAX_LEVELS + 1]
     levels = reversed(range(len(parts)))
     return ["".join(f"{part}{separator}" for part in parts[:level]) for level in levels]
 
@@ -137,9 +137,9 @@ def split(container: Container, separator: str, *, is_tree: bool) -> dict[str, C
     groups below that have its dimensions.
     """
     for tensor in container.tensors:
-        if tensor.name.count(separator) >= MOST_LEVELS:
+        if tensor.name.count(separator) >= MAX_LEVELS:
             raise ValueError(
-                f"the name {shorten(repr(tensor.name))} has more than {MOST_LEVELS} parts "
+                f"the name {shorten(repr(tensor.name))} has more than {MAX_LEVELS} parts "
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
     groups = _members(container, separator)

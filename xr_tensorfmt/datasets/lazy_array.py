@@ -29,7 +29,7 @@ from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_ve
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import KEEP
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import transposed
+from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.sources.threads import threads_of
 
 
@@ -80,7 +80,7 @@ class LazyTensor(LazilyIndexedArray):
             *(kept[i] for i in order),
             *(axis for axis in range(len(integers)) if integers[axis]),
         )
-        array = TensorArray(self.array.source, transposed(self.array.layout, axes))
+        array = TensorArray(self.array.source, transpose_layout(self.array.layout, axes))
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
@@ -143,7 +143,7 @@ def _everything(rank: int) -> BasicIndexer:
 
 
 @dataclass(frozen=True, eq=False)
-class Unread:
+class LazyRead:
     """What a lazy array would read."""
 
     source: Source
@@ -151,13 +151,13 @@ class Unread:
     plan: OuterPlan
 
 
-def unread(variable: Variable) -> Unread | None:
+def get_lazy_read(variable: Variable) -> LazyRead | None:
     """What a variable would read, if it is a lazy array of this engine and nothing else."""
     data = _lazy_data(variable)
     if data is None:
         return None
     inner = data.array
-    return Unread(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+    return LazyRead(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
 
 
 def unmodified_tensor(variable: Variable) -> Tensor | None:
@@ -178,7 +178,7 @@ def unmodified_tensor(variable: Variable) -> Tensor | None:
     return tensor if is_whole else None
 
 
-def unchunked(variable: Variable) -> Variable:
+def drop_chunks(variable: Variable) -> Variable:
     """A variable without the chunks in which it would be read."""
     data = _lazy_data(variable)
     if variable.chunks is None or data is None:

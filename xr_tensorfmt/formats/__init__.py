@@ -13,7 +13,7 @@ from typing import Any
 
 from xr_tensorfmt.contract import CONTRACT_VERSION, Format, Match
 from xr_tensorfmt.core.container import Container, OpenOptions
-from xr_tensorfmt.core.embedded_metadata import with_embedded_metadata
+from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
@@ -21,8 +21,8 @@ from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
     did_you_mean,
+    find_stack_level,
     shorten,
-    stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
@@ -51,7 +51,7 @@ BUILT_IN: tuple[Format, ...] = (
 
 
 @cache
-def _of_others() -> tuple[Format, ...]:
+def _plugin_formats() -> tuple[Format, ...]:
     """Return the formats of other packages. Skip a broken one with a warning."""
     loaded: dict[str, Format] = {choice.name: choice for choice in BUILT_IN}
     for entry in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -62,7 +62,7 @@ def _of_others() -> tuple[Format, ...]:
                 f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}; "
                 "update or remove its package",
                 TensorFormatWarning,
-                stacklevel=stacklevel_of_caller(),
+                stacklevel=find_stack_level(),
             )
         else:
             loaded[choice.name] = choice
@@ -94,15 +94,15 @@ def _checked(plugin: Any, loaded: Collection[str]) -> Format:
 def all_formats() -> Iterator[Format]:
     """All formats: the built-in ones first, then those of other packages."""
     yield from BUILT_IN
-    yield from _of_others()
+    yield from _plugin_formats()
 
 
-def attrs_of_file(attrs: Mapping[Any, Any]) -> set[str]:
+def find_file_attrs(attrs: Mapping[Any, Any]) -> set[str]:
     """Return the attributes by which the reader of any format has described a file."""
-    return {name for choice in all_formats() for name in choice.attrs_of_file(attrs)}
+    return {name for choice in all_formats() for name in choice.find_file_attrs(attrs)}
 
 
-def by_name(name: str) -> Format:
+def find_format(name: str) -> Format:
     """The format of a name; ValueError where there is none."""
     for choice in all_formats():
         if choice.name == name:
@@ -112,7 +112,7 @@ def by_name(name: str) -> Format:
     raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, known))}")
 
 
-def by_suffix(path: str) -> Format:
+def find_format_for_path(path: str) -> Format:
     """The format in which a file of a name is written; ValueError where none has its suffix."""
     choice = max(all_formats(), key=lambda choice: len(choice.suffix_of(path)))
     is_named = bool(choice.suffix_of(path))
@@ -139,7 +139,7 @@ def recognised(source: Source) -> bool:
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
     """Return the format of a name, or else the one that a file matches best."""
     if name is not None:
-        return by_name(name)
+        return find_format(name)
     choice, match = _best_match(reader)
     has_magic = reader.head.startswith(choice.magics)
     foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
@@ -168,7 +168,7 @@ def _match(choice: Format, reader: HeaderReader) -> Match:
             f"the format {choice.name!r} cannot be compared with {reader.source.name}: {error!r}; "
             "update or remove its package",
             TensorFormatWarning,
-            stacklevel=stacklevel_of_caller(),
+            stacklevel=find_stack_level(),
         )
         return Match.NONE
 
@@ -189,7 +189,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
     _check_options(chosen, options)
     container = _check_ends(chosen.read(reader, options), options)
     if container.embedded is not None:
-        container = with_embedded_metadata(reader.source.name, container, options)
+        container = apply_embedded_metadata(reader.source.name, container, options)
     _check_named_variables(container, options)
     return container
 

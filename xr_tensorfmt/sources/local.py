@@ -277,7 +277,7 @@ def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
 
 
 _ZARR_METADATA = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 
 
 def _about_directory(path: str) -> str:
@@ -286,7 +286,7 @@ def _about_directory(path: str) -> str:
         names = sorted(each.name for each in entries if each.is_file())
     if not _ZARR_METADATA.isdisjoint(names):
         return f"{path} is a zarr store; leave out engine=, or pass engine='zarr'"
-    some = ", ".join(map(repr, names[:_MOST_NAMES]))
+    some = ", ".join(map(repr, names[:_MAX_NAMES]))
     such = f", such as {some}" if some else ", of which there is none"
     return f"{path} is a directory; pass the path of a file in it{such}"
 

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.building import bytes_of
+from xr_tensorfmt.datasets.building import parse_chunk_bytes
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parsed
@@ -29,7 +29,7 @@ from xr_tensorfmt.virtual.arrays import (
 )
 from xr_tensorfmt.virtual.stores import Node, StoredObject, VirtualStore
 
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class TensorFormatParser:
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
-        target = bytes_of(self.chunk_bytes)
+        target = parse_chunk_bytes(self.chunk_bytes)
         own = zip(container.tensors, repeat(self.leading_dim))
         for tensor, leading_dim in chain(own, zip(container.coordinates, repeat(None))):
             if tensor.name in dropped:
@@ -199,9 +199,9 @@ def _attrs(source: Source, container: Container, names: Collection[str]) -> dict
 
 def _refusal(source: Source, refused: dict[str, str]) -> ValueError:
     reasons = [f"{name!r}, as {reason}" for name, reason in refused.items()]
-    more = f"; and {len(reasons) - _MOST_REASONS} more" * (len(reasons) > _MOST_REASONS)
+    more = f"; and {len(reasons) - _MAX_REASONS} more" * (len(reasons) > _MAX_REASONS)
     return ValueError(
-        f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MOST_REASONS])}{more}; "
+        f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MAX_REASONS])}{more}; "
         f"leave them out by skip_variables={shorten(list(refused))}, or open the file itself with "
         "engine='tensorfmt'"
     )

@@ -18,12 +18,12 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import WHOLE, WritableLayout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
-from xr_tensorfmt.datasets.lazy_array import unchunked, unread
+from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_read
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.writing.file_plan import Placed
+    from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along each axis."""
@@ -31,7 +31,7 @@ Chunks = tuple[tuple[int, ...], ...]
 SHORTEST_RUN = 512
 """Bytes of a piece below which merging neighbouring chunks costs less than a system call."""
 
-MOST_MERGED = 4 * DEFAULT_CHUNK_BYTES
+MAX_MERGED = 4 * DEFAULT_CHUNK_BYTES
 """Bytes of memory up to which chunks are merged into longer pieces."""
 
 
@@ -45,7 +45,7 @@ def writable_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsiz
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
         wanted = -(-SHORTEST_RUN // max(1, int(stored * whole)))
         others = prod(max(each, default=1) for i, each in enumerate(merged) if i != axis)
-        most = MOST_MERGED // max(1, itemsize * others)
+        most = MAX_MERGED // max(1, itemsize * others)
         merged[axis] = _at_least(merged[axis], min(wanted, most), most)
         if len(merged[axis]) > 1:
             break
@@ -166,12 +166,12 @@ GriddedVariable = tuple[Variable, BlockGrid]
 """A variable with its axes in the order of the file, and its blocks."""
 
 
-def block_grids(variables: Iterable[Placed]) -> list[GriddedVariable]:
+def block_grids(variables: Iterable[PlannedVariable]) -> list[GriddedVariable]:
     """Divide all variables that have elements into blocks."""
     return [block_grid(placed) for placed in variables if placed.variable.size]
 
 
-def block_grid(placed: Placed) -> GriddedVariable:
+def block_grid(placed: PlannedVariable) -> GriddedVariable:
     """Divide a variable into its own chunks, or else into chunks of the layout."""
     across = _with_other_fastest_axis(placed)
     variable, layout, origin = across[0] if across else in_file_order(placed)
@@ -189,11 +189,11 @@ Ordered = tuple[Variable, WritableLayout, tuple[int, ...]]
 """A variable, its layout and its origin, with the axes in file order."""
 
 
-def _with_other_fastest_axis(placed: Placed) -> tuple[Ordered, tuple[int, ...]] | None:
+def _with_other_fastest_axis(placed: PlannedVariable) -> tuple[Ordered, tuple[int, ...]] | None:
     """A lazy variable whose own file has another fastest axis, and the shape of blocks for it."""
-    lazy = in_file_order(replace(placed, variable=unchunked(placed.variable)))
+    lazy = in_file_order(replace(placed, variable=drop_chunks(placed.variable)))
     variable = lazy[0]
-    found = unread(variable) if variable.chunks is None else None
+    found = get_lazy_read(variable) if variable.chunks is None else None
     if found is None or not found.source.mapped:
         return None
     shape, stored = variable.shape, found.layout
@@ -205,7 +205,7 @@ def _with_other_fastest_axis(placed: Placed) -> tuple[Ordered, tuple[int, ...]] 
     return lazy, tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
 
 
-def in_file_order(placed: Placed) -> Ordered:
+def in_file_order(placed: PlannedVariable) -> Ordered:
     """Transpose a variable so that its axes are in file order, slowest first."""
     layout, axes = file_order(placed.layout)
     origin = placed.origin or (0,) * len(axes)

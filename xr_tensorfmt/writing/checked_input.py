@@ -279,7 +279,7 @@ class CheckedInput:
             if key in attrs or (key in tensor.attrs and _is_same(value, tensor.attrs[key]))
         }
 
-    def dropping(self, part: Part, what: str, way_out: str) -> None:
+    def dropping(self, part: Part, what: str, hint: str) -> None:
         """Raise an error about what the format has no place for, unless it may be dropped.
 
         Parameters
@@ -288,7 +288,7 @@ class CheckedInput:
             The part of the input that it belongs to.
         what : str
             What would be lost, for the message.
-        way_out : str
+        hint : str
             What would work instead, for the message.
 
         Raises
@@ -298,7 +298,7 @@ class CheckedInput:
         """
         if part not in self.drop:
             raise ValueError(
-                f"{self.path}: {self.format} has no place for {what}; {way_out}, "
+                f"{self.path}: {self.format} has no place for {what}; {hint}, "
                 f"or pass drop=[{part!r}] to leave it out"
             )
 
@@ -340,12 +340,12 @@ class CheckedInput:
             raise self._dtype_error(name, variable, wanted, elements)
         if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
             keeping = [each for each in elements if elements[each].dtype.kind == "c"]
-            way_out = f"encode it as {' or '.join(keeping)}"
+            hint = f"encode it as {' or '.join(keeping)}"
             if not keeping:
-                way_out = f"ds[{name!r}].imag as well"
+                hint = f"ds[{name!r}].imag as well"
             raise ValueError(
                 f"{self.path}: {name!r} is {variable.dtype}, and as {wanted} it would lose its "
-                f"imaginary part; write ds[{name!r}].real to leave that out, or {way_out} to "
+                f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to "
                 "keep it"
             )
         return Conversion(name, element, exact=requested is None)
@@ -353,14 +353,14 @@ class CheckedInput:
     def _dtype_error(
         self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
     ) -> ValueError:
-        way_out = f"convert it, as by ds[{name!r}].astype(...)"
+        hint = f"convert it, as by ds[{name!r}].astype(...)"
         if variable.dtype.kind == "c":
-            way_out = "make its real and its imaginary part variables of their own"
+            hint = "make its real and its imaginary part variables of their own"
         elif is_numeric(variable.dtype):
-            way_out = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
+            hint = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
         return ValueError(
             f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
-            f"{', '.join(elements)}; {way_out}, or write another format"
+            f"{', '.join(elements)}; {hint}, or write another format"
         )
 
 

@@ -66,14 +66,14 @@ class Conversion:
         if np.all(kept):
             return
         found = values[~kept].flat[0]
-        way_out = (
+        hint = (
             f"pass encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}} to round such "
             f"values, or '{values.dtype}' in its place to keep them"
             if self.exact
             else "choose another dtype, or change the values"
         )
         raise ValueError(
-            f"{self.name!r} holds {found!r}, which {self.element.name} has no value for; {way_out}"
+            f"{self.name!r} holds {found!r}, which {self.element.name} has no value for; {hint}"
         )
 
 

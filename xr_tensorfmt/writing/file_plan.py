@@ -15,7 +15,7 @@ from xr_tensorfmt.writing.write_target import Piece
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class PlannedVariable:
     """A variable and the layout that it has in the file.
 
     Parameters
@@ -66,7 +66,7 @@ class FilePlan:
         Its length in bytes; bytes that neither a piece nor a variable sets are zero.
     pieces : tuple of Piece
         The header first, then other bytes that are known, in ascending order.
-    placed : tuple of Placed
+    placed : tuple of PlannedVariable
         The variables.
     beside : tuple of FileBeside
         Files in the same directory that are complete before this one appears.
@@ -77,7 +77,7 @@ class FilePlan:
 
     size: int
     pieces: tuple[Piece, ...]
-    placed: tuple[Placed, ...]
+    placed: tuple[PlannedVariable, ...]
     beside: tuple[SiblingFile, ...] = ()
     orphans: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ class FilePlan:
         return block_grids(self.placed)
 
     @property
-    def compared(self) -> tuple[Placed, ...]:
+    def compared(self) -> tuple[PlannedVariable, ...]:
         """The variables that must be compared with the file once it is written."""
         return tuple(
             each for each in self.placed if type(each.layout).compare is not Layout.compare

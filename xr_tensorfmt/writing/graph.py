@@ -21,7 +21,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, block_grids
-from xr_tensorfmt.writing.file_plan import Placed
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 File = TypeVar("File", bound=WriteTarget)
@@ -33,7 +33,7 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 """A part of a variable that is not in chunks of dask, and the block that it is."""
 
 
-def compare(file: WriteTarget, variables: Iterable[Placed]) -> None:
+def compare(file: WriteTarget, variables: Iterable[PlannedVariable]) -> None:
     """Compute variables once more, and compare them with the file; ValueError where they differ.
 
     A chunk alone may not show that all of its values are stored, as half of a symmetric matrix is.

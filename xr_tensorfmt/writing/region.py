@@ -26,7 +26,7 @@ from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batch
 from xr_tensorfmt.writing.block_grids import block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
-from xr_tensorfmt.writing.file_plan import Placed
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -146,7 +146,7 @@ def write_region(
     tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
     _check_names(checked, tensors, region)
     _check_coordinates(checked, source, tensors, region)
-    parts: dict[str, list[Placed]] = {}
+    parts: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
         tensor = tensors[name]
         file = tensor.source or source
@@ -224,7 +224,7 @@ def _part(
     variable: Variable,
     tensor: Tensor,
     region: Region,
-) -> Placed:
+) -> PlannedVariable:
     """A variable with the layout of the whole tensor, and the index where it begins in it."""
     if set(variable.dims) != set(tensor.dims):
         raise ValueError(
@@ -257,7 +257,7 @@ def _part(
         name, variable, {element.name: element}
     )
     conversion = replace(conversion, exact=name not in checked.encoding)
-    return Placed(variable, tensor.layout, conversion, origin)
+    return PlannedVariable(variable, tensor.layout, conversion, origin)
 
 
 def _check_unit(name: str, dim: str, unit: int, begin: int, end: int, *, is_whole: bool) -> None:

@@ -62,7 +62,7 @@ def flattened(path: str, tree: DataTree, separator: str, drop: Collection[str]) 
     return Dataset(data, Coordinates(coordinates, indexes={}), tree.attrs)
 
 
-def keys_of(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str]]:
+def iterate_keys(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str]]:
     """The group and name of each variable of a tree, and the name that it has in a file."""
     return ((each.path, each.name, each.key) for each in _members(tree, separator))
 

@@ -13,7 +13,7 @@ from dask.delayed import Delayed
 
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing.atomic_file import AtomicFile, atomic_file_for
-from xr_tensorfmt.writing.file_plan import FilePlan, Placed
+from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
 from xr_tensorfmt.writing.graph import compare, plan_tasks
 from xr_tensorfmt.writing.upload import UploadedFile
 from xr_tensorfmt.writing.write_target import Piece, WriteTarget
@@ -64,7 +64,7 @@ def _get_target(place: Place, size: int, *, replace: bool) -> AtomicFile:
 
 
 def _finish(
-    contents: Sequence[tuple[Sequence[Piece], Sequence[Placed]]],
+    contents: Sequence[tuple[Sequence[Piece], Sequence[PlannedVariable]]],
     orphans: Sequence[str],
     files: Sequence[WriteTarget],
 ) -> None:

@@ -22,7 +22,7 @@ _COUNTS = (1, 1_000, 10_000)
 _ROUNDS = {1: 51, 1_000: 15, 10_000: 7}
 _ROUNDS_DASK = {1: 51, 1_000: 7, 10_000: 3}
 # HDF5 takes seconds for 1,000 variables, and minutes for 10,000.
-_MOST_IN_HDF = 1_000
+_MAX_IN_HDF = 1_000
 _OPEN_AIMS = {1: 1.5, 1_000: 1.2, 10_000: 1.2}
 _OPEN_AIMS_DASK = {1: 1.5, 1_000: 1.2, 10_000: 1.0}
 _ENGINES = ("zarr, consolidated", "zarr", "netcdf4", "h5netcdf")
@@ -74,7 +74,7 @@ def _write(folder: Path, size: int) -> None:
         magfiles.write_hole(stem.with_suffix(".mag"), *magfiles.mag_header(shapes, "float32"))
         magfiles.write_hole(stem.with_suffix(".safetensors"), *magfiles.safetensors_header(shapes))
         magfiles.write_zarr_group(stem.with_suffix(".zarr"), count)
-        if count <= _MOST_IN_HDF:
+        if count <= _MAX_IN_HDF:
             magfiles.write_netcdf_group(stem.with_suffix(".nc"), count)
     shape = {_KEY: magfiles.shape_of(size)}
     for dtype, convert in {"float32": np.asarray, "bfloat16": magfiles.bfloat16}.items():
@@ -102,7 +102,7 @@ def _openings(folder: Path, count: int, dask: bool) -> Iterator[Case]:
         yield case("safetensors, keys", partial(_safetensors_keys, stem))
     yield case("zarr, consolidated", engine(".zarr", "zarr"))
     yield case("zarr", engine(".zarr", "zarr", consolidated=False))
-    if count <= _MOST_IN_HDF:
+    if count <= _MAX_IN_HDF:
         yield case("netcdf4", engine(".nc", "netcdf4"))
         yield case("h5netcdf", engine(".nc", "h5netcdf"))
 

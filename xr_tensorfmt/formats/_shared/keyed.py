@@ -27,7 +27,7 @@ from xr_tensorfmt.contract import (
     check_rank,
     check_size,
     column_major,
-    named_dims,
+    name_dims,
     shorten,
 )
 
@@ -140,7 +140,7 @@ def _dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[s
     for tensor in tensors:
         names = default_dims(tensor.key, len(tensor.shape), keys)
         if requested is not None:
-            names = named_dims(requested, tensor.key, names)
+            names = name_dims(requested, tensor.key, names)
         for name in names:
             if name in keys:
                 raise ValueError(

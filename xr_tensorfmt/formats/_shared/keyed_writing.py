@@ -15,7 +15,7 @@ from xr_tensorfmt.contract import (
     Conversion,
     Element,
     EmbeddedMetadata,
-    Placed,
+    PlannedVariable,
     embed_coordinates,
     embed_variable,
     encode_attrs,
@@ -37,9 +37,9 @@ class Entry:
         nbytes = prod(shape) * element.stored.itemsize
         return StoredTensor(self.key, shape, element, offset, nbytes)
 
-    def placed(self, offset: int) -> Placed:
+    def placed(self, offset: int) -> PlannedVariable:
         """The values at an offset of the file."""
-        return Placed(self.variable, self.stored(offset).layout, self.conversion)
+        return PlannedVariable(self.variable, self.stored(offset).layout, self.conversion)
 
 
 def consecutive(entries: Sequence[Entry], alignment: int = 1) -> list[StoredTensor]:
@@ -55,7 +55,7 @@ def consecutive(entries: Sequence[Entry], alignment: int = 1) -> list[StoredTens
 Coordinates = dict[str, Variable]
 
 
-def entries_of(
+def collect_entries(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
 ) -> tuple[list[Entry], Coordinates]:
     """The tensors that are written, with coordinates, and the coordinates that are embedded.

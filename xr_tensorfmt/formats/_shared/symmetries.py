@@ -56,7 +56,7 @@ def check_claim(
     for selection in iterate_chunks(layout, target):
         wrong = wrong_in(selection)
         if wrong.any():
-            index = selection.index_of(int(np.argmax(wrong)))
+            index = selection.full_index(int(np.argmax(wrong)))
             others = np.count_nonzero(wrong) - 1
             found = f"it does not hold for the element {index}, nor for {others} more of this chunk"
             yield _false_claim(source, _offset_of(layout, index), name, found)

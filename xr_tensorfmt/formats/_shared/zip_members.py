@@ -127,7 +127,7 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
 
 
 def stored_content(
-    source: Source, member: ZipInfo, field: str, way_out: str, most: int = 0
+    source: Source, member: ZipInfo, field: str, hint: str, most: int = 0
 ) -> tuple[int, bytes]:
     """Where the content of a member begins, and so many of its first bytes.
 
@@ -140,7 +140,7 @@ def stored_content(
 
     if member.compress_type != ZIP_STORED or member.flag_bits & _ENCRYPTED:
         found = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
-        raise refused(found, "a member that is stored as it is", way_out)
+        raise refused(found, "a member that is stored as it is", hint)
     stop = min(size, at + _HEADER.size + _USUAL_NAME + most)
     head = source.read_bytes(at, stop) if 0 <= at < stop else b""
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):

@@ -19,17 +19,17 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     contiguous_chunk,
+    entry_from_indices,
     entry_indices,
-    entry_of,
     row_major_strides,
 )
 from xr_tensorfmt.formats.cc4s.spec import Properties, TensorHeader
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
-MOST_BLOCKS = 1 << 22
+MAX_BLOCKS = 1 << 22
 """Limit on the blocks of a tensor: conservation of momentum at 160 points leaves so many."""
 
-MOST_INDICES = 1 << 24
+MAX_INDICES = 1 << 24
 """Limit on the lengths of dimensions of a tensor of blocks, whose indices are kept in memory."""
 
 
@@ -104,14 +104,14 @@ def find_blocks(
 ) -> Blocks:
     """The blocks that the conditions of a tensor name; the first condition varies fastest."""
     counts = [len(condition.non_zeros) for condition in header.conditions]
-    if prod(counts) > MOST_BLOCKS:
+    if prod(counts) > MAX_BLOCKS:
         raise fields.error(
-            "nonZeroCondition", f"{prod(counts)} blocks", f"at most {MOST_BLOCKS}", "split the file"
+            "nonZeroCondition", f"{prod(counts)} blocks", f"at most {MAX_BLOCKS}", "split the file"
         )
-    if max(header.lengths, default=0) > MOST_INDICES:
+    if max(header.lengths, default=0) > MAX_INDICES:
         hint = "the file is damaged"
         found = f"blocks of a tensor of shape {header.lengths}"
-        raise fields.error("nonZeroCondition", found, f"lengths up to {MOST_INDICES}", hint)
+        raise fields.error("nonZeroCondition", found, f"lengths up to {MAX_INDICES}", hint)
     numbers, chosen = np.arange(prod(counts)), []
     for condition, count in zip(header.conditions, counts, strict=True):
         chosen.append(condition.non_zeros[numbers % max(1, count)])
@@ -260,7 +260,7 @@ class Filled(Layout):
 
 
 def _vector(inner: Layout, ascending: Integers) -> Selection:
-    return Selection(inner.shape, (entry_of(ascending),))
+    return Selection(inner.shape, (entry_from_indices(ascending),))
 
 
 def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import (
+    MAX_FILLED_ELEMENTS,
     Array,
     Container,
     Dense,
@@ -29,15 +30,15 @@ from xr_tensorfmt.contract import (
     Source,
     Tensor,
     TensorFormatError,
+    apply_embedded_metadata,
     check_size,
     column_major,
     finding_from_error,
     is_file_name,
-    named_dims,
+    name_dims,
     no_sibling_error,
     open_sibling,
     parse_json,
-    with_embedded_metadata,
 )
 from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
 from xr_tensorfmt.formats.cc4s.spec import (
@@ -66,10 +67,7 @@ from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 ENTRY = "entry"
 """Dimension of stored elements, where a file has only blocks."""
 
-MOST_FILLED_ELEMENTS = 1 << 40
-"""Limit on tensors of blocks that open dense unless that is asked for."""
-
-MOST_COMPONENTS = 1 << 10
+MAX_COMPONENTS = 1 << 10
 """Limit on the components of a set, each of which is a file."""
 
 _LEAST_TEXT = 2  # a digit and the end of the line
@@ -173,7 +171,7 @@ def _embedded_dims(
 def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> Container:
     """Convert the attributes of the tensors, which may be embedded."""
     if container.embedded is not None:
-        container = replace(with_embedded_metadata(path, container, options), embedded=None)
+        container = replace(apply_embedded_metadata(path, container, options), embedded=None)
     tensors = []
     for tensor in container.tensors:
         file_info = tensor.encoding["tensorfmt"]
@@ -202,8 +200,8 @@ def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
 
 def _components(components: Fields, stem: str) -> Iterator[Part]:
     count = len(components.values)
-    if count > MOST_COMPONENTS:
-        expected = f"at most {MOST_COMPONENTS}"
+    if count > MAX_COMPONENTS:
+        expected = f"at most {MAX_COMPONENTS}"
         raise components.error("", f"{count} components", expected, "split the set")
     for key in components.values:
         name = str(key)
@@ -292,7 +290,7 @@ def _variable(
     default, embedded = dims
     header, path = part.header, part.fields.path
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
-    names = embedded or named_dims(options.dims, part.name, default)
+    names = embedded or name_dims(options.dims, part.name, default)
     blocks = _blocks(part, properties, options)
     layout, end = _stored(part, source, blocks)
     findings: list[Finding] = []
@@ -329,11 +327,11 @@ def _blocks(
         options.check_all_stored(part.fields.path)
         return None
     blocks = find_blocks(part.fields, part.header, properties)
-    if options.sparse == "auto" and part.header.total > MOST_FILLED_ELEMENTS:
+    if options.sparse == "auto" and part.header.total > MAX_FILLED_ELEMENTS:
         raise part.fields.error(
             "dimensions",
             f"{part.header.total} elements, of which {blocks.stored} are stored",
-            f"at most {MOST_FILLED_ELEMENTS}",
+            f"at most {MAX_FILLED_ELEMENTS}",
             "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
         )
     return blocks

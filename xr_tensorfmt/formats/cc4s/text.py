@@ -33,7 +33,7 @@ PIECE = 4 << 20
 GROUP = 1 << 14
 """Values between two of which the places in the text are known."""
 
-_MOST_VALUES = 1 << 19
+_MAX_VALUES = 1 << 19
 _BLANK = ord(" ")
 _COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+\)")
 
@@ -79,7 +79,7 @@ class Text(Layout):
         """Parse the range of the text that holds the selection, some MiB at a time."""
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
-        for batch in selection.batches(runs=MAX_RUNS, span=_MOST_VALUES) if values.size else ():
+        for batch in selection.batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ():
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
             values[position : position + batch.size] = self._flat(source, flat)
@@ -90,7 +90,7 @@ class Text(Layout):
         """Parse the texts between the points that are near each other."""
         flat = np.ravel_multi_index(points, self.lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
-        cuts = np.flatnonzero(np.diff(unique // _MOST_VALUES)) + 1
+        cuts = np.flatnonzero(np.diff(unique // _MAX_VALUES)) + 1
         parts = [self._flat(source, part) for part in np.split(unique, cuts) if part.size]
         values: Array = np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse]
         return values

@@ -22,7 +22,7 @@ from xr_tensorfmt.contract import (
     FilePlan,
     OpenOptions,
     Piece,
-    Placed,
+    PlannedVariable,
     SiblingFile,
     TensorFormatError,
     array_from_json,
@@ -33,7 +33,7 @@ from xr_tensorfmt.contract import (
     is_file_name,
     to_json,
 )
-from xr_tensorfmt.formats.cc4s.read import ENTRY, MOST_COMPONENTS
+from xr_tensorfmt.formats.cc4s.read import ENTRY, MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
@@ -50,7 +50,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
 )
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
-from xr_tensorfmt.formats.cc4s.yaml_text import MOST_BYTES, Fields, check_safe
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields, check_safe
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
@@ -96,7 +96,7 @@ def _find_orphans(path: str, stem: str, written: set[str]) -> tuple[str, ...]:
     """Return the files of elements that only the YAML file at a local path describes."""
     try:
         with open(os.path.expanduser(path), "rb") as file:
-            replaced = Fields.parse(path, file.read(MOST_BYTES + 1))
+            replaced = Fields.parse(path, file.read(MAX_BYTES + 1))
         is_set = replaced.values.get("type") == TENSOR_SET
         keys = map(str, replaced.mapping("components").values) if is_set else (None,)
     except (OSError, TensorFormatError):  # a URL, a new file, or one of another program
@@ -122,9 +122,9 @@ def _is_set(checked: CheckedInput) -> bool:
     names = list(checked.variables)
     if not names:
         raise ValueError(f"{checked.path}: there is no variable to write; add one")
-    if len(names) > MOST_COMPONENTS:
+    if len(names) > MAX_COMPONENTS:
         raise ValueError(
-            f"{checked.path}: a set has at most {MOST_COMPONENTS} components, not {len(names)}; "
+            f"{checked.path}: a set has at most {MAX_COMPONENTS} components, not {len(names)}; "
             "write several files"
         )
     facts = [get_file_info(variable) for variable in checked.variables.values()]
@@ -167,7 +167,7 @@ def _tensor(
     )
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
     size = header.total * header.element.stored.itemsize
-    elements = FilePlan(size, (), (Placed(variable, layout, conversion),))
+    elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
     dims = tuple(map(str, variable.dims))
     embedded = EmbeddedVariable(
         dims=None if dims == names.defaults[name] else dims, attrs=None if is_said else attrs
@@ -290,7 +290,7 @@ def _is_property(variable: Variable) -> bool:
         return False
     most, least = variable.values.max(initial=-1), variable.values.min(initial=0)
     values = variable.attrs.get("values", range(int(most) + 1))
-    if least < 0 or most >= MOST_BYTES or not isinstance(values, list | range):
+    if least < 0 or most >= MAX_BYTES or not isinstance(values, list | range):
         return False
     return len(values) > most and (isinstance(values, range) or _is_lossless(values))
 

@@ -14,7 +14,7 @@ from yaml12 import Yaml, parse_yaml
 from xr_tensorfmt.contract import MAX_NESTED, HeaderReader, TensorFormatError, is_too_deep, shorten
 from xr_tensorfmt.formats.cc4s.unique_keys import DisputedSyntaxError, find_repeated_key
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
 
 MAX_SEPARATORS = 2 << 20
@@ -207,10 +207,10 @@ def _check_keys(path: str, content: bytes) -> None:
 
 
 def _check_length(path: str, size: int) -> None:
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         hint = "elements belong in the file beside it; drop or shorten attributes and coordinates"
-        field, found, expected = "the size of the YAML", f"{size} bytes", f"at most {MOST_BYTES}"
-        raise TensorFormatError(path, field, found, expected, hint, offset=MOST_BYTES)
+        field, found, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
+        raise TensorFormatError(path, field, found, expected, hint, offset=MAX_BYTES)
 
 
 def _children(value: Any) -> Iterable[Any]:

@@ -44,11 +44,11 @@ VERSIONS = (1, 100)
 FILLER = b"\xff"
 """What the padding consists of; the published text does not mention it."""
 
-MOST_RANK, MOST_RANK_OF_VERSION_1 = 8, 6
+MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
 """Limits on the dimensions of a tensor: of the container, and of magnetron 0.1.2, which is also the
 number of lengths in a record of fixed size."""
 
-MOST_KEY_BYTES, MOST_STREAM_KEY_BYTES = 65535, 1024
+MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
 """Limits on the length of a key, of an archive and of a stream."""
 
 _CHECKSUM_OFFSET = 8
@@ -124,9 +124,9 @@ def read_record(cursor: Cursor, number: int) -> TensorRecord:
     at, what = cursor.offset, f"tensor record {number}"
     aux, length, offset = cursor.unpack(_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
-    if not 1 <= rank <= MOST_RANK or dtype >= len(ARCHIVE_100_DTYPES):
+    if not 1 <= rank <= MAX_RANK or dtype >= len(ARCHIVE_100_DTYPES):
         field, back = f"rank and dtype of {what}", _RECORD.size
-        expected = f"a rank of 1 to {MOST_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
+        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
         raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
     if min(shape) < 1:
@@ -144,9 +144,9 @@ def pack_record(record: TensorRecord) -> bytes:
 
 def _read_key(cursor: Cursor, what: str) -> str:
     (length,) = cursor.unpack(_KEY_LENGTH, f"the key length of {what}")
-    if not 1 <= length <= MOST_KEY_BYTES:
+    if not 1 <= length <= MAX_KEY_BYTES:
         field, back = f"the key length of {what}", _KEY_LENGTH.size
-        raise cursor.error(field, length, f"1 to {MOST_KEY_BYTES}", FOREIGN, back=back)
+        raise cursor.error(field, length, f"1 to {MAX_KEY_BYTES}", FOREIGN, back=back)
     return take_key(cursor, length, what)
 
 
@@ -155,7 +155,7 @@ def _pack_key(key: str) -> bytes:
     return _KEY_LENGTH.pack(len(raw)) + raw
 
 
-_PUBLISHED_RECORD = Struct(f"<{MOST_RANK_OF_VERSION_1}qBQQI")
+_PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
 """What follows the key in the published text: lengths, dtype, length and offset of data, aux."""
 
 
@@ -234,7 +234,7 @@ def _find_numbering(version: int, records: Sequence[TensorRecord]) -> Numbering:
     return ARCHIVE_100_DTYPES if is_later else ARCHIVE_1_DTYPES
 
 
-_STREAM_RECORD = Struct(f"<I{MOST_RANK_OF_VERSION_1}qI64s")
+_STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
 """Length of the key, lengths of the axes, rank and dtype, and a name that nobody reads."""
 
 
@@ -265,7 +265,7 @@ def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
     at, what = cursor.offset, f"tensor record {number}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
-    limits = MOST_STREAM_KEY_BYTES, MOST_RANK_OF_VERSION_1, len(ARCHIVE_1_DTYPES)
+    limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(ARCHIVE_1_DTYPES)
     if not 1 <= length <= limits[0] or rank > limits[1] or dtype >= limits[2]:
         found = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = "1 to {} bytes, a rank up to {} and a dtype below {}".format(*limits)

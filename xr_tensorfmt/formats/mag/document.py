@@ -33,7 +33,7 @@ DTYPES = SNAPSHOT_200_DTYPES
 ALIGNMENT = 4096
 """Multiple of bytes at which data begin, counted from the first of all data."""
 
-MOST_DOCUMENT_BYTES = 128 << 20
+MAX_DOCUMENT_BYTES = 128 << 20
 """Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
 
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
@@ -98,7 +98,7 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
     """Read a snapshot of version 300."""
     header = Header.read(reader)
     place = header.document_start, header.document_bytes
-    document = Document.read(reader, *place, MOST_DOCUMENT_BYTES)
+    document = Document.read(reader, *place, MAX_DOCUMENT_BYTES)
     entries, metadata = document.member(_TENSORS), document.member(_METADATA)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
     findings = document.check_repeated(document.content, entries, *entries.values())

@@ -27,7 +27,7 @@ from xr_tensorfmt.formats.mag.spec import (
 
 POOL = b"SRP!"
 
-MOST_STRINGS, MOST_POOL_BYTES = 65534, 128 << 20
+MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
 """Limits of the container on the strings of its pool, and on their bytes."""
 
 HEADER = Struct("<4sIQIIII")
@@ -88,15 +88,15 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
 def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
-    if count > MOST_STRINGS:
-        limit = f"up to {MOST_STRINGS}"
+    if count > MAX_STRINGS:
+        limit = f"up to {MAX_STRINGS}"
         raise cursor.error("the count of strings", count, limit, DAMAGED, back=_COUNT.size)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
         field, expected = "the offsets of strings", "0 and then ever larger ones"
         raise cursor.error(field, offsets[:8], expected, DAMAGED, back=4 * (count + 1))
-    if offsets[-1] > MOST_POOL_BYTES:
-        limit = f"up to {MOST_POOL_BYTES}"
+    if offsets[-1] > MAX_POOL_BYTES:
+        limit = f"up to {MAX_POOL_BYTES}"
         raise cursor.error("the bytes of all strings", offsets[-1], limit, DAMAGED)
     cursor.reader.bytes_at(cursor.offset, offsets[-1], "the strings")
     return [take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]

@@ -21,7 +21,7 @@ from xr_tensorfmt.contract import (
     Gap,
     HeaderReader,
     OpenOptions,
-    elements_of,
+    build_elements,
     finding_from_error,
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -50,8 +50,8 @@ SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
 SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
 """Snapshot 200 and 300."""
 
-LITTLE_ENDIAN = elements_of(SNAPSHOT_200_DTYPES)
-BIG_ENDIAN = elements_of(SNAPSHOT_200_DTYPES, ">")
+LITTLE_ENDIAN = build_elements(SNAPSHOT_200_DTYPES)
+BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
 """How elements are stored, by the name of the dtype."""
 
 ARCHIVE_ALIGNMENT = 64

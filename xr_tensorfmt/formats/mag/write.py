@@ -17,10 +17,10 @@ from xr_tensorfmt.contract import (
     CheckedInput,
     FilePlan,
     Piece,
-    Placed,
+    PlannedVariable,
     check_header_size,
     encode_metadata,
-    without_dtypes,
+    strip_dtypes,
 )
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
@@ -69,7 +69,7 @@ def _record(tensor: StoredTensor, start: int) -> bytes:
 
 def _placed(
     entries: Sequence[keyed.Entry], tensors: Sequence[StoredTensor], start: int
-) -> tuple[Placed, ...]:
+) -> tuple[PlannedVariable, ...]:
     """The values of tensors whose offsets count from a byte."""
     pairs = zip(entries, tensors, strict=True)
     return tuple(entry.placed(start + tensor.offset) for entry, tensor in pairs)
@@ -91,10 +91,10 @@ def _packed_metadata(checked: CheckedInput) -> list[bytes]:
 
 def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> keyed.Entry:
     _check_key(checked, key)
-    if not 1 <= variable.ndim <= archive.MOST_RANK_OF_VERSION_1 or not variable.size:
+    if not 1 <= variable.ndim <= archive.MAX_RANK_OF_VERSION_1 or not variable.size:
         raise ValueError(
             f"{checked.path}: {key!r} has shape {variable.shape}, and {checked.format} holds "
-            f"tensors of 1 to {archive.MOST_RANK_OF_VERSION_1} dimensions that are not empty; "
+            f"tensors of 1 to {archive.MAX_RANK_OF_VERSION_1} dimensions that are not empty; "
             "reshape it, or write version=300"
         )
     if variable.dims != default_dims(key, variable.ndim, keys):
@@ -108,7 +108,7 @@ def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) 
 
 
 def _check_key(checked: CheckedInput, key: Any) -> None:
-    most = archive.MOST_KEY_BYTES
+    most = archive.MAX_KEY_BYTES
     if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= most:
         raise ValueError(
             f"{checked.path}: {key!r} cannot be a key of {checked.format}, which is a str of 1 to "
@@ -116,18 +116,18 @@ def _check_key(checked: CheckedInput, key: Any) -> None:
         )
 
 
-MOST_SNAPSHOT_DIMENSIONS = 16
+MAX_SNAPSHOT_DIMENSIONS = 16
 """Limit of magnetron on the dimensions of a tensor that it loads."""
 
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
-    entries, embedded = keyed.entries_of(checked, LITTLE_ENDIAN, empty=False)
+    entries, embedded = keyed.collect_entries(checked, LITTLE_ENDIAN, empty=False)
     for each in entries:
-        if each.variable.ndim > MOST_SNAPSHOT_DIMENSIONS:
+        if each.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
             raise ValueError(
                 f"{checked.path}: {each.key!r} has {each.variable.ndim} dimensions, and magnetron "
-                f"loads at most {MOST_SNAPSHOT_DIMENSIONS}; stack some of them"
+                f"loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
     tensors = keyed.consecutive(entries, document.ALIGNMENT)
     data_bytes = max((each.stop for each in tensors), default=0)
@@ -138,7 +138,7 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
         )
     metadata = _snapshot_metadata(checked, entries, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
-    check_header_size(checked, content, document.MOST_DOCUMENT_BYTES)
+    check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
     begin = document.Header.struct.size
     start = round_up(begin + len(content), document.ALIGNMENT)
     header = document.Header(0, begin, len(content), start, data_bytes)
@@ -151,12 +151,12 @@ def _snapshot_metadata(
 ) -> dict[str, Any]:
     """The attributes of the Dataset, and what is embedded."""
     attrs = keyed.dataset_attributes(checked)
-    metadata: dict[str, Any] = without_dtypes(attrs)
+    metadata: dict[str, Any] = strip_dtypes(attrs)
     embedded = replace(
         keyed.embedded_variables(checked, entries, coordinates),
         tagged_attrs=f'"{DTYPE_TAG}"' in dumps(metadata),
         # Those of which the metadata hold a number without its dtype.
-        numpy_attrs={n: v for n, v in attrs.items() if dumps(without_dtypes(v)) != dumps(v)},
+        numpy_attrs={n: v for n, v in attrs.items() if dumps(strip_dtypes(v)) != dumps(v)},
     )
     if not embedded.is_empty:
         encode_metadata(checked, embedded)  # for its limit

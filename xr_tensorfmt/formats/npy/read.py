@@ -26,7 +26,7 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     check_rank,
     finding_from_error,
-    named_dims,
+    name_dims,
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, keyed_container
 from xr_tensorfmt.formats._shared.zip_members import (
@@ -37,16 +37,16 @@ from xr_tensorfmt.formats._shared.zip_members import (
 )
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, default_dims
 
-MOST_HEADER_BYTES = 10_000
+MAX_HEADER_BYTES = 10_000
 """Limit on the length of the header, the same as numpy's own."""
 
-HEAD_BYTES = MOST_HEADER_BYTES + 16
+HEAD_BYTES = MAX_HEADER_BYTES + 16
 """Bytes from the start of an array that hold its header."""
 
-MOST_ELEMENT_BYTES = 1 << 24
+MAX_ELEMENT_BYTES = 1 << 24
 """Limit on the bytes of an element, which is a string then; dask makes one to look at its type."""
 
-MOST_DIRECTORY = 8 << 20
+MAX_DIRECTORY = 8 << 20
 """Limit on the bytes of the directory of a zip, enough for a hundred thousand arrays."""
 
 # Version 3 differs from version 2 in the names of fields alone.
@@ -74,7 +74,7 @@ def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     array = parse(path, reader.first_bytes(HEAD_BYTES), 0, options.name, "the array")
     reader.check_complete(array.stop)
-    dims = named_dims(options.dims, options.name, default_dims(len(array.shape)))
+    dims = name_dims(options.dims, options.name, default_dims(len(array.shape)))
     # numpy.save appends arrays to a file that is open.
     end = End(reader.source, array.stop, "the first array")
     return Container((array.tensor(dims, {"format": "npy"}),), ends=(end,))
@@ -82,7 +82,7 @@ def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip, and the headers of all arrays at once if that takes requests."""
-    directory = read_directory(reader, MOST_DIRECTORY)
+    directory = read_directory(reader, MAX_DIRECTORY)
     arrays: dict[int, StoredTensor] = {}
     errors: dict[int, TensorFormatError] = {}
 
@@ -125,11 +125,11 @@ def _member(source: Source, member: ZipInfo) -> StoredTensor:
         found, expected = f"no name with {SUFFIX}", "an array"
         raise NotHeldError(path, f"the member {file!r}", found, expected, "unzip it", at)
     field = f"the member {key!r}"
-    way_out = (
+    hint = (
         "parts of it cannot be read: load it by np.load and write it by np.savez, which does not "
         "compress"
     )
-    start, head = stored_content(source, member, field, way_out, HEAD_BYTES)
+    start, head = stored_content(source, member, field, hint, HEAD_BYTES)
     array = parse(path, head, start, key, f"the array {key!r}")
     if array.stop > start + member.file_size:
         found = f"{member.file_size} bytes"
@@ -150,7 +150,7 @@ def parse(path: str, head: bytes, offset: int, key: str, title: str) -> StoredTe
         hint = "the file is damaged, of another format, or of a newer numpy that can save it again"
         raise error("magic and version", repr(head[:8]), expected, hint)
     try:
-        lengths, is_fortran, dtype = read(file, max_header_size=MOST_HEADER_BYTES)
+        lengths, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     except (*_UNREADABLE, *_TOO_DEEP) as fault:
         found = f"not readable ({str(fault).partition(chr(10))[0]})"
         expected, hint = "a header that numpy reads", "the file is incomplete or damaged"
@@ -162,8 +162,8 @@ def parse(path: str, head: bytes, offset: int, key: str, title: str) -> StoredTe
     check_rank(path, title, len(shape), offset)
     if min(shape, default=0) < 0:
         raise error("the shape", shape, "lengths", "the header is damaged")
-    if dtype.itemsize > MOST_ELEMENT_BYTES:
-        found, expected = f"{dtype.itemsize} bytes", f"at most {MOST_ELEMENT_BYTES} bytes"
+    if dtype.itemsize > MAX_ELEMENT_BYTES:
+        found, expected = f"{dtype.itemsize} bytes", f"at most {MAX_ELEMENT_BYTES} bytes"
         raise error("an element", found, expected, "the header is damaged")
     element = Boolean() if dtype.kind == "b" else Plain(dtype)
     start = offset + 8 + file.tell()

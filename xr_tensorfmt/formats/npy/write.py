@@ -15,14 +15,14 @@ from xr_tensorfmt.contract import (
     Dense,
     FilePlan,
     Piece,
-    Placed,
     Plain,
-    elements_of,
+    PlannedVariable,
+    build_elements,
 )
 from xr_tensorfmt.formats.npy.spec import default_dims
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
-_ELEMENTS = elements_of(["bool", *(np.dtype(code).name for code in _NUMBERS)])
+_ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)])
 
 
 def plan(checked: CheckedInput) -> FilePlan:
@@ -36,7 +36,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy.write_array_header_1_0(header, fields)
     layout = Dense(shape, element, header.tell())
-    placed = Placed(variable, layout, conversion)
+    placed = PlannedVariable(variable, layout, conversion)
     return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (placed,))
 
 

@@ -47,7 +47,7 @@ class PycausetFormat(Format):
 
         return read(reader, options)
 
-    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """How the matrix was stored, and results; not its seed and its spacetime."""
         if not attrs.keys() >= STORAGE_ATTRS:
             return ()

@@ -39,7 +39,7 @@ from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
-MOST_CHECKED = 1 << 28
+MAX_CHECKED = 1 << 28
 """Elements of a matrix that stores few of them up to which its properties are checked."""
 
 _ROWS_AT_ONCE = 1 << 16
@@ -97,10 +97,10 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
         return
     symmetries = [each for each in _SYMMETRIES if attrs.get(f"property_{each.name}") == 1]
     others = [name for name in _WRONG if attrs.get(f"property_{name}") == 1]
-    if (symmetries or others) and file.is_mostly_implied and prod(layout.shape) > MOST_CHECKED:
+    if (symmetries or others) and file.is_mostly_implied and prod(layout.shape) > MAX_CHECKED:
         message = (
             f"not checked, as the matrix has {prod(layout.shape)} elements, and expected at most "
-            f"{MOST_CHECKED}, since few of them are stored; look at the parts that matter"
+            f"{MAX_CHECKED}, since few of them are stored; look at the parts that matter"
         )
         yield Finding(source.name, file.matrix.stated_at, "the properties", message, "warning")
         return

@@ -51,13 +51,13 @@ BLOCK_MAGIC = b"PCMB"
 _BLOCK_HEADER = Struct("<4s3IQ2I")
 _BLOCK_VERSIONS = (1, 1)
 
-MOST_METADATA = 64 << 20
+MAX_METADATA = 64 << 20
 """Limit on the bytes of a block of metadata."""
 
-MOST_NESTED = 32
+MAX_NESTED = 32
 """Limit on maps and arrays within each other in the metadata."""
 
-MOST_VALUES = 1 << 19
+MAX_VALUES = 1 << 19
 """Limit on the values in the metadata, each of which takes time and memory."""
 
 _CAUSAL_SET = "CausalSet"
@@ -188,8 +188,8 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
             hint = "the file is damaged, or of a newer version"
             raise reader.error(field, found, expected, hint, start)
 
-    expected = f"from {least} to {MOST_METADATA} bytes"
-    check(least <= length <= MOST_METADATA, f"{length} bytes", expected)
+    expected = f"from {least} to {MAX_METADATA} bytes"
+    check(least <= length <= MAX_METADATA, f"{length} bytes", expected)
     raw = reader.bytes_at(start, length, "the metadata block")
     magic, version, encoding, _, size, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
     encoded = raw[least : least + size]
@@ -256,12 +256,12 @@ class _Decoder:
         return TensorFormatError(self.path, "the metadata", found, expected, hint, offset=at)
 
     def value(self, depth: int = 0) -> Any:
-        if depth > MOST_NESTED:
-            found = f"more than {MOST_NESTED} maps and arrays within each other"
-            raise self.error(found, f"at most {MOST_NESTED}")
+        if depth > MAX_NESTED:
+            found = f"more than {MAX_NESTED} maps and arrays within each other"
+            raise self.error(found, f"at most {MAX_NESTED}")
         self.values += 1
-        if self.values > MOST_VALUES:
-            raise self.error(f"more than {MOST_VALUES} values", f"at most {MOST_VALUES}")
+        if self.values > MAX_VALUES:
+            raise self.error(f"more than {MAX_VALUES} values", f"at most {MAX_VALUES}")
         (tag,) = self._take(1)
         if tag in _NUMBERS:
             return self._number(_NUMBERS[tag])
@@ -398,7 +398,7 @@ def _cached(key: str, value: Any) -> Any:
     """A cached result as an attribute: numbers of which PyCauset stores both parts, and others."""
     try:
         if key == "sum":
-            return attribute_of(complex(*value))
+            return format_attribute(complex(*value))
         if key == "eigenvalues":
             numbers = [complex(*pair) for pair in value]
             is_real = not any(number.imag for number in numbers)
@@ -408,7 +408,7 @@ def _cached(key: str, value: Any) -> Any:
     return _plain(value)
 
 
-def attribute_of(number: complex) -> float | str:
+def format_attribute(number: complex) -> float | str:
     """A number as an attribute: a string where it is complex, for which netCDF has no type."""
     number = complex(number)
     return str(number) if number.imag else number.real

@@ -47,10 +47,10 @@ TYPES_AT = 12
 
 METADATA, DATA = "metadata.json", "data.bin"
 
-MOST_DIRECTORY = 1 << 17
+MAX_DIRECTORY = 1 << 17
 """Limit on the bytes of the directory at the end of a zip."""
 
-MOST_METADATA = 1 << 20
+MAX_METADATA = 1 << 20
 """Limit on the bytes of ``metadata.json``."""
 
 
@@ -143,9 +143,9 @@ def _integer_storage(
 
 def read_archive(reader: HeaderReader) -> Matrix:
     """What the metadata of a zip say."""
-    directory = read_directory(reader, MOST_DIRECTORY)
+    directory = read_directory(reader, MAX_DIRECTORY)
     (info, start), (data, data_start) = _entries(reader, directory)
-    document = Document.read(reader, start, info.file_size, MOST_METADATA, METADATA)
+    document = Document.read(reader, start, info.file_size, MAX_METADATA, METADATA)
     document.check_repeated(*document.repeated)
     metadata = Metadata(document.content, reader.source.name, start)
     matrix = metadata.matrix("zip", metadata, data_start, data_start + data.file_size)

@@ -25,11 +25,11 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     View,
     WritableLayout,
+    apply_indexers,
     check_size,
     contiguous_chunk,
+    entry_from_indices,
     entry_indices,
-    entry_of,
-    in_order,
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored, Rows
@@ -184,7 +184,7 @@ class Diagonal(PartlyStored):
         common, *places = np.intersect1d(
             rows + self.shift, columns, assume_unique=True, return_indices=True
         )
-        part = Selection((min(self.lengths),), (entry_of(common - self.shift),))
+        part = Selection((min(self.lengths),), (entry_from_indices(common - self.shift),))
         return part, tuple(places[-len(self.lengths) :])
 
     def extents(self, selection: Selection) -> Extents:
@@ -251,7 +251,7 @@ class Mirrored(Packed):
         self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
     ) -> Array:
         """Reorder what was read, as the mirror image is only known then."""
-        return in_order(self.read(source, selection), keys)
+        return apply_indexers(self.read(source, selection), keys)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part, then what lies below the diagonal from its mirror image."""
@@ -282,13 +282,13 @@ class Mirrored(Packed):
         columns = columns[: np.searchsorted(columns, rows[-1], side="right")]
         if not columns.size:
             return
-        part = Selection(selection.extent, (selection.entries[0], entry_of(columns)))
+        part = Selection(selection.extent, (selection.entries[0], entry_from_indices(columns)))
         image = self.sign * super().read(source, part.permuted((1, 0))).T
         values = values[:, : columns.size]
         wrong = (image != values) & ((image == image) | (values == values))
         wrong &= columns <= rows[:, np.newaxis]
         position = int(wrong.argmax())
-        mirrored = f"that at {part.index_of(position)[::-1]} makes it {image.flat[position]}"
+        mirrored = f"that at {part.full_index(position)[::-1]} makes it {image.flat[position]}"
         self.refuse_first(wrong, mirrored, part, values)
 
 
@@ -336,7 +336,7 @@ class BlockMatrix(Layout):
             shape, parts, entries = block.layout.shape, [], []
             for each, low, length in zip(indices, block.corner, shape, strict=True):
                 parts.append(slice(*np.searchsorted(each, (low, low + length)).tolist()))
-                entries.append(entry_of(each[parts[-1]] - low))
+                entries.append(entry_from_indices(each[parts[-1]] - low))
             inner = Selection(shape, tuple(entries))
             if inner.size:
                 yield block, tuple(parts), inner

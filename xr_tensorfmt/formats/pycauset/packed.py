@@ -31,10 +31,10 @@ from xr_tensorfmt.contract import (
     Source,
     UnrepresentableValueError,
     WritableLayout,
+    apply_indexers,
     contiguous_chunk,
     entry_indices,
     gather_uniform,
-    in_order,
     raw_bytes,
 )
 
@@ -203,7 +203,7 @@ class PartlyStored(WritableLayout):
         """Raise an error about the first wrong value, if there is one."""
         if wrong.any():
             position = int(wrong.argmax())
-            place, name = selection.index_of(position), "DENSE_FLOAT"
+            place, name = selection.full_index(position), "DENSE_FLOAT"
             if self.dtype.kind in "iu":
                 name = "INTEGER"
             elif len(place) == 1:
@@ -260,10 +260,10 @@ class Packed(PartlyStored, ReorderingLayout):
         """Read as `read` does; `finish` applies the keys."""
         rows, columns = map(entry_indices, selection.entries)
         if not selection.size or self.rows.firsts(rows[:1])[0] > columns[-1]:
-            return in_order(np.zeros(selection.shape, dtype=self.dtype), keys)
+            return apply_indexers(np.zeros(selection.shape, dtype=self.dtype), keys)
         first, stop = int(columns[0]), int(columns[-1]) + 1
         if stop - first > _FEW * columns.size or stop - first == 1:
-            return in_order(self._read_each(source, rows, columns), keys)
+            return apply_indexers(self._read_each(source, rows, columns), keys)
         filled = self.gathered(source, rows, first, stop)
         leads = np.maximum(self.rows.firsts(rows) - first, 0)
         return self.finish(filled, columns - first, leads, keys)
@@ -311,7 +311,7 @@ class Packed(PartlyStored, ReorderingLayout):
         `leads` has the columns of each row that are not stored.
         """
         is_whole = columns.size == filled.shape[1]
-        return in_order(filled if is_whole else np.take(filled, columns, axis=1), keys)
+        return apply_indexers(filled if is_whole else np.take(filled, columns, axis=1), keys)
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """The values of single stored elements, which begin at these bits of their bytes."""
@@ -415,7 +415,7 @@ class Bits(Packed):
             values = np.unpackbits(packed, axis=1, count=columns.size, bitorder="little")
         else:
             values = _taken(filled, order, columns, leads)
-        return in_order(values.view(np.bool_), (rows, some))
+        return apply_indexers(values.view(np.bool_), (rows, some))
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Shift each byte."""

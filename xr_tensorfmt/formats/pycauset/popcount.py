@@ -17,12 +17,12 @@ from xr_tensorfmt.contract import (
     KEEP,
     Entry,
     Integers,
+    LazyRead,
     PostIndexer,
     Source,
     Transposed,
-    Unread,
     entry_indices,
-    unread,
+    get_lazy_read,
 )
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Words, low_bits
@@ -170,7 +170,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
         counted: tuple[Hashable, ...] = da.dims
     else:
         counted = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    found, axes = unread(da.variable), [da.get_axis_num(name) for name in counted]
+    found, axes = get_lazy_read(da.variable), [da.get_axis_num(name) for name in counted]
     planned = None if found is None else _planned(found, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
@@ -182,7 +182,9 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     return DataArray(values.sum() if kept is None else values[then], coords, dims, da.name)
 
 
-def _planned(found: Unread, counted: list[int]) -> tuple[BitCounts, int | None, PostIndexer] | None:
+def _planned(
+    found: LazyRead, counted: list[int]
+) -> tuple[BitCounts, int | None, PostIndexer] | None:
     """What to count of the stored matrix, along which axis counts are kept, and the key of that."""
     view = found.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)

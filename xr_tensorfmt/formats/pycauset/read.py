@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import (
+    MAX_FILLED_ELEMENTS,
     Container,
     End,
     Finding,
@@ -23,10 +24,10 @@ from xr_tensorfmt.contract import (
     Tensor,
     TensorFormatError,
     is_file_name,
-    named_dims,
+    name_dims,
     open_sibling,
     shorten,
-    transposed,
+    transpose_layout,
 )
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
@@ -34,7 +35,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
     PREAMBLE,
-    attribute_of,
+    format_attribute,
     read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import (
@@ -45,14 +46,11 @@ from xr_tensorfmt.formats.pycauset.earlier_versions import (
 from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, sized_layout
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix, Metadata
 
-MOST_BLOCKS = 4096
+MAX_BLOCKS = 4096
 """Limit on the blocks of a matrix, those of its blocks included."""
 
-MOST_LEVELS = 8
+MAX_LEVELS = 8
 """Limit on the blocks within blocks."""
-
-MOST_FILLED_ELEMENTS = 1 << 40
-"""Limit on matrices of which few elements are stored, unless all of them are asked for."""
 
 _MOSTLY_IMPLIED = ("IDENTITY", "UNIT_VECTOR", "DIAGONAL", spec.BLOCK)
 
@@ -72,7 +70,7 @@ class MatrixFile:
         """The values transposed, scaled and conjugated as the file says."""
         matrix, layout = self.matrix, self.stored
         if matrix.is_transposed and not matrix.is_vector:
-            layout = transposed(layout, (1, 0))
+            layout = transpose_layout(layout, (1, 0))
         if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
             layout = Scaled(layout, matrix.scalar, matrix.is_conjugated)
         return layout
@@ -101,7 +99,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     matrix, layout = file.matrix, file.layout
     if options.sparse == "auto":
         _check_implied(reader, file)
-    dims = named_dims(options.dims, options.name, default_dims(len(layout.shape)))
+    dims = name_dims(options.dims, options.name, default_dims(len(layout.shape)))
     encoding = _encoding(file)
     return Container(
         (Tensor(options.name, dims, layout, shown_attrs(matrix), encoding),),
@@ -118,11 +116,11 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _check_implied(reader: HeaderReader, file: MatrixFile) -> None:
     """Refuse more elements than a few bytes should stand for."""
     matrix = file.matrix
-    if file.is_mostly_implied and prod(file.layout.shape) > MOST_FILLED_ELEMENTS:
+    if file.is_mostly_implied and prod(file.layout.shape) > MAX_FILLED_ELEMENTS:
         raise reader.error(
             f"the shape of a {matrix.matrix_type}",
             f"{matrix.rows} rows and {matrix.columns} columns",
-            f"at most {MOST_FILLED_ELEMENTS} elements, as most of them are not stored",
+            f"at most {MAX_FILLED_ELEMENTS} elements, as most of them are not stored",
             "open it with sparse='dense' if that many are wanted",
             matrix.stated_at,
         )
@@ -139,7 +137,7 @@ def shown_attrs(matrix: Matrix) -> dict[str, Any]:
         "matrix_type": matrix.matrix_type,
         "data_type": matrix.data_type,
         "seed": matrix.seed,
-        "scalar": attribute_of(matrix.scalar),
+        "scalar": format_attribute(matrix.scalar),
         "is_transposed": int(matrix.is_transposed),
         "is_conjugated": int(matrix.is_conjugated),
         "is_temporary": int(matrix.is_temporary),
@@ -168,7 +166,7 @@ def _encoding(file: MatrixFile) -> dict[str, Any]:
 
 def open_file(reader: HeaderReader) -> MatrixFile:
     """Read the header of a file, and those of its blocks."""
-    return _open_file(reader, MOST_BLOCKS, MOST_LEVELS)
+    return _open_file(reader, MAX_BLOCKS, MAX_LEVELS)
 
 
 def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
@@ -254,7 +252,7 @@ def _open_blocks(
     blocks: list[Block] = []
     for entry, (rows, columns) in _blocks(manifest, matrix):
         if not (most_blocks and most_levels):
-            found = f"more than {MOST_BLOCKS}, or more than {MOST_LEVELS} within each other"
+            found = f"more than {MAX_BLOCKS}, or more than {MAX_LEVELS} within each other"
             hint = "the files are damaged, or made to keep readers busy"
             raise manifest.error("children", found, "fewer blocks", hint)
         shape = (rows[1] - rows[0], columns[1] - columns[0])
@@ -271,7 +269,7 @@ def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
     edges = manifest.get(key, list)
     ascend = (
         all(type(edge) is int for edge in edges)
-        and 1 < len(edges) <= MOST_BLOCKS + 1
+        and 1 < len(edges) <= MAX_BLOCKS + 1
         and all(low < high for low, high in pairwise(edges))
         and (edges[0], edges[-1]) == (0, length)
     )

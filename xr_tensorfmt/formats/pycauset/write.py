@@ -20,7 +20,7 @@ from xr_tensorfmt.contract import (
     FilePlan,
     OpenOptions,
     Piece,
-    Placed,
+    PlannedVariable,
     did_you_mean,
     embed_one_tensor,
     encode_metadata,
@@ -77,7 +77,7 @@ WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 _PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
 """The program that each version is written for."""
 
-MOST_SEED = 2**64 - 1
+MAX_SEED = 2**64 - 1
 
 
 def plan(
@@ -129,7 +129,7 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
         parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
         size = max(at + len(part) for at, part in parts.items())
     pieces = tuple(Piece(at, part) for at, part in parts.items())
-    return FilePlan(size, pieces, (Placed(variable, layout, conversion),))
+    return FilePlan(size, pieces, (PlannedVariable(variable, layout, conversion),))
 
 
 def _matrix_types(
@@ -225,7 +225,7 @@ def _matrix(
 
 def _is_seed(value: Any) -> bool:
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_integer and 0 <= value <= MOST_SEED
+    return is_integer and 0 <= value <= MAX_SEED
 
 
 def _check_dropped(checked: CheckedInput, seed: int) -> None:

@@ -26,8 +26,8 @@ from xr_tensorfmt.formats.safetensors.spec import (
     ELEMENTS,
     INDEX,
     LENGTH_BYTES,
+    MAX_HEADER_BYTES,
     METADATA,
-    MOST_HEADER_BYTES,
 )
 
 _FACTS = {"format": "safetensors"}
@@ -56,7 +56,7 @@ class Header:
     def read(cls, reader: HeaderReader) -> Header:
         """Read it, and refuse what the format does not allow."""
         length = reader.unsigned(0, LENGTH_BYTES, "the length of the header")
-        document = Document.read(reader, LENGTH_BYTES, length, MOST_HEADER_BYTES, "the header")
+        document = Document.read(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
         entries = dict(document.content)
         metadata = entries.pop(METADATA, {})
         values = metadata.values() if isinstance(metadata, dict) else [None]
@@ -112,7 +112,7 @@ def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], st
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
-    index = Document.read(reader, 0, size, MOST_HEADER_BYTES, "the index")
+    index = Document.read(reader, 0, size, MAX_HEADER_BYTES, "the index")
     files = index.member("weight_map")
     index.check_repeated(index.content, files)
     metadata = index.member("metadata") if "metadata" in index.content else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xr_tensorfmt.contract import elements_of
+from xr_tensorfmt.contract import build_elements
 
 INDEX = ".safetensors.index.json"
 """Suffix of the index of a model in several files."""
@@ -10,7 +10,7 @@ INDEX = ".safetensors.index.json"
 LENGTH_BYTES = 8
 """Bytes of the length of the header; the header is padded to a multiple of as many."""
 
-MOST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 """Limit of the format on the length of the header."""
 
 METADATA = "__metadata__"
@@ -23,5 +23,5 @@ DTYPES = (
 )
 """The dtypes by their names in a header."""
 
-ELEMENTS = elements_of(DTYPES.values())
+ELEMENTS = build_elements(DTYPES.values())
 """How the elements of each dtype are stored."""

@@ -22,8 +22,8 @@ from xr_tensorfmt.formats.safetensors.spec import (
     ELEMENTS,
     INDEX,
     LENGTH_BYTES,
+    MAX_HEADER_BYTES,
     METADATA,
-    MOST_HEADER_BYTES,
 )
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -36,7 +36,7 @@ def plan(checked: CheckedInput) -> FilePlan:
             f"{checked.path}: one file is written, and not the index of several; give a name that "
             "ends with .safetensors"
         )
-    entries, others = keyed.entries_of(checked, ELEMENTS, empty=True)
+    entries, others = keyed.collect_entries(checked, ELEMENTS, empty=True)
     for each in entries:
         if each.key == METADATA:
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
@@ -46,7 +46,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     tensors = keyed.consecutive(ordered)
     by_key = {each.key: each for each in tensors}
     header = _header([by_key[each.key] for each in entries], metadata)
-    check_header_size(checked, header, MOST_HEADER_BYTES)
+    check_header_size(checked, header, MAX_HEADER_BYTES)
     pairs = zip(ordered, tensors, strict=True)
     placed = tuple(each.placed(len(header) + tensor.offset) for each, tensor in pairs)
     size = len(header) + sum(each.nbytes for each in tensors)

@@ -45,7 +45,7 @@ class TensFormat(Format):
 
         return read(reader, options)
 
-    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """The symmetries of the file, the chunks that were skipped, and its sparse dimensions."""
         found = {"skipped_chunks", "sparse_dims"} & set(attrs)
         stated = attrs.get("symmetries")

@@ -41,10 +41,10 @@ from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
-MOST_COMPARED = 1 << 22
+MAX_COMPARED = 1 << 22
 """Pairs that are compared with each other in one pass; of more, each pass takes a share."""
 
-MOST_FILLED = 1 << 28
+MAX_FILLED = 1 << 28
 """Elements of a tensor of pairs up to which its symmetries are checked; all are filled in."""
 
 
@@ -62,10 +62,10 @@ def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Fin
         yield from found
         if found or not storage.symmetries:
             return
-        if header.total > MOST_FILLED:
+        if header.total > MAX_FILLED:
             message = (
                 f"not checked, as the tensor has {header.total} elements, and expected at most "
-                f"{MOST_FILLED}; open the file with sparse='stored' to look at the pairs"
+                f"{MAX_FILLED}; open the file with sparse='stored' to look at the pairs"
             )
             yield Finding(source.name, header.stop, "the symmetries", message, "warning")
             return
@@ -84,7 +84,7 @@ def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
         for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
             is_right = False
             yield finding_from_error(pairs.wrong_index(source, first + at))
-    shares = -(-pairs.count // MOST_COMPARED) if is_right else 0
+    shares = -(-pairs.count // MAX_COMPARED) if is_right else 0
     for share in range(shares):  # each has all pairs of an index
         indices, numbers = [], []
         for first, index in pairs.batches(source, _PAIRS_AT_ONCE):

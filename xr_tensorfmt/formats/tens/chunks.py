@@ -22,7 +22,7 @@ HEADER_BYTES = _HEADER.size
 UNIT = 8
 """Bytes that the size of every chunk is a multiple of."""
 
-MOST_CHUNKS = 4096
+MAX_CHUNKS = 4096
 """Limit on the chunks before the data, so that a hostile file cannot keep a reader busy."""
 
 
@@ -82,7 +82,7 @@ def padded_size(content_bytes: int) -> int:
 def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
     """Walk through the chunks from a byte on, up to the data."""
     offset = start
-    for _ in range(MOST_CHUNKS):
+    for _ in range(MAX_CHUNKS):
         chunk = Chunk.at(reader, offset)
         if chunk is None:
             return
@@ -94,7 +94,7 @@ def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         offset = chunk.stop
     raise reader.error(
         "the number of chunks before the data",
-        f"more than {MOST_CHUNKS}",
+        f"more than {MAX_CHUNKS}",
         "far fewer",
         "the file is damaged or made to keep readers busy",
         start,

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from xr_tensorfmt.contract import (
+    MAX_FILLED_ELEMENTS,
     Container,
     Dense,
     Element,
@@ -17,10 +18,10 @@ from xr_tensorfmt.contract import (
     Layout,
     OpenOptions,
     Tensor,
+    apply_embedded_metadata,
     check_size,
     column_major,
-    named_dims,
-    with_embedded_metadata,
+    name_dims,
 )
 from xr_tensorfmt.formats.tens.chunks import (
     DENSE_DATA,
@@ -45,9 +46,6 @@ from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, join
 
 COMPONENT = "component"
 ENTRY = "entry"
-
-MOST_FILLED_ELEMENTS = 1 << 40
-"""Limit on the tensors of index-value files that open dense unless that is asked for."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +248,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     header = Header.read(reader)
     storage = (_raw if header.is_before_1_0 else _chunked)(reader, header)
     check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
-    names = named_dims(options.dims, options.name, header.names)
+    names = name_dims(options.dims, options.name, header.names)
     for reserved in (COMPONENT, ENTRY):
         if reserved in (options.name, *names):
             raise ValueError(
@@ -281,11 +279,11 @@ def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Lay
     if storage.pairs is None:
         shape = (*lengths, components) if components > 1 else lengths
         return Dense(shape, storage.element, storage.offset)
-    if options.sparse == "auto" and header.total > MOST_FILLED_ELEMENTS:
+    if options.sparse == "auto" and header.total > MAX_FILLED_ELEMENTS:
         raise reader.error(
             f"the tensor of {storage.pairs} stored pairs",
             f"{header.total} elements",
-            f"at most {MOST_FILLED_ELEMENTS}",
+            f"at most {MAX_FILLED_ELEMENTS}",
             "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
             FIXED_BYTES,
         )
@@ -305,7 +303,7 @@ def _stored(path: str, container: Container, options: OpenOptions) -> Container:
         )
     known = container
     if container.embedded is not None:
-        known = replace(with_embedded_metadata(path, container, options), embedded=None)
+        known = replace(apply_embedded_metadata(path, container, options), embedded=None)
     (tensor,) = known.tensors
     names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
     count, offset = (storage.pairs or 0,), storage.offset

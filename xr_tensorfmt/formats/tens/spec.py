@@ -38,7 +38,7 @@ DIMENSION_BYTES = _DIMENSION.size
 DIMENSION_FLAGS_AT = 5
 """Where the flags are in a dimension header."""
 
-MOST_LENGTH = (1 << 32) - 1
+MAX_LENGTH = (1 << 32) - 1
 """The longest dimension that a header can state."""
 
 
@@ -165,10 +165,10 @@ def is_index_name(name: str) -> bool:
 def dimensions_of(path: str, sizes: Mapping[Any, int]) -> tuple[Dimension, ...]:
     """Dimensions with their names where these are index names, and free letters elsewhere."""
     for dim, length in sizes.items():
-        if length > MOST_LENGTH:
+        if length > MAX_LENGTH:
             raise ValueError(
                 f"{path}: there are {length} elements along {dim!r}, and TENS counts to "
-                f"{MOST_LENGTH}; split that dimension in two"
+                f"{MAX_LENGTH}; split that dimension in two"
             )
     own = set(filter(is_index_name, sizes))
     letters = (letter for letter in ascii_letters if letter not in own)

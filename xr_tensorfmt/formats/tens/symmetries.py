@@ -22,7 +22,7 @@ SIGNS = {"x": 1, "-x": -1}
 
 _SEPARATOR = ", "
 
-MOST_OPERATIONS = 5040
+MAX_OPERATIONS = 5040
 """Limit on the size of a group: all permutations of 7 axes."""
 
 
@@ -192,7 +192,7 @@ def group_of_packed(
     if group is None:
         raise reader.error(
             "the group of the packed symmetries",
-            f"larger than {MOST_OPERATIONS} operations",
+            f"larger than {MAX_OPERATIONS} operations",
             "fewer",
             "open it with sparse='stored'",
             header.stop,
@@ -216,6 +216,6 @@ def generated(operations: Iterable[Operation], rank: int) -> tuple[Operation, ..
                 if product not in group:
                     group[product] = None
                     todo.append(product)
-                    if len(group) > MOST_OPERATIONS:
+                    if len(group) > MAX_OPERATIONS:
                         return None
     return tuple(group)

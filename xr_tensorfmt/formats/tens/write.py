@@ -27,17 +27,17 @@ from xr_tensorfmt.contract import (
     FilePlan,
     OpenOptions,
     Piece,
-    Placed,
     Plain,
+    PlannedVariable,
     TensorFormatWarning,
+    build_elements,
     column_major,
     contiguous_chunk,
     cut_evenly,
-    elements_of,
+    drop_chunks,
     embed_one_tensor,
     encode_metadata,
-    stacklevel_of_caller,
-    unchunked,
+    find_stack_level,
 )
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.pairs import (
@@ -89,7 +89,7 @@ def plan(
             f"{checked.path}: the file is of version 1.0, which cc4s and sisi4s cannot load, as "
             f"{reason}"
         )
-        warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return _plan_1_0(checked, sparse, symmetries)
 
 
@@ -108,7 +108,7 @@ def _header(
     checked: CheckedInput, version: int, sizes: Mapping[Any, int], flags: int = 0
 ) -> tuple[Header, Conversion]:
     """The header of the one variable, and its dtype in the file."""
-    elements = elements_of(spec.DTYPES[version])
+    elements = build_elements(spec.DTYPES[version])
     conversion = checked.conversion(*checked.only, elements)
     fields = spec.number_fields(conversion.element.dtype)
     return Header(version, *fields, flags, spec.dimensions_of(checked.path, sizes)), conversion
@@ -118,7 +118,7 @@ def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: 
     """A file of values after the head, filled up to a multiple of a unit."""
     layout = column_major(Dense(variable.shape[::-1], conversion.element, len(head)))
     size = len(head) + prod(variable.shape) * conversion.element.stored.itemsize
-    placed = Placed(variable, layout, conversion)
+    placed = PlannedVariable(variable, layout, conversion)
     return FilePlan(size + -size % unit, (Piece(0, head),), (placed,))
 
 
@@ -211,7 +211,7 @@ def _check_symmetries(
     """Compare all values with those that the symmetries relate them to, a chunk at a time."""
     if not variable.size or not symmetries:
         return
-    variable = unchunked(variable)
+    variable = drop_chunks(variable)
     if variable.chunks is None:
         normalize: Any = da.core.normalize_chunks  # alike along axes of equal lengths
         lengths = normalize("auto", variable.shape, limit=DEFAULT_CHUNK_BYTES, dtype=variable.dtype)

@@ -38,7 +38,7 @@ class VespaFormat(Format):
 
         return read(reader, options)
 
-    def attrs_of_file(self, attrs: Mapping[Any, Any]) -> Collection[str]:
+    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """The type, which a reader of the new file sets again."""
         return {"vespa_type"} & set(attrs)
 

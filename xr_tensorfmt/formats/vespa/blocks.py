@@ -43,7 +43,7 @@ _SAMPLE = 16
 # Bytes of the file that are read together.
 _WINDOW = 16 << 20
 # Blocks that are read together, as their places take memory as well.
-_MOST_AT_ONCE = 1 << 20
+_MAX_AT_ONCE = 1 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
 _CACHED = 128 << 10
 # Bytes of a label that takes no longer to copy than a shorter one.
@@ -196,7 +196,7 @@ class Blocks(WritableLayout):
     def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
         """Blocks whose pieces of about a length are fetched together."""
         spanned = self.mean_bytes if self._are_near(length) else 0
-        return _batches(entry, min(_MOST_AT_ONCE, max(1, _WINDOW // max(spanned, length))))
+        return _batches(entry, min(_MAX_AT_ONCE, max(1, _WINDOW // max(spanned, length))))
 
     def fetch(
         self, source: Source, pieces: Extents, entry: Entry, length: int

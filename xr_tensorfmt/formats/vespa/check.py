@@ -21,7 +21,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, Strings, repeated_blocks
 
-MOST_COMPARED = 1 << 24
+MAX_COMPARED = 1 << 24
 """Blocks whose labels are compared with each other in one pass; of more, each takes a share."""
 
 # Characters by which Python keeps bytes that are not UTF-8.
@@ -67,7 +67,7 @@ def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
 def _repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
     """The blocks that have the labels of an earlier one."""
     blocks, batches = labels[0].blocks, partial(_batches, source, labels)
-    shares = -(-blocks.header.blocks // MOST_COMPARED)
+    shares = -(-blocks.header.blocks // MAX_COMPARED)
     # Of many blocks first those that are read together, as most of a damaged file are alike.
     near = (repeated_blocks(partial(iter, [each])) for each in batches()) if shares > 1 else ()
     known: set[int] = set()

@@ -55,10 +55,10 @@ Address = Mapping[str, Any]
 Blocks = dict[tuple[str, ...], Array]
 """The cells of blocks by their labels."""
 
-MOST_JSON_BYTES = 128 << 20
+MAX_JSON_BYTES = 128 << 20
 """Limit on the bytes of a file of JSON, all of which is read when it is opened."""
 
-MOST_FILLED_CELLS = 1 << 24
+MAX_JSON_CELLS = 1 << 24
 """Limit on the cells of blocks of which JSON lists only some."""
 
 # The value of a dense field with format.tensors=hex-value; a JSON number is no field of a tensor.
@@ -69,7 +69,7 @@ class RepeatedLabelError(ValueError):
     """A JSON object that states a label twice."""
 
 
-def from_hex(digits: str, **keywords: Any) -> Dataset:
+def vespa_from_hex(digits: str, **keywords: Any) -> Dataset:
     """Open a tensor given as hexadecimal digits, as Vespa's tools print its bytes.
 
     Parameters
@@ -96,7 +96,7 @@ def from_hex(digits: str, **keywords: Any) -> Dataset:
 
     Examples
     --------
-    >>> from_hex("0x0601010178023F80000040000000").tensor.values
+    >>> vespa_from_hex("0x0601010178023F80000040000000").tensor.values
     array([1., 2.], dtype=float32)
     """
     if not isinstance(digits, str):
@@ -239,8 +239,8 @@ def packed_tensor(data: Any, type_: str | None) -> bytes:
 def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a file with the JSON of one tensor, which states its type."""
     source, field = reader.source, "the JSON of a tensor"
-    if source.size > MOST_JSON_BYTES:
-        limit = f"at most {MOST_JSON_BYTES}"
+    if source.size > MAX_JSON_BYTES:
+        limit = f"at most {MAX_JSON_BYTES}"
         raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
         text = source.read_bytes(0, source.size).decode()
@@ -367,9 +367,9 @@ def _blocks_of_cells(header: Header, content: Iterable[Any]) -> Blocks:
 
 def _zeros(header: Header, blocks: int) -> Array:
     """Return the cells of another block; raise ValueError if so many blocks exceed the limit."""
-    if header.cells * blocks > MOST_FILLED_CELLS:
+    if header.cells * blocks > MAX_JSON_CELLS:
         raise ValueError(
-            f"{json_type(header)} has more than {MOST_FILLED_CELLS} cells, most of which "
+            f"{json_type(header)} has more than {MAX_JSON_CELLS} cells, most of which "
             "are not listed; give blocks or values"
         )
     return np.zeros(header.cells)

@@ -25,8 +25,8 @@ from xr_tensorfmt.contract import (
     TensorFormatWarning,
     entry_indices,
     entry_length,
+    find_stack_level,
     shorten,
-    stacklevel_of_caller,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
 from xr_tensorfmt.formats.vespa.spec import unpack_at
@@ -46,7 +46,7 @@ _STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 # A factor by which the hash of a row differs from that of the same strings in another order.
 _HASH_FACTOR = 1_000_003
 # Labels that occur twice and are looked up, of which far fewer are reported.
-_MOST_REPEATED = 1 << 16
+_MAX_REPEATED = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ class Labels(Layout):
             repeated = next(repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
                 message = repeated.finding(source, self.blocks).sentence
-                warnings.warn(message, TensorFormatWarning, stacklevel=stacklevel_of_caller())
+                warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
         return strings
 
     def strings(self, source: Source, entry: Entry) -> Strings:
@@ -230,7 +230,7 @@ def repeated_blocks(batches: Batches, shares: int = 1) -> Iterator[Repeated]:
         hashes = (_hashes(columns) for _, columns in batches())
         of_share = [each if shares == 1 else each[each % shares == share] for each in hashes]
         ordered = np.sort(np.concatenate(of_share or [np.empty(0, np.int64)]))
-        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])[:_MOST_REPEATED]
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])[:_MAX_REPEATED]
         known: dict[tuple[str, ...], int] = {}
         for first, columns in batches() if repeated.size else ():
             for row in np.flatnonzero(np.isin(_hashes(columns), repeated)).tolist():

@@ -28,7 +28,7 @@ from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Labels, Strings
 from xr_tensorfmt.formats.vespa.spec import Header
 
-MOST_FILLED_CELLS = 1 << 32
+MAX_PRODUCT_CELLS = 1 << 32
 """Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
 
 
@@ -137,7 +137,7 @@ def outer_product(
     grid = tuple(distinct.size for distinct, _ in numbered)
     fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
     cells = prod(grid) * header.cells
-    if cells > MOST_FILLED_CELLS and options.fill_value is None:
+    if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
         raise ValueError(
             f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells; open it "
             f"with sparse='stored', or pass fill_value={fill_value} as well to have all of them"

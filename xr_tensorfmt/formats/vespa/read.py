@@ -21,14 +21,14 @@ from xr_tensorfmt.contract import (
     Source,
     Tensor,
     TensorFormatError,
-    named_dims,
+    name_dims,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Column, Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import outer_product
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
 
-MOST_INDEXED = 1 << 23
+MAX_INDEXED = 1 << 23
 """Limit on labels that become an index when a file is opened, with some 60 bytes for each."""
 
 
@@ -63,12 +63,12 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
     )
     end = End(source, blocks.stop, header.type)
     if options.sparse == "dense":
-        if count > MOST_INDEXED:
+        if count > MAX_INDEXED:
             raise TensorFormatError(
                 source.name,
                 "the number of blocks",
                 count,
-                f"at most {MOST_INDEXED} for sparse='dense', which keeps all labels in memory",
+                f"at most {MAX_INDEXED} for sparse='dense', which keeps all labels in memory",
                 "open the file with sparse='stored'",
                 offset=header.stop,
             )
@@ -78,7 +78,7 @@ def _labelled(header: Header, source: Source, options: OpenOptions) -> Container
         coordinates = [Tensor(name, (name,), each) for name, each in axes]
         return _container(header, options, end, names, layout, coordinates)
     findings = []
-    if is_indexed and count > MOST_INDEXED:
+    if is_indexed and count > MAX_INDEXED:
         is_indexed = False
         findings = [_without_index(source, header)]
     names = _dimension_names(header, options, *(() if is_indexed else (BLOCK,)))
@@ -104,7 +104,7 @@ def _blocks_and_labels(
                 decode_labels(source, window, starts, entry, offsets, number, options.text_errors),
             )
 
-    is_kept = all_are_read and source.high_latency and header.blocks <= MOST_INDEXED
+    is_kept = all_are_read and source.high_latency and header.blocks <= MAX_INDEXED
     blocks = Blocks.find(source, header, scanned if is_kept else None)
     return blocks, tuple(
         Labels(blocks, n, options.text_errors, each) for n, each in enumerate(known)
@@ -115,7 +115,7 @@ def _without_index(source: Source, header: Header) -> Finding:
     """What to say of labels that are too many for an index."""
     (name,) = header.mapped
     message = (
-        f"{header.blocks} of them, more than the {MOST_INDEXED} that become an index: {name!r} is "
+        f"{header.blocks} of them, more than the {MAX_INDEXED} that become an index: {name!r} is "
         f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; make an index "
         f"of what you select by ds.set_index({BLOCK}={name!r})"
     )
@@ -134,7 +134,7 @@ def _dimension_names(header: Header, options: OpenOptions, *reserved: str) -> tu
                 unique += "_"
             used.add(unique)
         unique_names.append(unique)
-    names = named_dims(options.dims, options.name, tuple(unique_names))
+    names = name_dims(options.dims, options.name, tuple(unique_names))
     for name in reserved:
         if name in names:
             raise ValueError(

@@ -27,21 +27,21 @@ LARGE_BLOCK = 64 << 10
 LABELS_AT_ONCE = 4 << 10
 """Bytes that are read at once where only the labels of a block are."""
 
-MOST_LISTED = 1 << 26
+MAX_LISTED = 1 << 26
 """Limit on blocks with labels of different lengths, whose places are kept in memory."""
 
 # Blocks scanned one by one, to learn how long labels are and how far apart blocks begin.
 _SAMPLE = 128
-_MOST_SAMPLES = 8
+_MAX_SAMPLES = 8
 # More segments make the parallel scan cheaper, and the guesses dearer.
 _BLOCKS_PER_SEGMENT = 128
-_MOST_SEGMENTS = 4096
+_MAX_SEGMENTS = 4096
 # With fewer segments the parallel scan costs more than a sequential one.
 _FEWEST_SEGMENTS = 16
 # Blocks that must plausibly follow each other from a guess on.
 _PLAUSIBLE_BLOCKS = 12
 # A segment that has so many times more blocks than expected began at a wrong guess.
-_MOST_EXCESS = 4
+_MAX_EXCESS = 4
 
 
 Scanned = Callable[[int, int, Bytes, Integers], None]
@@ -52,12 +52,12 @@ blocks begin in these; all of their labels are there."""
 def block_offsets(source: Source, header: Header, scanned: Scanned | None = None) -> Integers:
     """Where each block begins, and where the last one ends; `scanned` is called for each window."""
     count = header.blocks
-    if count > MOST_LISTED:
+    if count > MAX_LISTED:
         raise TensorFormatError(
             source.name,
             "the number of blocks with labels of different lengths",
             count,
-            f"at most {MOST_LISTED}, as the place of each is kept in memory",
+            f"at most {MAX_LISTED}, as the place of each is kept in memory",
             "split the file, or give all labels of a dimension one length",
             offset=header.stop,
         )
@@ -107,7 +107,7 @@ def block_starts(window: Bytes, header: Header, most: int) -> tuple[Integers, in
     parts: list[Integers] = []
     stop, wanted = 0, most
     # Where the lengths of labels change, another sample is needed.
-    for _ in range(_MOST_SAMPLES):
+    for _ in range(_MAX_SAMPLES):
         sample, stop = scan_sequentially(window, stop, window.size, header, min(wanted, _SAMPLE))
         parts.append(sample)
         wanted -= sample.size
@@ -183,7 +183,7 @@ def _guess_segments(window: Bytes, start: int, header: Header, expected: _Expect
     longest = header.block_bytes + sum(high + len(pack(high)) for _, high in expected.lengths)
     room = window.size - start - (_PLAUSIBLE_BLOCKS + 2) * longest
     # What is searched is a small part of the window, however long labels are.
-    most = min(_MOST_SEGMENTS, room // (8 * longest))
+    most = min(_MAX_SEGMENTS, room // (8 * longest))
     count = min(most, int(room / (expected.stride * _BLOCKS_PER_SEGMENT)))
     if count < _FEWEST_SEGMENTS:
         return np.array([start])
@@ -252,7 +252,7 @@ def _scan_in_parallel(
     rows: list[Integers] = []
     # By the mean, so that all rows together have a few numbers for each block of the window.
     mean_blocks = (window.size - segments[0]) / segments.size / expected.stride
-    most_rows = _MOST_EXCESS * int(mean_blocks + 1)
+    most_rows = _MAX_EXCESS * int(mean_blocks + 1)
     active = position < ends
     while active.any() and len(rows) < most_rows:
         following, within = _next_blocks(window, position, header)

@@ -27,7 +27,7 @@ SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 
 TAGS = (1, 2, 3, 5, 6, 7)
 
-MOST_NAME_BYTES = 1 << 12
+MAX_NAME_BYTES = 1 << 12
 """Limit on the bytes of a dimension's name."""
 
 BLOCK = "block"
@@ -236,8 +236,8 @@ class _Fields(Cursor):
         """The name of a dimension; names of one kind are sorted, and all are different."""
         start, field = self.offset, f"the name of dimension {len(before)}"
         size = self.integer(field)
-        if not 0 < size <= MOST_NAME_BYTES:
-            expected = f"1 to {MOST_NAME_BYTES} bytes"
+        if not 0 < size <= MAX_NAME_BYTES:
+            expected = f"1 to {MAX_NAME_BYTES} bytes"
             raise self.reader.error(field, f"{size} bytes long", expected, _DAMAGED, start)
         raw = self.take(size, field)
         try:

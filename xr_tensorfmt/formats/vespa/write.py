@@ -22,7 +22,7 @@ from xr_tensorfmt.contract import (
     Integers,
     OpenOptions,
     Piece,
-    Placed,
+    PlannedVariable,
     raw_bytes,
     scatter_uniform,
     shorten,
@@ -34,7 +34,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     CELL_TYPES,
     LARGEST,
     LONG_BIT,
-    MOST_NAME_BYTES,
+    MAX_NAME_BYTES,
     TYPE,
     Header,
     pack,
@@ -54,9 +54,9 @@ def plan(checked: CheckedInput) -> FilePlan:
     if not dimensions.labels:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
-        return FilePlan(size, (piece,), (Placed(variable, layout, conversion),))
+        return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
     blocks = LabelledBlocks.of(header, *_packed_labels(checked, dimensions.labels))
-    placed = Placed(_in_whole_blocks(variable, blocks), blocks, conversion)
+    placed = PlannedVariable(_in_whole_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.stop, (piece,), (placed,))
 
 
@@ -172,7 +172,7 @@ def _check_dropped(
 ) -> None:
     """Refuse a coordinate that cannot be written, unless it may be dropped."""
     coordinate = checked.coordinates[name]
-    what, way_out = f"the coordinate {name!r}", f"call drop_vars({name!r})"
+    what, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
     if dim in dims and dim in (name, BLOCK) and along in (None, dim):
         types = {str(coordinate.dtype)}
@@ -180,11 +180,11 @@ def _check_dropped(
             types = {type(each).__name__ for each in coordinate.values.tolist()}
         names = shorten(" and ".join(sorted(types)))
         what += f", as its labels are {names} and those of Vespa are strings"
-        way_out = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
+        hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
     elif dim in dims and along is None and BLOCK not in dims and _may_be_strings(coordinate):
         what += f", which does not label the dimension {dim!r}"
-        way_out = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of each block"
-    checked.dropping("coords", what, way_out)
+        hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of each block"
+    checked.dropping("coords", what, hint)
 
 
 def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
@@ -208,10 +208,10 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             raise ValueError(
                 f"{checked.path}: two dimensions would be called {name!r}; rename one of them"
             )
-        if not _NAME.fullmatch(name) or len(name) > MOST_NAME_BYTES:
+        if not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
             raise ValueError(
                 f"{checked.path}: Vespa refuses the name {shorten(repr(name))} of a dimension; "
-                f"rename it to at most {MOST_NAME_BYTES} letters from a to z, digits and "
+                f"rename it to at most {MAX_NAME_BYTES} letters from a to z, digits and "
                 "underscores, with no digit first"
             )
 
@@ -239,8 +239,8 @@ def _check_attrs(
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:
-            way_out = f"delete it, as by {owner}.attrs.pop({attribute!r})"
-            checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", way_out)
+            hint = f"delete it, as by {owner}.attrs.pop({attribute!r})"
+            checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
 def _packed_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
