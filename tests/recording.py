@@ -17,13 +17,13 @@ class LoggingSource(Source):
         self.requests: list[tuple[int, int]] = []
 
     @abstractmethod
-    def bytes_at(self, start: int, length: int) -> bytes: ...
+    def read_field(self, start: int, length: int) -> bytes: ...
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
         def fill(start: int, buffer: memoryview) -> int:
             self.requests.append((start, len(buffer)))
-            piece = self.bytes_at(start, len(buffer))
+            piece = self.read_field(start, len(buffer))
             buffer[: len(piece)] = piece
             return len(piece)
 
@@ -43,7 +43,7 @@ class RecordingSource(LoggingSource):
         super().__init__(len(content))
         self.content = content
 
-    def bytes_at(self, start: int, length: int) -> bytes:
+    def read_field(self, start: int, length: int) -> bytes:
         return self.content[start : start + length]
 
 
@@ -56,5 +56,5 @@ class HollowSource(LoggingSource):
         super().__init__(size)
         self.header = header
 
-    def bytes_at(self, start: int, length: int) -> bytes:
+    def read_field(self, start: int, length: int) -> bytes:
         return self.header[start : start + length].ljust(length, b"\0")

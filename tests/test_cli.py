@@ -181,7 +181,7 @@ def test_a_bad_file_does_not_keep_info_from_others() -> None:
     assert "vertex.bin: TENS 0.9" in result.stdout
     assert result.stderr.count("Error: ") == 2
     documents = json.loads(run("info", "--json", "bad.mag", "vertex.bin").stdout)
-    assert "cut off" in documents[0]["error"]
+    assert "truncated" in documents[0]["error"]
     assert documents[1]["format"] == "tens"
 
 
@@ -413,7 +413,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
     [
         (["--name", "v"], "--name and --dims are for a sole variable"),
         (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
-        (["-v", "w", "--dims", "a,"], "must have names that are non-empty str"),
+        (["-v", "w", "--dims", "a,"], "must contain non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "changes nothing, as there is no complex variable of such a"),
         (["--dtype", "layers.*=float16"], "'layers.*': {'dtype': 'float16'}} changes nothing, as"),

@@ -77,7 +77,7 @@ REFUSED = {
     "magic": (b"MAG?" + bytes(60), r"magic and version at byte 0: b'MAG\?' and 0"),
     "version 2": (patched(mf.archive(TENSORS), 4, "<I", 2), r"b'MAG!' and 2, .*1, 100, 200, 300"),
     "newer": (patched(mf.document(TENSORS), 4, "<I", 400), r"400, .*newer than this version"),
-    "short": (b"MAG!\1\0\0\0", r"the MAG header at byte 0: cut off by the end of the file"),
+    "short": (b"MAG!\1\0\0\0", r"the MAG header at byte 0: truncated by the end of the file"),
     # archive
     "aux of the header": (archive(20, "<I", 1), "aux at byte 20: 1, expected 0"),
     "type tag": (archive(24, "<I", 3), "the type tag of metadata record 0 at byte 24: 3"),
@@ -133,7 +133,7 @@ REFUSED = {
     "strings": (snapshot(36, "<I", 65535), "the count of strings at byte 36: 65535"),
     "first offset": (snapshot(40, "<I", 1), r"the offsets of strings at byte 40: \(1, 1, 2\)"),
     "empty string": (snapshot(44, "<I", 0), r"\(0, 0, 2\), expected 0 and then ever larger"),
-    "pool past the end": (snapshot(48, "<I", 10**6), "the strings at byte 52: cut off"),
+    "pool past the end": (snapshot(48, "<I", 10**6), "the strings at byte 52: truncated"),
     "pool too large": (snapshot(48, "<I", 2**31), f"{2**31}, expected up to {128 << 20}"),
     "marker MDT!": (snapshot(54, "4s", b"MDTX"), "the marker MDT! at byte 54: b'MDTX'"),
     "key of a descriptor": (snapshot(66, "<I", 2), "key 2, expected .*a key below 2"),
@@ -178,7 +178,7 @@ REFUSED = {
     "document in the header": (patched(mf.document(TENSORS), 12, "<Q", 12), "places of document"),
     "document past the data": (patched(mf.document(TENSORS), 20, "<Q", 5000), "places of document"),
     "document too long": (patched(mf.document(TENSORS), 20, "<Q", 2**40), "places of document"),
-    "data past the end": (mf.document(TENSORS)[:-1], "the data at byte 4096: cut off by the end"),
+    "data past the end": (mf.document(TENSORS)[:-1], "the data at byte 4096: truncated by the end"),
     "data length": (patched(mf.document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
     "no JSON": (text(b"{not"), r"the document at byte 45: Expecting property name.*'not'"),
     "no UTF-8": (text(b'{"a":"\xff"}'), "the document at byte 50: bytes that are not UTF-8"),
@@ -268,7 +268,7 @@ REFUSED = {
     ),
     "two maps of tensors": (
         text(b'{"tensor_map":{},"tensor_map":{},"usr_metadata":{}}'),
-        "a JSON object at byte 44: a key twice",
+        "a JSON object at byte 44: a repeated key",
     ),
     # stream
     "version of a stream": (
@@ -309,7 +309,7 @@ def test_a_document_beyond_the_limit_is_not_read(monkeypatch: pytest.MonkeyPatch
 def test_a_tensor_described_twice_is_refused() -> None:
     part = b'"w":{"shape":[],"dtype":"int8","dtype_id":6,"offset":%d,"nbytes":1}'
     content = text(b'{"tensor_map":{' + part % 0 + b"," + part % 8 + b'},"usr_metadata":{}}')
-    with pytest.raises(TensorFormatError, match="a JSON object at byte 44: a key twice"):
+    with pytest.raises(TensorFormatError, match="a JSON object at byte 44: a repeated key"):
         load(content)
 
 

@@ -60,9 +60,9 @@ DEEP = b"\x07\x01\x00\x00\x00" * 40 + b"\x01\x01"
 REFUSED = {
     "empty": (b"", r"magic number at byte 0: b''"),
     "magic": (b"PYCAUSES" + bytes(5000), r"magic number at byte 0: b'PYCAUSES'"),
-    "magic alone": (b"PYCAUSET", r"the version at byte 8: cut off"),
-    "header cut off": (GOOD_V2[:4000], r"the header at byte 0: cut off by the end"),
-    "container header cut off": (GOOD_R1[:4000], r"the header at byte 0: cut off by the end"),
+    "magic alone": (b"PYCAUSET", r"the version at byte 8: truncated"),
+    "header cut off": (GOOD_V2[:4000], r"the header at byte 0: truncated by the end"),
+    "container header cut off": (GOOD_R1[:4000], r"the header at byte 0: truncated by the end"),
     "version 3": (
         patched(GOOD_V2, 8, b"\3"),
         r"version at byte 8: 3, then bytes 04 00 00 00, expected 2, or 1 and then",
@@ -232,11 +232,11 @@ REFUSED = {
     ),
     "zip metadata with a key twice": (
         zipped(seed=1).replace(b'"seed"', b'"rows"'),
-        r"a JSON object at byte 43: a key twice, expected each key once",
+        r"a JSON object at byte 43: a repeated key, expected unique keys",
     ),
     "zip metadata with a key twice within": (
         zipped(view={"a": 1, "b": 2}).replace(b'"b"', b'"a"'),
-        r"a JSON object at byte 43: a key twice, expected each key once",
+        r"a JSON object at byte 43: a repeated key, expected unique keys",
     ),
     "zip text": (
         pf.zipped(b"[", b""),

@@ -192,9 +192,12 @@ def entry(dtype: Any = "U8", shape: Any = (2,), offsets: Any = (0, 2)) -> dict[s
 
 
 DAMAGED: Mapping[str, tuple[bytes, str]] = {
-    "cut off in the length": (b"\1\0", "the length of the header at byte 0: cut off"),
+    "cut off in the length": (b"\1\0", "the length of the header at byte 0: truncated"),
     "a longer header": ((100_000_001).to_bytes(8, "little"), "expected at most 100000000 bytes"),
-    "a header past the end": ((99).to_bytes(8, "little") + b"{}", "JSON document at byte 8: cut"),
+    "a header past the end": (
+        (99).to_bytes(8, "little") + b"{}",
+        "JSON document at byte 8: truncated",
+    ),
     "no JSON": (file_of(b"{]"), "the header at byte 9: "),
     "a list": (file_of([]), "the header at byte 8: a list, expected a JSON object"),
     "no UTF-8": (file_of(b'{"\xff":1}'), "the header at byte 10: bytes that are not UTF-8"),
@@ -237,7 +240,7 @@ def test_the_package_refuses_them_too(name: str) -> None:
 
 def test_names_twice_are_refused() -> None:
     text = b'{"a":%b,"a":%b}' % ((json.dumps(entry()).encode(),) * 2)
-    with pytest.raises(TensorFormatError, match="a JSON object at byte 8: a key twice"):
+    with pytest.raises(TensorFormatError, match="a JSON object at byte 8: a repeated key"):
         read(file_of(text, b"ab"))
 
 
@@ -377,7 +380,7 @@ def test_an_index_without_a_directory_is_refused() -> None:
     class Named(io.BytesIO):
         name = INDEX
 
-    with pytest.raises(ValueError, match="has no directory in which its files could be"):
+    with pytest.raises(ValueError, match="has no directory with its sibling files"):
         opened(Named(json.dumps({"weight_map": {"a": "b"}}).encode()))
 
 

@@ -46,8 +46,8 @@ def pairs(indices, count: int | None = None, *before: bytes, **fields: object) -
 
 
 REFUSED = {
-    "31 bytes": (tf.header(())[:31], r"the TENS header at byte 0: cut off"),
-    "empty file": (b"", r"the TENS header at byte 0: cut off by the end of the file at byte 0"),
+    "31 bytes": (tf.header(())[:31], r"the TENS header at byte 0: truncated"),
+    "empty file": (b"", r"the TENS header at byte 0: truncated by the end of the file at byte 0"),
     "magic": (tf.version_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0: b'TENZ'"),
     "version 2": (tf.version_1_0(VALUES, version=0x20000), r"version at byte 4: 0x00020000"),
     "big-endian header": (
@@ -83,7 +83,7 @@ REFUSED = {
         r"numbers per element at byte 16: 3, expected 1, 2, 4 or 8",
     ),
     "order": (tf.header((1,) * 32), r"the rank of the tensor at byte 20: 32, expected at most 31"),
-    "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: cut off"),
+    "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: truncated"),
     "reserved flag": (dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
     "flags in 0.9": (
         tf.version_0_9(VALUES, flags=1),
@@ -149,7 +149,7 @@ REFUSED = {
     ),
     "no pair count": (
         tf.header((3, 4), version=tf.V1_0, flags=1) + bytes(7),
-        r"number of pairs at byte 48: cut off",
+        r"number of pairs at byte 48: truncated",
     ),
     "more pairs than room": (pairs([1, 2], 3), r": 3, expected at most the 2 pairs"),
     "count of 2^63": (pairs([1, 2], 1 << 63), r": 9223372036854775808, expected"),
@@ -280,7 +280,7 @@ def test_a_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> N
 
 
 def test_stored_pairs_of_a_dense_file_do_not_exist() -> None:
-    with pytest.raises(ValueError, match="stores every element"):
+    with pytest.raises(ValueError, match="stores all elements"):
         load(GOOD["0.9"], sparse="stored")
 
 

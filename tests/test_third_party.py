@@ -68,7 +68,7 @@ with pytest.raises(TensorFormatError, match="24000015 bytes, expected 24000016 b
 for content, wrong in (
     (b"GRID\\2\\0\\0\\0" + bytes(8), "the version at byte 4: 2, expected 1"),
     (b"GRIT" + bytes(12), "the marker GRID at byte 0"),
-    (b"GRID", "the header at byte 4: cut off by the end of the file"),
+    (b"GRID", "the header at byte 4: truncated by the end of the file"),
 ):
     with pytest.raises(TensorFormatError, match=wrong):
         xr.open_dataset(content, format="grid", engine="tensorfmt")

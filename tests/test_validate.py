@@ -32,7 +32,7 @@ from xr_tensorfmt.contract import (
     Plain,
     Tensor,
 )
-from xr_tensorfmt.core.value_checks import MAX_OF_ONE
+from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK
 from xr_tensorfmt.formats.tens import check as pairs
 from xr_tensorfmt.validation import MAX_FINDINGS
 
@@ -232,14 +232,14 @@ def test_truth_values_are_zeros_and_ones() -> None:
     content = mf.document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
     (found,) = validate(content)
     assert (found.severity, found.offset) == ("warning", 4098)
-    assert "2 bytes that are neither 0 nor 1" in found.message
+    assert "2 bytes are neither 0 nor 1" in found.message
 
 
 def test_embedded_metadata_that_do_not_fit_are_a_warning() -> None:
     content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
     (found,) = validate(content)
     assert found.severity == "warning"
-    assert "does not fit the file" in found.message
+    assert "do not fit the file" in found.message
 
 
 # TENS
@@ -363,7 +363,7 @@ def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch)
 def test_findings_of_one_kind_are_few() -> None:
     assert len(validate(ix([99] * 16, [1.0] * 16), all=True)) == 16
     content = tf.index_value((10, 10), [1000] * 90, np.ones(90))
-    assert len(validate(content, all=True)) == MAX_OF_ONE
+    assert len(validate(content, all=True)) == MAX_FINDINGS_PER_CHECK
     assert len(validate(content)) == 1
 
 
@@ -683,7 +683,7 @@ def test_labels_that_are_not_utf_8() -> None:
 
 def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:
     content = labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
-    assert len(validate(content, format="vespa", all=True)) == MAX_OF_ONE
+    assert len(validate(content, format="vespa", all=True)) == MAX_FINDINGS_PER_CHECK
     assert len(validate(content, format="vespa")) == 1
 
 

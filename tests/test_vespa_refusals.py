@@ -22,7 +22,7 @@ DENSE = vf.tensor("double", [], {"x": 2}, [], ONE)
 MIXED = vf.tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 2)))
 
 REFUSED = {
-    "no bytes": (b"", "the tag at byte 0: cut off"),
+    "no bytes": (b"", "the tag at byte 0: truncated"),
     "tag 8": (b"\x08" + bytes(9), "the tag at byte 0: 8, expected 1, 2, 3, 5, 6 or 7"),
     "tag 0": (bytes(10), "the tag at byte 0: 0, expected"),
     "tag 4": (b"\4" + bytes(10), "the tag at byte 0: 4, expected"),
@@ -102,19 +102,19 @@ REFUSED = {
     ),
     "label beyond the file": (
         b"\1\1\1k\1\x64a" + bytes(8),
-        "block 0 at byte 5: cut off by the end of the file",
+        "block 0 at byte 5: truncated by the end of the file",
     ),
     "later label beyond the file": (
         MIXED[:-10] + b"\x7f" + MIXED[-9:],
-        "block 1 at byte .*: cut off",
+        "block 1 at byte .*: truncated",
     ),
     "long label beyond the file": (
         b"\1\1\1k\1\xff\xff\xff\xff" + bytes(8),
-        "block 0 at byte 5: cut off",
+        "block 0 at byte 5: truncated",
     ),
     "cells of the last block": (
         b"\1\1\1k\2" + b"\1a" + bytes(8) + b"\7" + bytes(9),
-        "block 1 at byte .*: cut off",
+        "block 1 at byte .*: truncated",
     ),
 }
 
@@ -169,7 +169,7 @@ def test_any_changed_byte_gives_values_or_a_refusal(made, data) -> None:
 
 
 def test_keywords_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="stores every element, so sparse='stored' has nothing"):
+    with pytest.raises(ValueError, match="stores all elements, so sparse='stored' does not"):
         vespa_from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
         vespa_from_hex(MIXED.hex(), sparse="dense", fill_value="0")

@@ -40,9 +40,9 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, 
 from xr_tensorfmt.core.findings import End, Finding, Gap, Severity, check_gaps, finding_from_error
 from xr_tensorfmt.core.header import (
     MAX_DIMENSIONS,
-    MAX_FILE_BYTES,
     MAX_FILLED_ELEMENTS,
-    WIDEST_ITEM,
+    MAX_ITEM_BYTES,
+    MAX_TENSOR_BYTES,
     Cursor,
     HeaderReader,
     check_rank,
@@ -81,7 +81,7 @@ from xr_tensorfmt.core.source import (
     MAX_WINDOW,
     Source,
     is_file_name,
-    no_sibling_error,
+    no_directory_error,
     open_sibling,
 )
 from xr_tensorfmt.core.value_checks import (

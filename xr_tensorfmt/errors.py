@@ -12,23 +12,22 @@ from typing import Any
 
 @dataclass(eq=False)
 class TensorFormatError(ValueError):
-    """A file is damaged, or not of the format that it claims to be.
+    """A file is corrupt, truncated, or has another format than it claims.
 
     Parameters
     ----------
     path : str
         Path or URL of the file.
     field : str
-        The part of the file that is wrong, as its format calls it.
-    found : object
-        What the file contains there.
+        The invalid field, as the format calls it.
+    actual : object
+        Value of the field.
     expected : str
-        What a valid file contains there.
+        Description of a valid value.
     hint : str
         What the user can do.
     offset : int, optional
-        Position of the field in bytes from the start of the file; None where the error has no
-        single position.
+        Offset of the field in bytes, or None if the error has no single offset.
 
     Examples
     --------
@@ -37,33 +36,33 @@ class TensorFormatError(ValueError):
     >>> try:
     ...     xr.open_dataset(b"no tensor", engine="tensorfmt")
     ... except xr_tensorfmt.TensorFormatError as error:
-    ...     print(error.field, error.offset, error.found)
+    ...     print(error.field, error.offset, error.actual)
     the magic number 0 b'no tenso'
     """
 
     path: str
     field: str
-    found: Any
+    actual: Any
     expected: str
     hint: str
     offset: int | None = None
 
     def __str__(self) -> str:
-        """One sentence with the position, what was found, what was expected, and what to do."""
-        place = "" if self.offset is None else f" at byte {self.offset}"
+        """Return one sentence: path, field, offset, actual and expected value, and hint."""
+        position = "" if self.offset is None else f" at byte {self.offset}"
         return (
-            f"{self.path}: {shorten(self.field)}{place}: {shorten(self.found)}, "
+            f"{self.path}: {shorten(self.field)}{position}: {shorten(self.actual)}, "
             f"expected {shorten(self.expected)}; {self.hint}."
         )
 
     def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
-        """Pickle by the fields: exceptions pickle by ``args``, which a dataclass leaves empty."""
+        """Pickle the fields. Exceptions pickle ``args``, which a dataclass does not set."""
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
-def shorten(thing: object, length: int = 200) -> str:
-    """``str(thing)`` for a message, without its middle where it is longer than `length`."""
-    text = str(thing)
+def shorten(value: object, length: int = 200) -> str:
+    """Return ``str(value)``, without its middle if it is longer than `length`."""
+    text = str(value)
     half = length // 2
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
 
@@ -71,38 +70,37 @@ def shorten(thing: object, length: int = 200) -> str:
 _MAX_COMPARED = 10_000
 
 
-def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """``" (did you mean 'x'?)"`` with the most similar of some names, or nothing."""
-    names = {str(each).casefold(): str(each) for each in islice(known, _MAX_COMPARED)}
+def did_you_mean(name: object, choices: Iterable[object]) -> str:
+    """Return ``" (did you mean 'x'?)"`` with the most similar choice, or an empty string."""
+    names = {str(choice).casefold(): str(choice) for choice in islice(choices, _MAX_COMPARED)}
     close = get_close_matches(name.casefold(), names, n=1) if isinstance(name, str) else ()
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
 
 class SourceChangedError(TensorFormatError):
-    """The file was changed or replaced after it had been opened."""
+    """The file was changed or replaced after it was opened."""
 
 
 class StoreUnavailableError(OSError):
-    """A store did not answer as it should, although the request was repeated.
+    """A store failed although the request was retried.
 
-    `errno` and `strerror` describe the last failure, and `filename` is the URL, without what may
-    be secret.
+    `errno` and `strerror` describe the last failure. `filename` is the URL without secrets.
 
     Parameters
     ----------
     errno : int
         Number of the last failure, such as ``errno.EIO``.
     strerror : str
-        The last failure, how often the request was sent, how long it took, what the user can do.
+        The last failure, the number of attempts, their duration and a hint.
     url : str
         URL of the object.
     span : tuple of int or None
-        First byte, and the one after the last, that were requested; None for a request of the size
-        and version of the object.
+        Requested bytes ``(start, stop)``, or None for a request of the size and version of the
+        object.
     attempts : int
-        How often the request was sent.
+        Number of attempts.
     seconds : float
-        How long all attempts took, with the pauses between them.
+        Duration of all attempts, including the pauses.
 
     Examples
     --------
@@ -129,21 +127,21 @@ class StoreUnavailableError(OSError):
         self.seconds = seconds
 
     def __reduce__(self) -> tuple[type[StoreUnavailableError], tuple[Any, ...]]:
-        """Pickle by all arguments, of which `OSError` would keep the first three."""
+        """Pickle all arguments. `OSError` would keep only the first three."""
         arguments = self.errno, self.strerror, self.filename, self.span, self.attempts, self.seconds
         return type(self), arguments
 
 
 class StoreTimeoutError(StoreUnavailableError, TimeoutError):
-    """A store sent nothing, or too little, for too long, although the request was repeated."""
+    """A store did not send data in time, although the request was retried."""
 
 
 class TensorFormatWarning(UserWarning):
-    """A file violates its format but has all values, or other programs cannot load it."""
+    """A file violates its format but all values are readable, or other programs cannot load it."""
 
 
 def find_stack_level() -> int:
-    """The ``stacklevel`` with which a warning names the line that called xarray or this package."""
+    """Return the ``stacklevel`` of the line that called xarray or this package."""
     frame, level = inspect.currentframe(), 0
     while frame and _is_internal(frame.f_globals.get("__name__")):
         frame, level = frame.f_back, level + 1
@@ -151,5 +149,5 @@ def find_stack_level() -> int:
 
 
 def _is_internal(module: object) -> bool:
-    # Code that runs by exec() need not have a name.
+    # Code in exec() may have no module name.
     return isinstance(module, str) and module.startswith(("xr_tensorfmt.", "xarray."))

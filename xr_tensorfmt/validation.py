@@ -10,7 +10,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import MAX_OF_ONE, check_values, report_errors
+from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.sources import find_source
 
@@ -82,7 +82,9 @@ def validate(
     """
     source, head = find_source(file, "read", storage_options, fs)
     findings = list(
-        islice(_findings(source, format, head, MAX_OF_ONE if all else 1), MAX_FINDINGS + 1)
+        islice(
+            _findings(source, format, head, MAX_FINDINGS_PER_CHECK if all else 1), MAX_FINDINGS + 1
+        )
     )
     if len(findings) > MAX_FINDINGS:
         message = f"more than {MAX_FINDINGS} findings, of which these are the first"

@@ -120,7 +120,7 @@ def _use_in_the_other_way(path: Path, dataset: xr.Dataset) -> None:
     way = "dense" if "block" in dataset.dims else "stored"
     try:
         other = _tried(lambda: xr.open_dataset(path, engine="tensorfmt", sparse=way))
-    except ValueError as error:  # it stores every element, is too large, or needs a fill value
+    except ValueError as error:  # it stores all elements, is too large, or needs a fill value
         if "sparse=" not in str(error) and "fill_value" not in str(error):
             raise
         return

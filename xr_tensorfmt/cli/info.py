@@ -20,7 +20,7 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, chunk_count
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
@@ -117,7 +117,7 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),
-        "chunks": chunk_count(layout.shape, chunk),
+        "chunks": count_chunks(layout.shape, chunk),
         "attrs": plain(tensor.attrs),
         "facts": plain(facts),
     }

@@ -1,4 +1,4 @@
-"""The chunk grid: pure arithmetic on shapes and bytes."""
+"""Chunk shapes that follow the order of a file."""
 
 from __future__ import annotations
 
@@ -9,92 +9,94 @@ from math import gcd, isqrt, prod
 import numpy as np
 
 PAGE = 4096
-"""Bytes of which chunk lengths are a multiple where possible."""
+"""Size of a memory page in bytes. Chunks are whole pages if possible."""
 
 DEFAULT_CHUNK_BYTES = 31 << 20
 """Default size of a chunk in bytes.
 
-Measured: sums become faster up to 64 MiB, operations with temporaries slower from 32 MiB on. From
-32 MiB on glibc also returns freed memory to the system, so that each chunk causes new page faults:
-where values are copied, chunks of 31 MiB are a quarter faster than those of 32.
+glibc returns freed blocks of 32 MiB and more to the system, and every new chunk then causes page
+faults: copying chunks of 31 MiB is a quarter faster than copying chunks of 32 MiB.
 """
 
-
 MAX_CHUNKS = 1 << 20
-"""Limit on the chunks of a variable for ``chunks={}``, of which dask keeps some facts each."""
+"""Limit on the chunks of a variable for ``chunks={}``: dask holds about 1 kB for every chunk."""
 
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
-    """Shape of the chunks of a tensor, each of which is one contiguous range of its bytes."""
-    return _cut(shape, item, target, _rows) or ()
+    """Return the shape of chunks of about `target` bytes that are contiguous in the file."""
+    return _divide(shape, item, target, _count_rows) or ()
 
 
-def _cut(
-    shape: tuple[int, ...], item: int, target: int, rows_of: Callable[[int, int, int], int | None]
+def _divide(
+    shape: tuple[int, ...],
+    item: int,
+    target: int,
+    count_rows: Callable[[int, int, int], int | None],
 ) -> tuple[int, ...] | None:
-    """Cut the slowest axis of which a row fits into a chunk, into as many rows as are wanted."""
+    """Divide the slowest axis whose rows fit into a chunk."""
     lengths = tuple(max(1, length) for length in shape)
     if item * prod(shape) <= target:
         return lengths
     for axis in range(len(lengths)):
         row = item * prod(lengths[axis + 1 :])
         if row <= target or axis == len(lengths) - 1:
-            rows = rows_of(lengths[axis], row, target)
+            rows = count_rows(lengths[axis], row, target)
             return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
     return lengths
 
 
 @lru_cache(maxsize=1024)
-def chunk_count(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
-    """How many chunks of a shape a tensor has."""
+def count_chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
+    """Return the number of chunks of an array."""
     return prod(-(-length // step) for length, step in zip(shape, chunk, strict=True))
 
 
-def _rows(length: int, row: int, target: int) -> int:
-    most = max(1, target // row)
-    if most >= length:
+def _count_rows(length: int, row: int, target: int) -> int:
+    """Return the number of rows per chunk: whole pages and chunks of similar size if possible."""
+    max_rows = max(1, target // row)
+    if max_rows >= length:
         return length
     whole_pages = PAGE // gcd(row, PAGE)
-    step = whole_pages if whole_pages <= most else 1
-    count = -(-length // (most - most % step))
+    step = whole_pages if whole_pages <= max_rows else 1
+    count = -(-length // (max_rows - max_rows % step))
     even = -(-length // count)
     return -(-even // step) * step
 
 
-SMALLEST_DIVIDING = 64 << 10
-"""Least bytes of a chunk whose length must be a divisor, where the target is not below."""
+MIN_EQUAL_CHUNK_BYTES = 64 << 10
+"""Minimum size of equal chunks in bytes, unless the target is smaller."""
 
 _MAX_TIMES_TARGET = 16
-_LONGEST_DIVIDED = 1 << 44
+_MAX_DIVIDED_LENGTH = 1 << 44
 
 
 def dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
-    """As `contiguous_chunk`, with no chunk shorter than the others; None where that cannot be.
+    """Return the shape of equal contiguous chunks, or None if there is none.
 
-    Chunks may be up to 16 times as large as the target where the length of an axis has no better
+    Chunks may be up to 16 times as large as the target if the length of an axis has no better
     divisor.
     """
-    return _cut(shape, item, target, _dividing_rows)
+    return _divide(shape, item, target, _find_divisor)
 
 
-def _dividing_rows(length: int, row: int, target: int) -> int | None:
-    """A divisor of a length: near the target, else smaller, else larger."""
-    if length > _LONGEST_DIVIDED:
-        return None  # only axes of terabytes, whose divisors take long to find
-    tried = np.arange(1, isqrt(length) + 1)
-    small = tried[length % tried == 0].tolist()
-    divisors = {*small, *(length // each for each in small)}
-    most = max(1, target // row)
-    least = min(most, -(-SMALLEST_DIVIDING // row))
-    near = max(least, most // 4)
+def _find_divisor(length: int, row: int, target: int) -> int | None:
+    """Return a divisor of a length near the target, or a smaller one, or a larger one."""
+    if length > _MAX_DIVIDED_LENGTH:
+        return None  # finding the divisors of such a length takes seconds
+    candidates = np.arange(1, isqrt(length) + 1)
+    small = candidates[length % candidates == 0].tolist()
+    divisors = {*small, *(length // divisor for divisor in small)}
+    max_rows = max(1, target // row)
+    min_rows = min(max_rows, -(-MIN_EQUAL_CHUNK_BYTES // row))
+    near = max(min_rows, max_rows // 4)
     for low, high, pick in (
-        (near, most, max),
-        (most + 1, 4 * most, min),
-        (least, near - 1, max),
-        (4 * most + 1, _MAX_TIMES_TARGET * most, min),
+        (near, max_rows, max),
+        (max_rows + 1, 4 * max_rows, min),
+        (min_rows, near - 1, max),
+        (4 * max_rows + 1, _MAX_TIMES_TARGET * max_rows, min),
     ):
-        fitting = [each for each in divisors if low <= each <= high]
+        fitting = [divisor for divisor in divisors if low <= divisor <= high]
         if fitting:
             return int(pick(fitting))
     return None

@@ -1,4 +1,4 @@
-"""The parsed content of a file: its tensors and attributes."""
+"""The parsed header of a file: its tensors and attributes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["Container", "Names", "OpenOptions", "Tensor", "name_dims"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """One array of a file.
+    """An array of a file.
 
     Parameters
     ----------
     name : str
-        Its name.
+        Name of the variable.
     dims : tuple of str
-        A name for each axis of the layout, all different.
+        Names of the axes, all different.
     layout : Layout
-        Its shape, its dtype and how to read it.
+        Shape, dtype and position of the values.
     attrs : mapping
         Attributes of the variable.
     encoding : mapping
         Encoding of the variable: version, offsets, byte order.
     source : Source, optional
-        The file that its values are in, where that is another one than was opened.
+        The file with the values, if it is a sibling of the opened file.
     """
 
     name: str
@@ -49,29 +49,28 @@ class Container:
     Parameters
     ----------
     tensors : tuple of Tensor
-        The variables, in the order of the file.
+        The data variables, in file order.
     coordinates : tuple of Tensor
-        The variables that are coordinates.
+        The coordinates.
     attrs : mapping
         Attributes of the file.
     encoding : mapping
         Encoding of the file: version, checksum, time.
     siblings : tuple of Source
-        Other files from which values are read.
+        Sibling files with values.
     findings : tuple of Finding
-        Violations of the format that do not prevent reading; opening warns of them.
+        Violations of the format that do not prevent reading. Opening warns of them.
     ends : tuple of End
-        Where the contents of the file and of its siblings end. Bytes after an end are an error if
+        Ends of the contents of the file and its siblings. Trailing bytes are an error if
         ``verify`` is True, and a warning otherwise.
     embedded : mapping, str or bytes, optional
-        Embedded metadata as they are in the file, not yet applied: a mapping, or JSON.
+        Embedded metadata of the file, before they are applied: a mapping, or JSON.
     decoded : bool
-        Whether the attributes describe the decoded values, so that xarray must not decode them.
+        Whether xarray must not decode the values, because the attributes describe decoded values.
     keep_attrs : bool
-        Whether variables have the attributes of the format even if attributes are embedded.
+        Whether variables keep the attributes of the format if attributes are embedded.
     derived : tuple of str
-        What in the file depends on its values, and would be wrong after some of them were changed
-        in place.
+        Parts of the file that become stale if some values are changed in place.
     parsed : object, optional
         The parsed header, for `Format.check`.
     """

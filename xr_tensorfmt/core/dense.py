@@ -1,4 +1,4 @@
-"""The layout of a row-major array without gaps."""
+"""The layout of a row-major array."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from xr_tensorfmt.errors import TensorFormatError
 
 @dataclass(frozen=True)
 class Dense(WritableLayout):
-    """A row-major array; a column-major one is a `Transposed` view of it.
+    """A contiguous row-major array. `column_major` views it as a column-major one.
 
     Parameters
     ----------
     lengths : tuple of int
         Lengths of the axes, slowest first.
     element : Element
-        What an element is.
+        Type of the elements.
     offset : int
-        Byte of the file at which the first element begins.
+        Offset of the first element in bytes.
     """
 
     lengths: tuple[int, ...]
@@ -46,7 +46,7 @@ class Dense(WritableLayout):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths."""
+        """Lengths of the axes."""
         return self.lengths
 
     @property
@@ -60,7 +60,7 @@ class Dense(WritableLayout):
         return self.offset + prod(self.lengths) * self._item
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """What tells two layouts apart; dask would look at each field, which takes longer."""
+        """Identify the layout. dask would tokenize every field, which is slower."""
         return type(self).__name__, self.lengths, self.offset, self.element.token
 
     @property
@@ -70,7 +70,7 @@ class Dense(WritableLayout):
     def _extents(self, runs: Runs) -> Extents:
         return Extents.uniform(self.offset + runs.starts * self._item, runs.length * self._item)
 
-    def _offset_of(self, index: tuple[int, ...]) -> int:
+    def _offset(self, index: tuple[int, ...]) -> int:
         return self.offset + sum(i * stride for i, stride in zip(index, self._strides, strict=True))
 
     @property
@@ -78,22 +78,22 @@ class Dense(WritableLayout):
         return [self._item * stride for stride in row_major_strides(self.shape)]
 
     def extents(self, selection: Selection) -> Extents:
-        """One range for each run of consecutive elements."""
+        """Return one range per run of consecutive elements."""
         return self._extents(selection.runs())
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
-        """One range for each distinct element."""
+        """Return one range per distinct element."""
         unique = np.unique(np.ravel_multi_index(points, self.shape))
         return [(source, self._extents(Runs(unique, 1)))]
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows along the slowest axis of which a row fits into a chunk."""
+        """Return chunks of whole rows."""
         item = self._item
         widest = max(item, self.dtype.itemsize)
         return contiguous_chunk(self.lengths, item, target * item // widest)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Return a window where the values need no conversion, otherwise a copy."""
+        """Return a window of the file if the values need no conversion, otherwise a copy."""
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
         if self.element.is_native and selection.sliced and 2 * selection.size >= selection.span:
@@ -103,7 +103,7 @@ class Dense(WritableLayout):
         return self._copy(source, selection)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Fetch each distinct point once, in the order of the file."""
+        """Read every distinct point once, in file order."""
         flat = np.ravel_multi_index(points, self.shape)
         unique, inverse = np.unique(flat, return_inverse=True)
         raw = source.read(self._extents(Runs(unique, 1))).view(self.element.stored)
@@ -111,9 +111,9 @@ class Dense(WritableLayout):
             return self.element.adopt(raw)[inverse]
 
     def _view(self, source: Source, selection: Selection) -> Array | None:
-        """Sliced elements as a strided view of one window."""
+        """Return sliced elements as a strided view of one window."""
         slices = [entry for entry in selection.entries if isinstance(entry, slice)]
-        start = self._offset_of(tuple(entry.start for entry in slices))
+        start = self._offset(tuple(entry.start for entry in slices))
         window = source.window(start, start + selection.span * self._item)
         if window is None:
             return None
@@ -121,7 +121,7 @@ class Dense(WritableLayout):
         return np.ndarray(selection.shape, self.element.stored, window, strides=steps)
 
     def _copy(self, source: Source, selection: Selection) -> Array:
-        """Copy in batches, which bound the memory of plans and windows."""
+        """Copy in batches, to bound the memory of plans and windows."""
         # Without windows, gaps between the ranges need no memory.
         span = MAX_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MAX_RUNS, span=span))
@@ -139,7 +139,7 @@ class Dense(WritableLayout):
         return values.reshape(selection.shape)
 
     def _windowed(self, batch: Selection) -> bool:
-        """Whether nearly every page of a window contains needed bytes."""
+        """Return whether nearly every page of a window contains requested bytes."""
         needed = batch.size * self._item + batch.run_count * PAGE
         return batch.sliced and needed >= batch.span * self._item
 
@@ -151,18 +151,21 @@ class Dense(WritableLayout):
     def _located(
         self, source: Source, full_index: Callable[[int], tuple[Any, ...]]
     ) -> Iterator[None]:
-        """Add the offset to an error about an element, whose index its position tells."""
+        """Add the path and offset to an error about an element."""
         try:
             yield
         except ElementError as error:
-            found, expected, hint = error.found, error.expected, error.hint
-            offset = int(self._offset_of(full_index(error.position)))
             raise TensorFormatError(
-                source.name, "the element", found, expected, hint, offset=offset
+                source.name,
+                "the element",
+                error.actual,
+                error.expected,
+                error.hint,
+                offset=int(self._offset(full_index(error.position))),
             ) from error
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """The values themselves where they have the byte order of the file, else in batches."""
+        """Yield native values as they are, and convert others in batches."""
         if not selection.size:
             return
         if self.element.is_native and values.flags.c_contiguous:
@@ -177,5 +180,5 @@ class Dense(WritableLayout):
             yield self.extents(batch), raw_bytes(self.element.encode(part))
 
     def stored_element(self) -> Element:
-        """The element."""
+        """Return the type of the elements."""
         return self.element

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredDtype:
-    """The stored dtype where numpy has none for it; for ``encoding["dtype"]``."""
+    """A stored dtype that numpy does not have, for ``encoding["dtype"]``."""
 
     name: str
     dtype: np.dtype[Any]
@@ -35,9 +35,9 @@ class StoredDtype:
 
 
 class Element(ABC):
-    """A type of stored number, whose values are numpy values in native byte order.
+    """A numeric type of a file. Its values are numpy values in native byte order.
 
-    Elements are frozen dataclasses, which compare and pickle by value.
+    Elements are frozen dataclasses, so they compare and pickle by value.
     """
 
     @property
@@ -48,7 +48,7 @@ class Element(ABC):
     @property
     @abstractmethod
     def stored(self) -> np.dtype[Any]:
-        """dtype as which the bytes of the file are viewed."""
+        """dtype of the bytes in the file."""
 
     @property
     @abstractmethod
@@ -57,23 +57,23 @@ class Element(ABC):
 
     @abstractmethod
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert stored elements to values, in one pass.
+        """Convert stored elements to values.
 
         Parameters
         ----------
         values : ndarray of `dtype`
-            The output; contiguous.
+            The output, contiguous.
         raw : ndarray of `stored`
-            The same shape, any strides, any alignment; it may be a window of the file.
+            The elements, of the same shape, with any strides and alignment.
 
         Raises
         ------
         ElementError
-            An element cannot be represented in this dtype.
+            An element has no value of this dtype.
         """
 
     def decode(self, raw: Array) -> Array:
-        """Convert stored elements to values in new memory; as `decode_into`."""
+        """Convert stored elements to a new array. See `decode_into`."""
         values = np.empty(raw.shape, dtype=self.dtype)
         self.decode_into(values, raw)
         return values
@@ -84,12 +84,12 @@ class Element(ABC):
         Parameters
         ----------
         values : ndarray of `dtype`
-            Any shape, any strides.
+            The values, of any shape and strides.
 
         Returns
         -------
         ndarray of `stored`
-            The same shape, contiguous; it may be `values` itself.
+            The elements, of the same shape and contiguous. May be `values` itself.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Element(ABC):
 
     @property
     def is_native(self) -> bool:
-        """Whether the stored bytes are those of the values."""
+        """Whether the stored bytes equal the bytes of the values."""
         return False
 
     @property
@@ -110,20 +110,20 @@ class Element(ABC):
 
     @cached_property
     def token(self) -> str:
-        """What tells it from other elements, for names in dask."""
+        """Identifier for names in dask."""
         return f"{self.name} in {self.stored}"
 
     def adopt(self, raw: Array) -> Array:
-        """As `decode`, but the result may use the memory of `raw`."""
+        """Convert stored elements, reusing their memory if possible."""
         return self.decode(raw)
 
 
 @dataclass(eq=False)
 class ElementError(ValueError):
-    """An element has no value; the Layout that reads it adds its offset."""
+    """An element has no value. The layout adds the path and offset."""
 
     position: int
-    found: Any
+    actual: Any
     expected: str
     hint: str
 
@@ -140,7 +140,7 @@ class Plain(Element):
 
     file_dtype: np.dtype[Any]
 
-    # Cached, as these are slow in numpy and a file may contain ten thousand tensors.
+    # Cached because numpy computes them slowly and a file may contain 10,000 tensors.
     @cached_property
     def name(self) -> str:
         """The dtype's name."""
@@ -153,7 +153,7 @@ class Plain(Element):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The same in native byte order."""
+        """The dtype in native byte order."""
         return self.stored.newbyteorder("=")
 
     @property
@@ -163,7 +163,7 @@ class Plain(Element):
 
     @cached_property
     def is_native(self) -> bool:
-        """Whether the file has the byte order of this machine."""
+        """Whether the byte order is native."""
         return self.stored == self.dtype
 
     def decode_into(self, values: Array, raw: Array) -> None:
@@ -171,24 +171,24 @@ class Plain(Element):
         np.copyto(values, raw)
 
     def encode(self, values: Array) -> Array:
-        """Convert to the byte order of the file, without a copy where it is native."""
+        """Convert to the byte order of the file. Native values are not copied."""
         return np.ascontiguousarray(values, dtype=self.stored).reshape(values.shape)
 
     def adopt(self, raw: Array) -> Array:
-        """Swap the bytes in place where the array is aligned."""
+        """Swap bytes in place if the array is aligned."""
         if not raw.flags.aligned:
             return self.decode(raw)
         return raw if self.is_native else raw.byteswap(inplace=True).view(self.dtype)
 
 
-# numpy converts indices to 8 bytes each; for this many elements they fit into the cache.
+# numpy converts indices to 8 bytes. The indices of a block fit into the cache.
 _BLOCK = 1 << 15
 _HALF = np.uint32(16)
 
 
 @dataclass(frozen=True)
 class BFloat16(Element):
-    """The upper half of a float32; every value is exact as float32."""
+    """The upper half of a float32. Values are float32, without loss."""
 
     big_endian: bool = False
     rounding: Literal["nearest", "down"] = "nearest"
@@ -201,7 +201,7 @@ class BFloat16(Element):
         return np.dtype(">u2" if self.big_endian else "<u2")
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Shift the bits, which keeps the payload of NaN."""
+        """Shift the bits, to keep the payload of NaN."""
         np.left_shift(raw, np.uint32(16), out=values.view(np.uint32), dtype=np.uint32)
 
     def encode(self, values: Array) -> Array:
@@ -209,7 +209,7 @@ class BFloat16(Element):
         bits = _bits(values)
         upper = bits >> _HALF
         if self.rounding == "nearest":
-            # Half of the last place, or a little less where it is even.
+            # Add half of the last place, or a little less if the last place is even.
             upper &= np.uint32(1)
             upper += np.uint32(0x7FFF)
             upper += bits
@@ -218,19 +218,19 @@ class BFloat16(Element):
         nan = np.isnan(values)
         if nan.any():
             kept = bits[nan] >> _HALF
-            # Without a bit in the upper half it would be an infinity.
+            # A NaN without bits in the upper half would become an infinity.
             stored[nan] = np.where(kept & np.uint32(0x7F) == 0, kept | np.uint32(0x40), kept)
         return stored
 
 
 class _Float8(Element):
-    """A byte whose value is in a table; every value is exact as float32."""
+    """A byte that indexes a table of 256 values. Values are float32, without loss."""
 
     stored = np.dtype(np.uint8)
     dtype = np.dtype(np.float32)
     fraction_bits: int
     beyond: tuple[float, ...]
-    """The values of the bytes above that of the largest finite one."""
+    """Values of the bytes that follow the largest finite value."""
     nan: int
 
     def decode_into(self, values: Array, raw: Array) -> None:
@@ -238,21 +238,21 @@ class _Float8(Element):
         table, flat, results = _float8_values(self), np.ravel(raw), values.reshape(-1)
         for first in range(0, flat.size, _BLOCK):
             block = slice(first, first + _BLOCK)
-            # Every byte is in the table, so the mode has no effect; "clip" is the fastest.
+            # "clip" is the fastest mode, and no byte is out of bounds.
             np.take(table, flat[block], out=results[block], mode="clip")
 
     def encode(self, values: Array) -> Array:
-        """Round to the nearest value, the even one of two; what is too large has none."""
+        """Round to nearest, ties to even. Values that are too large become infinite or NaN."""
         bits = _bits(values)
         upper = bits >> _HALF
-        # Of the lower half only matters whether it is zero: no value or midpoint has bits there.
+        # Values and midpoints have no bits in the lower half, so one bit can stand for it.
         upper |= bits.astype(np.uint16) != 0
         return np.asarray(np.take(_float8_bits(self), upper, mode="clip"))
 
 
 @dataclass(frozen=True)
 class Float8E4M3FN(_Float8):
-    """A sign, 4 bits of exponent and 3 of fraction, without infinities; beyond 448 is NaN."""
+    """A sign, 4 bits of exponent and 3 of fraction, without infinities. The maximum is 448."""
 
     name = "float8_e4m3fn"
     fraction_bits, beyond, nan = 3, (np.nan,), 0x7F
@@ -260,7 +260,7 @@ class Float8E4M3FN(_Float8):
 
 @dataclass(frozen=True)
 class Float8E5M2(_Float8):
-    """A sign, 5 bits of exponent and 2 of fraction; the upper half of a float16."""
+    """A sign, 5 bits of exponent and 2 of fraction: the upper half of a float16."""
 
     name = "float8_e5m2"
     fraction_bits, beyond, nan = 2, (np.inf, np.nan, np.nan, np.nan), 0x7E
@@ -268,7 +268,7 @@ class Float8E5M2(_Float8):
 
 @dataclass(frozen=True)
 class Boolean(Element):
-    """A byte: 0 is False and anything else is True, which is not so for numpy's own bool."""
+    """A byte: 0 is False and any other value is True. numpy's bool allows only 0 and 1."""
 
     name = "bool"
     stored = np.dtype(np.uint8)
@@ -279,16 +279,16 @@ class Boolean(Element):
         np.not_equal(raw, 0, out=values)
 
     def encode(self, values: Array) -> Array:
-        """Bytes 0 and 1; an array of bool may contain other bytes."""
+        """Convert to bytes 0 and 1, since an array of bool may contain other bytes."""
         raw: Array = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
         return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)
 
 
 def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
-    """How the elements of dtypes are stored in a byte order, by the names of the dtypes."""
-    own = Boolean(), BFloat16(big_endian=order == ">"), Float8E4M3FN(), Float8E5M2()
-    special: dict[str, Element] = {each.name: each for each in own}
-    # By way of the string numpy finds its own dtype again where the order is that of the machine.
+    """Return the element of every dtype name, in a byte order."""
+    elements = Boolean(), BFloat16(big_endian=order == ">"), Float8E4M3FN(), Float8E5M2()
+    special: dict[str, Element] = {element.name: element for element in elements}
+    # The string makes numpy return its singleton if the byte order is native.
     return {
         name: special.get(name) or Plain(np.dtype(np.dtype(name).newbyteorder(order).str))
         for name in dtypes
@@ -302,14 +302,15 @@ def _bits(values: Array) -> NDArray[np.uint32]:
 
 @cache
 def _float8_bits(element: _Float8) -> NDArray[np.uint8]:
-    """For each upper half of a float32 the nearest of the 256 bytes, the even one of two."""
+    """Return the nearest of the 256 bytes for every upper half of a float32, ties to even."""
     upper = np.arange(1 << 16, dtype=np.uint32)
     values = (upper << _HALF).view(np.float32)
-    # What is nearer to the first value that there is no more than to the largest is beyond it.
+    # `first` is the first byte without a finite value. A magnitude is too large if it is closer
+    # to the value that `first` would have than to the largest finite value.
     first = 0x80 - len(element.beyond)
     magnitudes = _magnitudes(element.fraction_bits)[: first + 1]
     between = np.append((magnitudes[1:] + magnitudes[:-1]) / 2, np.inf)
-    with np.errstate(invalid="ignore"):  # some kinds of NaN become another kind
+    with np.errstate(invalid="ignore"):  # signaling NaNs become quiet
         magnitude = np.abs(values).astype(np.float64)
     bits = np.searchsorted(between[:-1], magnitude, side="left")
     bits += (bits < first) & (bits & 1 == 1) & (between[bits] == magnitude)
@@ -319,18 +320,18 @@ def _float8_bits(element: _Float8) -> NDArray[np.uint8]:
 
 @cache
 def _float8_values(element: _Float8) -> NDArray[np.float32]:
-    """The value of each byte."""
+    """Return the value of every byte."""
     magnitudes = _magnitudes(element.fraction_bits)
     magnitudes[0x80 - len(element.beyond) :] = element.beyond
     return np.concatenate([magnitudes, -magnitudes]).astype(np.float32)
 
 
 def _magnitudes(fraction_bits: int) -> NDArray[np.float64]:
-    """The values of the bytes without a sign, as if all of them were finite."""
+    """Return the values of the positive bytes as if all were finite."""
     bits = np.arange(0x80)
     one = 1 << fraction_bits
     exponent, fraction = bits >> fraction_bits, bits & (one - 1)
-    # Without an exponent there is no leading one: these are the subnormal numbers.
+    # Subnormal numbers have no leading one.
     significand = np.where(exponent == 0, fraction, fraction + one).astype(np.float64)
     bias = (1 << (6 - fraction_bits)) - 1
     return np.asarray(np.ldexp(significand, np.maximum(exponent, 1) - bias - fraction_bits))

@@ -1,4 +1,4 @@
-"""Byte ranges: union, merging for requests, and packing of their bytes."""
+"""Byte ranges of a file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
 LONG_PIECE = 1 << 14
-"""Least bytes of a range for which slice assignment is as fast as fancy indexing."""
+"""Minimum length of a range in bytes for which slicing is as fast as fancy indexing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Byte ranges ``[start, start + length)`` in ascending order, none of them overlapping.
+    """Byte ranges ``[start, start + length)``, sorted and disjoint.
 
     Parameters
     ----------
     starts : ndarray of int64
-        First byte of each range.
+        First byte of every range.
     lengths : ndarray of int64
-        Bytes of each range, each at least 1; a broadcast scalar where all are equal.
+        Positive length of every range in bytes. May be a broadcast scalar.
     """
 
     starts: Integers
@@ -34,12 +34,12 @@ class Extents:
 
     @classmethod
     def uniform(cls, starts: Integers, length: int) -> Extents:
-        """Ranges of one length, without an array of lengths."""
+        """Create ranges of one length, without an array of lengths."""
         return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
 
     @classmethod
     def joined(cls, starts: Integers, stops: Integers) -> Extents:
-        """Ascending ranges ``[start, stop)``; those that touch are joined, empty ones left out."""
+        """Create ranges ``[start, stop)``. Join adjacent ranges and drop empty ones."""
         starts, stops = starts[starts < stops], stops[starts < stops]
         begins, ends = np.ones((2, starts.size), dtype=np.bool_)
         begins[1:] = ends[:-1] = starts[1:] > stops[:-1]
@@ -47,18 +47,18 @@ class Extents:
 
     @classmethod
     def none(cls) -> Extents:
-        """No range, for values that are not stored."""
-        nothing = np.zeros(0, dtype=np.int64)
-        return cls(nothing, nothing)
+        """Create no range, for values that are not stored."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(empty, empty)
 
     @classmethod
     def single(cls, start: int, stop: int) -> Extents:
-        """The one range from ``start`` up to ``stop``."""
+        """Create the range ``[start, stop)``."""
         return cls.uniform(np.array([start], dtype=np.int64), stop - start)
 
     @classmethod
     def union(cls, many: Sequence[Extents]) -> Extents:
-        """The union of several Extents; ranges that overlap or touch are joined."""
+        """Return the union of several Extents. Join ranges that overlap or touch."""
         if not many:
             return cls.none()
         starts = np.concatenate([extents.starts for extents in many])
@@ -71,28 +71,28 @@ class Extents:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in all ranges together."""
+        """Total length in bytes."""
         return int(self.lengths.sum())
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """First byte of the first range and the byte after the last one."""
+        """First byte, and the byte after the last one."""
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     @property
     def gaps(self) -> Integers:
-        """Bytes between each range and the next."""
+        """Bytes between consecutive ranges."""
         return self.starts[1:] - (self.starts + self.lengths)[:-1]
 
     def blocks(self, size: int) -> int:
-        """Number of blocks of the file, such as pages, that the ranges touch."""
+        """Count the blocks of the file, such as pages, that the ranges touch."""
         first = self.starts // size
         last = (self.starts + self.lengths - 1) // size
         again = np.count_nonzero(first[1:] == last[:-1])
         return int((last - first + 1).sum()) - int(again)
 
     def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
-        """Group ranges with gaps up to `gap`; only the last one of a group may exceed `limit`."""
+        """Group ranges with gaps up to `gap`. Only the last range may exceed `limit` bytes."""
         if len(self) == 1:
             yield self
             return
@@ -100,16 +100,16 @@ class Extents:
         group = np.concatenate(([0], np.cumsum(apart)))
         firsts = np.flatnonzero(np.concatenate(([True], apart)))
         part = (self.starts - self.starts[firsts][group]) // limit
-        cuts = np.flatnonzero(apart | (part[1:] != part[:-1])) + 1
-        edges = [0, *cuts.tolist(), len(self)]
+        splits = np.flatnonzero(apart | (part[1:] != part[:-1])) + 1
+        edges = [0, *splits.tolist(), len(self)]
         for lower, upper in pairwise(edges):
             yield Extents(self.starts[lower:upper], self.lengths[lower:upper])
 
     def gather(self, window: Bytes, origin: int) -> Bytes:
-        """Copy the ranges, packed, from a window of the file that begins at `origin`."""
+        """Copy the ranges from a window of the file that begins at `origin`."""
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
-        # A broadcast scalar needs no comparison.
+        # Comparing is unnecessary if the lengths are a broadcast scalar.
         if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
@@ -121,25 +121,25 @@ class Extents:
 
 
 def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
-    """Copy pieces of one length, packed."""
+    """Copy ranges of one length into contiguous memory."""
     return _pieces(window, length)[starts].view(np.uint8)
 
 
 def scatter_uniform(window: Bytes, starts: Integers, pieces: Bytes, length: int) -> None:
-    """Copy packed pieces of one length to their positions; the inverse of `gather_uniform`."""
+    """Copy contiguous memory to ranges of one length: the inverse of `gather_uniform`."""
     if starts.size:
         _pieces(window, length)[starts] = pieces.view(np.dtype((np.void, length)))
 
 
 def _pieces(window: Bytes, length: int) -> NDArray[Any]:
-    """Overlapping items of numpy's void type, one at each byte, so that indexing copies pieces."""
+    """View a window as overlapping items of `length` bytes, one per byte."""
     return np.ndarray(
         (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)
     )
 
 
 def format_size(count: int) -> str:
-    """A number of bytes in the largest binary unit of which there is at least one."""
+    """Format a byte count with a binary unit, such as "1.5 MiB"."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
     power = min(max(0, count.bit_length() - 1) // 10, len(units) - 1)
     return f"{count / 1024**power:.{1 if power else 0}f} {units[power]}"

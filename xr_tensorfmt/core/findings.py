@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a file, where, and what to do."""
+"""Findings: the faults of a file."""
 
 from __future__ import annotations
 
@@ -21,25 +21,23 @@ _BATCH = 16 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a file.
+    """A fault of a file.
 
-    `xr_tensorfmt.validate` returns findings, and opening a file warns of those that do not keep
-    it from being read. ``str(finding)`` is one line without the path.
+    `xr_tensorfmt.validate` returns findings. Opening a file warns of a finding if the file can
+    still be read. ``str(finding)`` is one line without the path.
 
     Parameters
     ----------
     path : str
-        The file. Values of some files are in several, so that it may be another one than was
-        opened.
+        The file with the fault: the opened file or a sibling.
     offset : int or None
-        Position in bytes from the start of the file; None where the fault has no single position.
+        Offset of the fault in bytes, or None if it has no single offset.
     field : str
-        The part of the file that is wrong, in the terms of its format; empty if it is all of it.
+        The invalid field, as the format calls it. Empty if the whole file is meant.
     message : str
-        What the file contains, what was expected, and what to do.
+        The actual and the expected value, and what to do.
     severity : {"error", "warning"}
-        A warning is about something that breaks a rule of the format, but leaves no doubt about
-        the values.
+        A warning is a violation of the format that leaves the values certain.
 
     See Also
     --------
@@ -59,39 +57,39 @@ class Finding:
     severity: Severity = "error"
 
     def __str__(self) -> str:
-        """One line, without the path."""
-        place = "" if self.offset is None else f" at byte {self.offset}"
+        """Return one line without the path."""
+        position = "" if self.offset is None else f" at byte {self.offset}"
         field = f"{shorten(self.field)}: " if self.field else ""
-        return f"{self.severity}{place}: {field}{self.message}"
+        return f"{self.severity}{position}: {field}{self.message}"
 
     @property
     def sentence(self) -> str:
-        """What a warning says: the path, the field, its offset and the message."""
-        place = "" if self.offset is None else f" at byte {self.offset}"
-        return f"{self.path}: {shorten(self.field)}{place}: {self.message}"
+        """Text of a warning: path, field, offset and message."""
+        position = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.path}: {shorten(self.field)}{position}: {self.message}"
 
 
-def finding_from_error(error: TensorFormatError, within: str = "") -> Finding:
-    """The finding about what a reader refuses, in a part of the file if it is known."""
-    field = f"{error.field} of {within}" if within else error.field
-    message = f"{shorten(error.found)}, expected {shorten(error.expected)}; {error.hint}"
+def finding_from_error(error: TensorFormatError, owner: str = "") -> Finding:
+    """Convert an error of a reader to a finding. `owner` is the part of the file with the field."""
+    field = f"{error.field} of {owner}" if owner else error.field
+    message = f"{shorten(error.actual)}, expected {shorten(error.expected)}; {error.hint}"
     return Finding(error.path, error.offset, field, message)
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A range of a file that contains nothing but filler bytes.
+    """A range of a file that should contain only filler bytes.
 
     Parameters
     ----------
     start, stop : int
-        The range, in bytes.
+        The range in bytes.
     what : str
-        The field of a finding about it.
+        Field name for findings.
     fillers : tuple of int
-        Values of the bytes that it may be filled with.
+        Allowed byte values.
     severity : {"error", "warning"}
-        Severity of a finding about it.
+        Severity of findings.
     """
 
     start: int
@@ -101,39 +99,38 @@ class Gap:
     severity: Severity = "error"
 
 
-def check_gaps(source: Source, gaps: Iterable[Gap], most: int = 1) -> Iterator[Finding]:
-    """Look for bytes in gaps that are not filler.
+def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[Finding]:
+    """Find bytes in gaps that are not filler.
 
     Parameters
     ----------
     source : Source
         The file.
     gaps : iterable of Gap
-        In any order and without overlaps; they may be empty.
-    most : int
-        Limit on the findings about one gap.
+        The gaps, disjoint and in any order. They may be empty.
+    limit : int
+        Limit on the findings per gap.
 
     Yields
     ------
     Finding
-        For each gap one, at its first wrong byte, or up to `most`, for each 4 MiB of a longer one.
+        One finding per 4 MiB of a gap, at the first wrong byte.
     """
-    found: Counter[Gap] = Counter()
-    for batch in _batches(sorted(gaps, key=lambda gap: gap.start)):
-        wanted = [(gap, piece) for gap, piece in batch if found[gap] < most]
-        contents = _contents(source, [piece for _, piece in wanted])
-        for (gap, piece), raw in zip(wanted, contents, strict=True):
-            finding = _check(source.name, piece, raw)
-            if finding is not None and found[gap] < most:
-                found[gap] += 1
+    counts: Counter[Gap] = Counter()
+    for batch in _batch_gaps(sorted(gaps, key=lambda gap: gap.start)):
+        remaining = [(gap, piece) for gap, piece in batch if counts[gap] < limit]
+        contents = _read_gaps(source, [piece for _, piece in remaining])
+        for (gap, piece), raw in zip(remaining, contents, strict=True):
+            finding = _check_gap(source.name, piece, raw)
+            if finding is not None and counts[gap] < limit:
+                counts[gap] += 1
                 yield finding
 
 
-def _batches(gaps: Iterable[Gap]) -> Iterator[list[tuple[Gap, Gap]]]:
-    """The gaps with their parts, as many at a time as are read together."""
+def _batch_gaps(gaps: Iterable[Gap]) -> Iterator[list[tuple[Gap, Gap]]]:
+    """Split gaps into pieces, and batch the pieces that are read together."""
     batch, size = [], 0
     for gap in gaps:
-        # A file without data may have very many parts.
         for start in range(gap.start, gap.stop, _PIECE):
             stop = min(gap.stop, start + _PIECE)
             batch.append((gap, replace(gap, start=start, stop=stop)))
@@ -144,7 +141,7 @@ def _batches(gaps: Iterable[Gap]) -> Iterator[list[tuple[Gap, Gap]]]:
     yield batch
 
 
-def _contents(source: Source, gaps: Sequence[Gap]) -> Sequence[Bytes]:
+def _read_gaps(source: Source, gaps: Sequence[Gap]) -> Sequence[Bytes]:
     if not gaps:
         return []
     starts = np.array([gap.start for gap in gaps], dtype=np.int64)
@@ -152,7 +149,7 @@ def _contents(source: Source, gaps: Sequence[Gap]) -> Sequence[Bytes]:
     return np.split(source.read(Extents(starts, lengths)), np.cumsum(lengths)[:-1])
 
 
-def _check(path: str, gap: Gap, raw: Bytes) -> Finding | None:
+def _check_gap(path: str, gap: Gap, raw: Bytes) -> Finding | None:
     wrong = np.logical_and.reduce([raw != filler for filler in gap.fillers])
     count = int(np.count_nonzero(wrong))
     if not count:
@@ -161,26 +158,26 @@ def _check(path: str, gap: Gap, raw: Bytes) -> Finding | None:
     expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
     message = (
         f"{count} of the {raw.size} bytes from byte {gap.start} on are not {expected}, the first "
-        f"is {int(raw[first]):#04x}; no reader uses them, so the file may be damaged, or something "
-        "was written there: compare it with its origin"
+        f"is {int(raw[first]):#04x}; readers ignore them, but the file may be corrupt: compare it "
+        "with the original"
     )
     return Finding(path, gap.start + first, gap.what, message, gap.severity)
 
 
 @dataclass(frozen=True)
 class End:
-    """Where the contents of a file end: no byte should follow.
+    """The end of the contents of a file.
 
     Parameters
     ----------
     source : Source
         The file.
     stop : int
-        The byte after the last one that the format defines.
+        The byte after the last byte that the format defines.
     what : str
-        What ends there, for the message.
+        Name of the last part, for the message.
     severity : {"error", "warning"}
-        "warning" if programs of the format leave bytes after the end themselves.
+        "warning" if programs of the format write trailing bytes.
     """
 
     source: Source
@@ -190,7 +187,7 @@ class End:
 
     @property
     def error(self) -> TensorFormatError | None:
-        """The error about bytes that follow, if there are any."""
+        """Error about trailing bytes, or None."""
         extra = self.source.size - self.stop
         if extra <= 0:
             return None
@@ -199,7 +196,7 @@ class End:
             f"the end of {self.what}",
             f"{extra} more bytes",
             "the end of the file",
-            "something was appended, or the header is damaged: compare the size of the file with "
-            "that at its origin, or pass verify=False to ignore the rest",
+            "the header is corrupt or bytes were appended: compare the size with the original, or "
+            "pass verify=False to ignore the trailing bytes",
             offset=self.stop,
         )

@@ -1,41 +1,16 @@
-"""Reading the header of a file, and limits on what a header may claim."""
+"""Reading the header of a file, and limits on its values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-
-from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
-
-class _SourceWithHead:
-    """A Source whose first bytes are not fetched again; for parsing a header alone."""
-
-    def __init__(self, source: Source, head: bytes) -> None:
-        self._source = source
-        self._head = np.frombuffer(head, dtype=np.uint8)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def read(self, extents: Extents) -> Bytes:
-        """Copy the ranges from the first bytes if these contain them."""
-        if extents.bounds[1] <= self._head.size:
-            return extents.gather(self._head, 0)
-        return self._source.read(extents)
-
-    def read_bytes(self, start: int, stop: int) -> bytes:
-        """As `Source.read_bytes`."""
-        return self.read(Extents.single(start, stop)).tobytes()
-
-
-# Fields further behind the first bytes are fetched without what is between.
+# Fields at larger offsets behind the head are fetched without the bytes between.
 _NEAR = 64 << 10
 
 MAX_READ_AHEAD = 1 << 20
@@ -43,29 +18,29 @@ MAX_READ_AHEAD = 1 << 20
 
 
 class HeaderReader:
-    """Reads fields of the header of a file, fetching as much as is needed.
+    """Reads header fields of a file and caches the first bytes.
 
     Parameters
     ----------
     source : Source
         The file.
     head : bytes
-        Its first bytes, if they are already known.
+        The first bytes, if they are known.
     """
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
-        self.source = cast("Source", _SourceWithHead(source, head)) if head else source
+        self.source = source
         self._head = bytearray(head)
-        # The last bytes that were fetched from far behind the first ones, and their offset.
+        # The bytes that were last fetched from a large offset, and this offset.
         self._far, self._far_start = b"", 0
 
-    def bytes_at(self, offset: int, length: int, field: str) -> bytes:
-        """Bytes of one field.
+    def read_field(self, offset: int, length: int, field: str) -> bytes:
+        """Return the bytes of a field.
 
         Parameters
         ----------
         offset, length : int
-            Position and length of the field.
+            Offset and length of the field in bytes.
         field : str
             Name of the field, for the error.
 
@@ -81,52 +56,58 @@ class HeaderReader:
         """
         stop = offset + length
         if stop > self.source.size:
-            found = f"cut off by the end of the file at byte {self.source.size}"
+            actual = f"truncated by the end of the file at byte {self.source.size}"
             hint = "the file is incomplete; fetch it again"
-            raise self.error(field, found, f"{length} bytes", hint, offset)
+            raise self.error(field, actual, f"{length} bytes", hint, offset)
         ahead = self.source.read_ahead
         if offset > len(self._head) + min(ahead, _NEAR):
-            return self._far_bytes(offset, stop)
+            return self._read_far(offset, stop)
         if stop > len(self._head):
-            # Twice as much each time, so that a long header needs few requests.
+            # Double the size each time: a long header needs few requests.
             ahead = min(max(len(self._head), ahead), MAX_READ_AHEAD)
-            upto = min(self.source.size, max(stop, len(self._head) + ahead))
-            self._head += self._fetch(len(self._head), upto)
+            end = min(self.source.size, max(stop, len(self._head) + ahead))
+            self._head += self._fetch(len(self._head), end)
         return bytes(self._head[offset:stop])
 
-    def _far_bytes(self, offset: int, stop: int) -> bytes:
-        """Bytes of a field far behind the first bytes; the following bytes are read ahead."""
+    def _read_far(self, offset: int, stop: int) -> bytes:
+        """Return the bytes of a field at a large offset, and read ahead."""
         last = self._far_start + len(self._far)
         if not self._far_start <= offset <= stop <= last:
             ahead = min(self.source.size, offset + self.source.read_ahead)
             self._far, self._far_start = self._fetch(offset, max(stop, ahead)), offset
         return self._far[offset - self._far_start : stop - self._far_start]
 
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """Return a range of the file, from the cache if possible. Threads may call it at once."""
+        if stop <= len(self._head):
+            return bytes(self._head[start:stop])
+        return self.source.read_bytes(start, stop)
+
     @property
     def head(self) -> bytes:
-        """The first 64 bytes, or all where the file is shorter; they tell most formats apart."""
-        return self.first_bytes(64)
+        """The first 64 bytes, or all bytes of a shorter file."""
+        return self.read_head(64)
 
-    def first_bytes(self, length: int) -> bytes:
-        """The first bytes of the file, fewer where it is shorter."""
-        return self.bytes_at(0, min(length, self.source.size), "the header")
+    def read_head(self, length: int) -> bytes:
+        """Return the first bytes of the file, fewer if it is shorter."""
+        return self.read_field(0, min(length, self.source.size), "the header")
 
-    def unsigned(self, offset: int, length: int, field: str) -> int:
-        """A little-endian unsigned integer; the errors of `bytes_at`."""
-        return int.from_bytes(self.bytes_at(offset, length, field), "little")
+    def read_unsigned(self, offset: int, length: int, field: str) -> int:
+        """Return a little-endian unsigned integer. Raises like `read_field`."""
+        return int.from_bytes(self.read_field(offset, length, field), "little")
 
     def check_complete(self, stop: int) -> None:
-        """Refuse a file that is shorter than its header says.
+        """Raise an error if the file is shorter than its header requires.
 
         Parameters
         ----------
         stop : int
-            The byte after the last one that the header speaks of.
+            The byte after the last byte of the data.
 
         Raises
         ------
         TensorFormatError
-            The file ends before it.
+            The file is truncated.
         """
         size = self.source.size
         if size < stop:
@@ -134,24 +115,24 @@ class HeaderReader:
             raise self.error("the file", f"{size} bytes", f"{stop} bytes", hint, size)
 
     def error(
-        self, field: str, found: object, expected: str, hint: str, offset: int
+        self, field: str, actual: object, expected: str, hint: str, offset: int
     ) -> TensorFormatError:
-        """An error about a field of this file."""
-        return TensorFormatError(self.source.name, field, found, expected, hint, offset=offset)
+        """Create an error about a field of this file."""
+        return TensorFormatError(self.source.name, field, actual, expected, hint, offset=offset)
 
     def _fetch(self, start: int, stop: int) -> bytes:
         return self.source.read_bytes(start, stop) if stop > start else b""
 
 
 class Cursor:
-    """Reads fields of a header in sequence.
+    """Reads consecutive header fields.
 
     Parameters
     ----------
     reader : HeaderReader
         The file.
     offset : int
-        Position of the first field.
+        Offset of the first field in bytes.
     """
 
     def __init__(self, reader: HeaderReader, offset: int) -> None:
@@ -159,13 +140,13 @@ class Cursor:
         self.offset = offset
 
     def take(self, length: int, field: str) -> bytes:
-        """The next bytes; the errors of `HeaderReader.bytes_at`."""
-        taken = self.reader.bytes_at(self.offset, length, field)
+        """Return the next bytes. Raises like `HeaderReader.read_field`."""
+        taken = self.reader.read_field(self.offset, length, field)
         self.offset += length
         return taken
 
     def unpack(self, record: Struct, field: str) -> tuple[Any, ...]:
-        """The next fields of fixed size; the errors of `HeaderReader.bytes_at`."""
+        """Return the next fields of fixed size. Raises like `HeaderReader.read_field`."""
         return record.unpack(self.take(record.size, field))
 
     def expect(self, marker: bytes) -> None:
@@ -179,54 +160,53 @@ class Cursor:
         Raises
         ------
         TensorFormatError
-            The file has other bytes there.
+            The file has other bytes.
         """
         field = f"the marker {marker.decode()}"
-        found = self.take(len(marker), field)
-        if found != marker:
-            raise self.error(
-                field, repr(found), repr(marker), "the file is damaged", back=len(marker)
-            )
+        actual = self.take(len(marker), field)
+        if actual != marker:
+            hint = "the file is corrupt"
+            raise self.error(field, repr(actual), repr(marker), hint, back=len(marker))
 
     def error(
-        self, field: str, found: object, expected: str, hint: str, *, back: int = 0
+        self, field: str, actual: object, expected: str, hint: str, *, back: int = 0
     ) -> TensorFormatError:
-        """An error about the field that begins `back` bytes before the next one."""
-        return self.reader.error(field, found, expected, hint, self.offset - back)
+        """Create an error about the field that begins `back` bytes before the next field."""
+        return self.reader.error(field, actual, expected, hint, self.offset - back)
 
 
 MAX_FILLED_ELEMENTS = 1 << 40
-"""Limit on the elements of an array most of which a file does not store."""
+"""Limit on the elements of a tensor that opens dense although the file stores few of them."""
 
 MAX_DIMENSIONS = 31
-"""Limit on the rank of a tensor, as numpy broadcasts at most 32 arrays."""
+"""Limit on the rank of a tensor, because numpy broadcasts up to 32 arrays."""
 
-MAX_FILE_BYTES = 1 << 62
-"""Limit on the size of a tensor; numpy counts bytes in 63 bits."""
+MAX_TENSOR_BYTES = 1 << 62
+"""Limit on the size of a tensor, because numpy counts bytes in 63 bits."""
 
-WIDEST_ITEM = 16
-"""Bytes of the largest element in memory, a complex128."""
+MAX_ITEM_BYTES = 16
+"""Size of the largest element in memory, a complex128."""
 
 
 def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
-    """Refuse a rank that numpy cannot hold."""
+    """Raise an error if numpy does not support the rank."""
     if rank > MAX_DIMENSIONS:
         field, expected = f"the rank of {tensor}", f"at most {MAX_DIMENSIONS} dimensions"
-        hint = "the header is damaged, or the file is of another format"
+        hint = "the header is corrupt, or the file has another format"
         raise TensorFormatError(path, field, rank, expected, hint, offset=offset)
 
 
 def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
-    """Refuse a shape that is larger than any address space."""
+    """Raise an error if a shape exceeds any address space."""
     if not is_addressable(lengths, item):
-        found = f"{item} bytes for each element of shape {tuple(lengths)}"
-        field, expected = "the tensor's size", f"at most {MAX_FILE_BYTES} bytes"
-        hint = "it is larger than any address space; the header is damaged"
-        raise TensorFormatError(path, field, found, expected, hint, offset=offset)
+        actual = f"{item} bytes for each element of shape {tuple(lengths)}"
+        field, expected = "the tensor's size", f"at most {MAX_TENSOR_BYTES} bytes"
+        hint = "it exceeds any address space; the header is corrupt"
+        raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 
 
 def is_addressable(lengths: Sequence[int], item: int) -> bool:
-    """Whether numpy can hold a shape."""
-    # A length of 0 does not excuse the others: numpy multiplies them all the same.
+    """Return whether numpy supports a shape."""
+    # numpy also multiplies the other lengths if one is 0.
     extent = prod(lengths) or prod([max(1, length) for length in lengths])
-    return extent * item <= MAX_FILE_BYTES
+    return extent * item <= MAX_TENSOR_BYTES

@@ -1,6 +1,6 @@
-"""Plans for keys: which Selection to read, and how to arrange the values in the order of the key.
+"""Plans that turn an index key into a Selection and rearrange its values.
 
-Nothing is read before the method ``read`` of a plan is called.
+A plan reads the file only in its method ``read``.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _REVERSE = slice(None, None, -1)
 _EMPTY = slice(0, 0, 1)
 
 Spread = tuple[tuple[int, ...], ...]
-"""For each axis the axes of a broadcast result that it becomes."""
+"""The axes of the broadcast result that correspond to every axis."""
 
 
 @dataclass(frozen=True, eq=False)
 class AxisPick:
-    """What is read along one axis, and the key that is then applied to what was read."""
+    """The indices to read along an axis, and the key to apply to the values afterwards."""
 
     entry: Entry
-    then: PostIndexer
+    post_indexer: PostIndexer
 
 
-def pick(key: Any, length: int) -> AxisPick:
+def plan_axis(key: Any, length: int) -> AxisPick:
     """Plan one axis."""
     if isinstance(key, slice):
         return _pick_slice(range(*key.indices(length)))
     if np.ndim(key) == 0:
-        index = int(checked_indices(np.asarray(key), length))
+        index = int(normalize_indices(np.asarray(key), length))
         return AxisPick(slice(index, index + 1, 1), 0)
-    return _pick_array(checked_indices(np.asarray(key), length))
+    return _pick_array(normalize_indices(np.asarray(key), length))
 
 
 def _pick_slice(indices: range) -> AxisPick:
@@ -82,12 +82,12 @@ def _regular(indices: Integers, steps: Integers) -> range | None:
     return range(first, int(indices[-1]) + (1 if step > 0 else -1), step)
 
 
-def checked_indices(indices: NDArray[Any], length: int) -> Integers:
-    """Indices counted from the start of the axis; IndexError where one is outside of it."""
+def normalize_indices(indices: NDArray[Any], length: int) -> Integers:
+    """Return non-negative indices. Raise IndexError if an index is out of bounds."""
     wide = indices.astype(np.int64, copy=False)
-    outside = (wide < -length) | (wide >= length)
-    if outside.any():
-        first = int(wide[outside].flat[0])
+    out_of_bounds = (wide < -length) | (wide >= length)
+    if out_of_bounds.any():
+        first = int(wide[out_of_bounds].flat[0])
         raise IndexError(f"index {first} is out of bounds for an axis of length {length}")
     negative = wide < 0
     return np.where(negative, wide + length, wide) if negative.any() else wide
@@ -95,10 +95,10 @@ def checked_indices(indices: NDArray[Any], length: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class OuterPlan:
-    """A key that is an outer product of one key for each axis.
+    """A key that is an outer product of one key per axis.
 
-    `spread` says which axes of a broadcast result of `shape` each axis becomes; without it the
-    axes stay as they are.
+    `spread` maps every axis to axes of a broadcast result of `shape`. Without it, the axes keep
+    their order.
     """
 
     extent: tuple[int, ...]
@@ -108,18 +108,18 @@ class OuterPlan:
 
     @property
     def selection(self) -> Selection:
-        """The Selection to read."""
+        """Selection to read."""
         return Selection(self.extent, tuple(axis.entry for axis in self.picks))
 
     def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
-        """What `read` would fetch at most."""
+        """Return the byte ranges that `read` would fetch, grouped by source."""
         return layout.reads(source, self.selection)
 
     def read(self, layout: Layout, source: Source) -> Array:
-        """Read the selection and bring it into the order of the key."""
-        selection, keys = self.selection, [axis.then for axis in self.picks]
+        """Read the selection and rearrange the values."""
+        selection, keys = self.selection, [axis.post_indexer for axis in self.picks]
         if not selection.size:
-            # Nothing is computed of an axis, which may be long where another one is empty.
+            # Do not expand the indices of the other axes, which may be long.
             values = apply_indexers(np.empty(selection.shape, dtype=layout.dtype), keys)
         elif isinstance(layout, ReorderingLayout):
             values = layout.read_in_order(source, selection, keys)
@@ -129,12 +129,12 @@ class OuterPlan:
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
-    """Plan a key of integers, slices and one-dimensional arrays that act independently."""
-    return OuterPlan(shape, tuple(map(pick, key, shape)))
+    """Plan a key of integers, slices and one-dimensional arrays that apply independently."""
+    return OuterPlan(shape, tuple(map(plan_axis, key, shape)))
 
 
 def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
-    """Arrange the axes of an array as those of a broadcast result."""
+    """Arrange the axes of an array in the order of a broadcast result."""
     axes = [axis for group in spread for axis in group]
     split = values.reshape([shape[axis] for axis in axes])
     ordered = split.transpose(np.argsort(axes)) if axes else split
@@ -143,15 +143,15 @@ def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
     return expanded if expanded.shape == shape else np.broadcast_to(expanded, shape).copy()
 
 
-# From so many elements per point on, one read per point costs less than one index per element.
+# Points with at least this many elements are read one by one: indices would cost more.
 _LARGE_POINT = 512
-# Points are read in batches, which bounds the memory of their indices.
+# Points are read in batches, to bound the memory of their indices.
 _MAX_POINTS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
 class PointPlan:
-    """A key with points along several axes, and perhaps an outer product along the other axes."""
+    """A key with points along several axes, and an outer product along the other axes."""
 
     extent: tuple[int, ...]
     points: dict[int, Integers]
@@ -160,44 +160,48 @@ class PointPlan:
     shape: tuple[int, ...]
 
     def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
-        """What `read` would fetch at most."""
-        if self._singly(layout):
+        """Return the byte ranges that `read` would fetch, grouped by source."""
+        if self._reads_one_by_one(layout):
             return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]
         return layout.point_reads(source, self._all_indices(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
-        """Read all points at once, or one after the other where each has many elements."""
-        read = self._read_each if self._singly(layout) else self._read_all
+        """Read all points at once, or one by one if they have many elements."""
+        one_by_one = self._reads_one_by_one(layout)
+        read = self._read_one_by_one if one_by_one else self._read_together
         return arrange(read(layout, source), self.spread, self.shape)
 
     @property
     def _count(self) -> int:
         return next(iter(self.points.values())).size
 
-    def _singly(self, layout: Layout) -> bool:
+    def _reads_one_by_one(self, layout: Layout) -> bool:
         outer = prod(_picked(axis).size for axis in self.picks.values())
         return outer >= _LARGE_POINT and not layout.prefers_points
 
     @property
     def _kept(self) -> tuple[int, ...]:
-        """Lengths of the axes that `picks` keeps."""
+        """Lengths of the axes of `picks` that are not dropped."""
         return tuple(
-            _picked(axis).size for axis in self.picks.values() if not isinstance(axis.then, int)
+            _picked(axis).size
+            for axis in self.picks.values()
+            if not isinstance(axis.post_indexer, int)
         )
 
     def _plans(self) -> tuple[list[OuterPlan], Integers]:
-        """A plan for each distinct point, and the index of the plan for each point."""
+        """Return a plan per distinct point, and the index of the plan of every point."""
         lengths = [self.extent[axis] for axis in self.points]
         flat = np.ravel_multi_index(tuple(self.points.values()), lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
         plans = []
         for point in zip(*np.unravel_index(unique, lengths), strict=True):
-            here = {a: pick(i, self.extent[a]) for a, i in zip(self.points, point, strict=True)}
-            picks = tuple((here | self.picks)[axis] for axis in range(len(self.extent)))
+            indices = zip(self.points, point, strict=True)
+            fixed = {axis: plan_axis(index, self.extent[axis]) for axis, index in indices}
+            picks = tuple((fixed | self.picks)[axis] for axis in range(len(self.extent)))
             plans.append(OuterPlan(self.extent, picks))
         return plans, inverse
 
-    def _read_each(self, layout: Layout, source: Source) -> Array:
+    def _read_one_by_one(self, layout: Layout, source: Source) -> Array:
         plans, inverse = self._plans()
         values = np.empty((len(plans), *self._kept), dtype=layout.dtype)
 
@@ -208,7 +212,7 @@ class PointPlan:
         is_identity = np.array_equal(inverse, np.arange(len(plans)))
         return values if is_identity else values[inverse]
 
-    def _read_all(self, layout: Layout, source: Source) -> Array:
+    def _read_together(self, layout: Layout, source: Source) -> Array:
         kept, count = self._kept, self._count
         values = np.empty((count, prod(kept)), dtype=layout.dtype)
         step = max(1, _MAX_POINTS // max(1, prod(kept)))
@@ -219,7 +223,7 @@ class PointPlan:
         return values.reshape(count, *kept)
 
     def _all_indices(self, batch: slice) -> tuple[Integers, ...]:
-        """Flat index arrays of a batch of points, combined with the outer product."""
+        """Return flat indices of a batch of points, combined with the outer product."""
         lines = [_picked(axis) for axis in self.picks.values()]
         mesh = np.ix_(np.arange(batch.stop - batch.start), *lines)
         outer = dict(zip(self.picks, mesh[1:], strict=True))
@@ -231,11 +235,11 @@ class PointPlan:
 def plan_vectorized(
     key: Sequence[slice | Integers], extent: tuple[int, ...]
 ) -> OuterPlan | PointPlan:
-    """Plan a key of integer arrays that are broadcast against each other.
+    """Plan a key of integer arrays that broadcast against each other.
 
-    Axes of slices follow the broadcast axes, as in ``xarray.core.indexing.VectorizedIndexer``.
+    Sliced axes follow the broadcast axes, as in ``xarray.core.indexing.VectorizedIndexer``.
     """
-    arrays = list(map(checked_indices, _without_slices(key, extent), extent))
+    arrays = list(map(normalize_indices, _without_slices(key, extent), extent))
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
         empty = (AxisPick(_EMPTY, KEEP),) * len(extent)
@@ -244,11 +248,13 @@ def plan_vectorized(
     uses = Counter(axis for axes in varying for axis in axes)
     together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
-        axis: pick(_line(arrays[axis], varying[axis]), extent[axis])
+        axis: plan_axis(_line(arrays[axis], varying[axis]), extent[axis])
         for axis in range(len(extent))
         if axis not in together
     }
-    spread = tuple(varying[axis] for axis, own in picks.items() if not isinstance(own.then, int))
+    spread = tuple(
+        varying[axis] for axis, pick in picks.items() if not isinstance(pick.post_indexer, int)
+    )
     if not together:
         return OuterPlan(extent, tuple(picks.values()), spread, shape)
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
@@ -257,7 +263,7 @@ def plan_vectorized(
 
 
 def _without_slices(key: Sequence[slice | Integers], extent: tuple[int, ...]) -> list[Integers]:
-    """Replace slices by arrays of their indices, with axes after those of the other arrays."""
+    """Replace slices by index arrays, with their axes after the axes of the other arrays."""
     rank = max((entry.ndim for entry in key if not isinstance(entry, slice)), default=0)
     sliced = [axis for axis, entry in enumerate(key) if isinstance(entry, slice)]
     arrays: list[Integers] = []
@@ -281,11 +287,11 @@ def _varying_axes(array: Integers) -> tuple[int, ...]:
 
 
 def _line(array: Integers, axes: tuple[int, ...]) -> Integers:
-    """The values of an array along some axes, flattened; a scalar if there is no axis."""
+    """Return the values of an array along some axes, flattened, or a scalar without axes."""
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
     return first.ravel() if axes else first
 
 
 def _picked(axis: AxisPick) -> Integers:
     """The indices of a pick, in the order of the key."""
-    return np.atleast_1d(entry_indices(axis.entry)[axis.then])
+    return np.atleast_1d(entry_indices(axis.entry)[axis.post_indexer])

@@ -1,4 +1,4 @@
-"""JSON of files that nobody vouches for: within named limits, with errors that name the byte."""
+"""Parsing JSON of untrusted files, with limits and errors that name the offset."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from xr_tensorfmt.core.json_values import MAX_LEVELS
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MAX_NESTED = MAX_LEVELS + 8
-"""Limit on lists and objects within each other: those of attributes, and what they are in.
+"""Limit on nested lists and objects, including those that contain attributes.
 
-Pickling fails from some 500 on, and dask's names of arrays already from 100.
+Pickling fails at about 500 levels, and dask's tokenization at 100.
 """
 
 MAX_VALUES = 4 << 20
-"""Limit on the values of a document, each of which may take a hundred bytes of memory."""
+"""Limit on the values of a document. A value may take 100 bytes of memory."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
@@ -30,13 +30,13 @@ _TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
 class LimitError(ValueError):
-    """JSON that is not damaged, but beyond a limit."""
+    """Valid JSON that exceeds a limit."""
 
 
 def parse_json(
     text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Parse JSON as `json.loads` does; LimitError where it is beyond a limit."""
+    """Parse JSON as `json.loads` does. Raise LimitError if it exceeds a limit."""
     check_values(text)
     try:
         value = loads(text, object_pairs_hook=object_pairs_hook)
@@ -47,7 +47,7 @@ def parse_json(
 
 
 def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; ValueError if it has a key twice."""
+    """Build a JSON object. Raise ValueError if a key is repeated."""
     members = dict(pairs)
     if len(members) != len(pairs):
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
@@ -56,34 +56,37 @@ def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_values(text: str) -> None:
-    """Refuse more values than may be kept in memory, before there are any."""
-    if _marks(text) > MAX_VALUES and (found := _marks(_STRING.sub("", text))) > MAX_VALUES:
-        raise LimitError(f"{found} values, more than {MAX_VALUES}")
+    """Raise LimitError if JSON has too many values, before they take memory."""
+    if _count_marks(text) > MAX_VALUES:
+        count = _count_marks(_STRING.sub("", text))
+        if count > MAX_VALUES:
+            raise LimitError(f"{count} values, more than {MAX_VALUES}")
 
 
-def _marks(text: str) -> int:
-    """The characters before values, also where they are within strings."""
+def _count_marks(text: str) -> int:
+    """Count the characters that precede values, including those in strings."""
     return sum(map(text.count, _MARKS))
 
 
 def check_nested(value: Any) -> None:
-    """Refuse nesting that other programs could not follow."""
+    """Raise LimitError if a value is nested too deep."""
     if is_too_deep(value, _children):
         raise LimitError(_TOO_DEEP)
 
 
 def is_too_deep(value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
-    """Whether the containers in a value are nested beyond the limit; nothing recurses."""
+    """Return whether a value is nested too deep, without recursion."""
     level = [value]
     for _ in range(MAX_NESTED + 1):
-        level = [each for parent in level for each in _containers(children, parent)]
+        level = [child for parent in level for child in _find_containers(children, parent)]
         if not level:
             return False
     return True
 
 
-def _containers(children: Callable[[Any], Iterable[Any]], value: Any) -> list[Any]:
-    """What is in a value and may contain others; most lists are of numbers alone."""
+def _find_containers(children: Callable[[Any], Iterable[Any]], value: Any) -> list[Any]:
+    """Return the lists and objects in a value."""
+    # Most lists contain only numbers.
     if _PLAIN.issuperset(map(type, children(value))):
         return []
     return [child for child in children(value) if type(child) not in _PLAIN]
@@ -97,9 +100,10 @@ def _children(value: Any) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON object of a file, which may hold anything that Python's own writer writes.
+    """A JSON object of a file.
 
-    `repeated` are the objects in it in which a key occurs twice.
+    Python's extensions (NaN, infinities) are allowed. `repeated` are the objects with a repeated
+    key.
     """
 
     path: str
@@ -110,12 +114,12 @@ class Document:
 
     @classmethod
     def read(
-        cls, reader: HeaderReader, start: int, length: int, most: int, title: str = "the document"
+        cls, reader: HeaderReader, start: int, length: int, limit: int, title: str = "the document"
     ) -> Self:
-        """Read at most so many bytes, which messages call `title`; other JSON is refused."""
-        if length > most:
-            hint = f"{title} is damaged, or the file of another format"
-            raise reader.error(title, f"{length} bytes", f"at most {most} bytes", hint, start)
+        """Read a document of at most `limit` bytes. Messages call it `title`."""
+        if length > limit:
+            hint = f"{title} is corrupt, or the file has another format"
+            raise reader.error(title, f"{length} bytes", f"at most {limit} bytes", hint, start)
         repeated: list[Mapping[str, Any]] = []
 
         def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,48 +128,45 @@ class Document:
                 repeated.append(members)
             return members
 
-        raw = reader.bytes_at(start, length, "the JSON document")
-        at, hint = start, f"{title} is damaged"
+        raw = reader.read_field(start, length, "the JSON document")
+        offset, hint = start, f"{title} is corrupt"
         try:
             string = raw.decode()
             content = parse_json(string, collect)
         except UnicodeDecodeError as error:
-            at, found = start + error.start, "bytes that are not UTF-8"
+            offset, actual = start + error.start, "bytes that are not UTF-8"
         except JSONDecodeError as error:
-            at = start + len(string[: error.pos].encode())
-            found = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
+            offset = start + len(string[: error.pos].encode())
+            actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
         except LimitError as error:
-            found, hint = str(error), f"{title} is damaged, or made to keep readers busy"
+            actual, hint = str(error), f"{title} is corrupt, or an attack on readers"
         except ValueError as error:
-            # Python's own limit; the message of another error with this number would meet it again.
-            found, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
+            # Python limits the digits of integers. Do not format the integer in another message.
+            actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
         else:
             if isinstance(content, Mapping):
                 return cls(reader.source.name, start, content, repeated, title)
-            found = f"a {type(content).__name__}"
-        raise reader.error(title, found, "a JSON object", hint, at)
+            actual = f"a {type(content).__name__}"
+        raise reader.error(title, actual, "a JSON object", hint, offset)
 
-    def error(self, field: str, found: object, expected: str) -> TensorFormatError:
-        """An error about a part of the document."""
-        hint = f"{self.title} is damaged"
-        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
+    def error(self, field: str, actual: object, expected: str) -> TensorFormatError:
+        """Create an error about a part of the document."""
+        hint = f"{self.title} is corrupt"
+        return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
 
-    def member(self, name: str) -> Mapping[str, Any]:
-        """An object in the document."""
+    def get_object(self, name: str) -> Mapping[str, Any]:
+        """Return a member that must be an object."""
         value = self.content.get(name)
         if not isinstance(value, Mapping):
             raise self.error(f"{name!r}", shorten(repr(value)), "a JSON object")
         return value
 
     def check_repeated(self, *objects: Mapping[str, Any]) -> tuple[Finding, ...]:
-        """Refuse keys that occur twice in objects of the format, report those of metadata."""
+        """Raise an error about repeated keys in `objects`, and return findings about others."""
         if not self.repeated:
             return ()
-        if not {id(each) for each in objects}.isdisjoint(map(id, self.repeated)):
-            raise self.error("a JSON object", "a key twice", "each key once")
+        if not {id(member) for member in objects}.isdisjoint(map(id, self.repeated)):
+            raise self.error("a JSON object", "a repeated key", "unique keys")
         keys = shorten(", ".join(map(repr, self.repeated[0])))
-        message = (
-            "they hold an object with a key twice, of which the last value is taken; its keys are "
-            f"{keys}"
-        )
+        message = f"an object has a repeated key and the last value is used; its keys are {keys}"
         return (Finding(self.path, self.offset, "the metadata", message, "warning"),)

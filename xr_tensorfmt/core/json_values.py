@@ -1,4 +1,4 @@
-"""Attributes and arrays as JSON, and back, without loss of values or dtypes."""
+"""Lossless conversion of attributes and arrays to JSON and back."""
 
 from __future__ import annotations
 
@@ -14,43 +14,45 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.errors import shorten
 
 DTYPE_TAG = "__numpy__"
-"""The only member of a JSON object that stands for a numpy array or number."""
+"""Key of a JSON object that encodes a numpy array or number."""
 
 MAX_LEVELS = 32
-"""Limit on lists and dicts within each other in an attribute; dask allows less than a hundred."""
+"""Limit on nested lists and dicts in an attribute. dask allows less than 100."""
 
 MAX_ARRAY_DIMENSIONS = 64
-"""Limit on the dimensions of an array, the same as numpy's."""
+"""Limit on the dimensions of an array, as in numpy."""
 
 _DTYPE_KINDS = "biufcmMS"  # strings are not bytes in JSON
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
-# In a numpy array every string takes the memory of the longest, so that a short JSON could ask for
-# an enormous array.
+# Every string of a numpy array takes the memory of the longest one, so short JSON could require a
+# huge array.
 _MAX_BYTES_PER_CHARACTER = 32
 
 
 def to_json(value: Any, what: str, level: int = 0) -> Any:
-    """Encode a value; TypeError where JSON cannot hold it. `what` names it in the message."""
+    """Encode a value. Raise TypeError, with the name `what`, if JSON does not support it."""
     if level > MAX_LEVELS:
-        raise TypeError(f"{what} is nested deeper than {MAX_LEVELS} levels; make it flatter")
+        raise TypeError(f"{what} is nested deeper than {MAX_LEVELS} levels; flatten it")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
         return {DTYPE_TAG: array_to_json(np.asanyarray(value), what)}
     if isinstance(value, int | float | None):
         return value
     if isinstance(value, str):
-        return _encodable(value, what)
+        return _check_encodable(value, what)
     if isinstance(value, list | tuple):
         return [to_json(item, what, level + 1) for item in value]
     if isinstance(value, Mapping) and DTYPE_TAG not in value:
-        return {_key(key, what): to_json(item, what, level + 1) for key, item in value.items()}
+        return {
+            _check_key(key, what): to_json(item, what, level + 1) for key, item in value.items()
+        }
     raise TypeError(
-        f"{what} contains a {type(value).__name__}, which JSON cannot hold; make it a str, a "
-        f"number, an array, or a list or dict of such (without the key {DTYPE_TAG!r})"
+        f"{what} contains a {type(value).__name__}, which JSON does not support; convert it to a "
+        f"str, a number, an array, or a list or dict of these (without the key {DTYPE_TAG!r})"
     )
 
 
 def from_json(value: Any) -> Any:
-    """Decode what `to_json` has encoded, from JSON whose nesting is limited."""
+    """Decode JSON that `to_json` encoded. The nesting must be limited."""
     if isinstance(value, Mapping):
         if set(value) == {DTYPE_TAG}:
             array = array_from_json(value[DTYPE_TAG])
@@ -60,7 +62,7 @@ def from_json(value: Any) -> Any:
 
 
 def strip_dtypes(value: Any) -> Any:
-    """Replace tagged numpy numbers by plain ones, for programs that do not know the tag."""
+    """Replace tagged numpy numbers by plain numbers, for programs that do not know the tag."""
     if isinstance(value, Mapping):
         if set(value) != {DTYPE_TAG}:
             return {key: strip_dtypes(item) for key, item in value.items()}
@@ -71,87 +73,87 @@ def strip_dtypes(value: Any) -> Any:
 
 
 def array_to_json(array: Array, what: str) -> dict[str, Any]:
-    """Encode an array: strings as they are, other values as bytes in base64."""
+    """Encode an array: strings as a list, other values in base64."""
     if np.ma.isMaskedArray(array):
-        raise TypeError(f"{what} has masked values, which JSON cannot hold; fill them first")
+        raise TypeError(f"{what} has masked values, which JSON does not support; fill them first")
     shape = list(array.shape)
     may_be_strings = array.dtype.kind in "OUT"
     items: list[Any] = array.ravel().tolist() if may_be_strings else []
     if may_be_strings and all(isinstance(item, str) for item in items):
-        strings = [_encodable(item, what) for item in items]
-        dtype = _string_dtype(array.dtype, strings, what)
+        strings = [_check_encodable(item, what) for item in items]
+        dtype = _choose_string_dtype(array.dtype, strings, what)
         return {"dtype": dtype, "shape": shape, "strings": strings}
     if array.dtype.kind not in _DTYPE_KINDS:
         raise TypeError(
-            f"{what} has dtype {array.dtype}, which JSON cannot hold; "
-            "make it an array of numbers or strings"
+            f"{what} has dtype {array.dtype}, which JSON does not support; "
+            "convert it to numbers or strings"
         )
     raw = b64encode(array.tobytes()).decode()
     return {"dtype": array.dtype.str, "shape": shape, "base64": raw}
 
 
-def _string_dtype(dtype: np.dtype[Any], strings: Sequence[str], what: str) -> str:
+def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], what: str) -> str:
     if dtype == np.dtypes.StringDType():
         return "T"
     for candidate in (dtype, np.array(strings, dtype=np.str_).dtype):
         if dtype.kind == "O" or _is_compact(candidate, strings):
             return candidate.str
     raise TypeError(
-        f"{what} is an array of strings of very different lengths; give it dtype object"
+        f"{what} is an array of strings of very different lengths; convert it to dtype object"
     )
 
 
 def _is_compact(dtype: np.dtype[Any], strings: Sequence[str]) -> bool:
-    """Whether an array of strings takes no more memory than their lengths give reason for."""
+    """Return whether the memory of an array is in proportion to its strings."""
     characters = 64 + sum(map(len, strings)) + len(strings)
     return dtype.itemsize * len(strings) <= _MAX_BYTES_PER_CHARACTER * characters
 
 
-def array_from_json(facts: Mapping[str, Any]) -> Array:
-    """Decode what `array_to_json` has encoded."""
-    dtype, shape = _dtype(facts["dtype"]), _shape(facts["shape"])
-    if "strings" in facts:
-        return _strings(facts["strings"], dtype).reshape(shape)
-    raw = b64decode(facts["base64"], validate=True)
+def array_from_json(data: Mapping[str, Any]) -> Array:
+    """Decode an array that `array_to_json` encoded."""
+    dtype, shape = _parse_dtype(data["dtype"]), _parse_shape(data["shape"])
+    if "strings" in data:
+        return _parse_strings(data["strings"], dtype).reshape(shape)
+    raw = b64decode(data["base64"], validate=True)
     nbytes = prod(shape) * dtype.itemsize
     if dtype.kind not in _DTYPE_KINDS or nbytes != len(raw) or not dtype.itemsize:
         raise ValueError("the bytes of an array do not fit its shape")
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def _parse_dtype(name: str) -> np.dtype[Any]:
     if not _DTYPE_NAME.fullmatch(name):
         raise ValueError(f"the dtype {shorten(repr(name))} is unknown")
     return np.dtypes.StringDType() if name == "T" else np.dtype(name)
 
 
-def _shape(lengths: Sequence[int]) -> tuple[int, ...]:
-    known = all(type(length) is int and 0 <= length < 1 << 62 for length in lengths)
-    if len(lengths) > MAX_ARRAY_DIMENSIONS or not known:
-        raise ValueError(f"the shape {shorten(repr(lengths))} is not one of an array")
+def _parse_shape(lengths: Sequence[int]) -> tuple[int, ...]:
+    is_valid = all(type(length) is int and 0 <= length < 1 << 62 for length in lengths)
+    if len(lengths) > MAX_ARRAY_DIMENSIONS or not is_valid:
+        raise ValueError(f"the shape {shorten(repr(lengths))} is invalid")
     return tuple(lengths)
 
 
-def _strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
-    known = isinstance(strings, list) and all(isinstance(string, str) for string in strings)
-    if dtype.kind not in "OUT" or not known:
+def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    is_valid = isinstance(strings, list) and all(isinstance(string, str) for string in strings)
+    if dtype.kind not in "OUT" or not is_valid:
         raise TypeError(f"an array of dtype {dtype} needs a list of strings")
     if dtype.kind == "U":
         if not _is_compact(dtype, strings):
-            raise ValueError(f"strings of dtype {dtype} would take far more memory than they need")
+            raise ValueError(f"strings of dtype {dtype} would take too much memory")
         dtype = dtype.newbyteorder("=")
     array: Array = np.empty(len(strings), dtype=dtype)
     array[:] = strings
     return array
 
 
-def _key(key: object, what: str) -> str:
+def _check_key(key: object, what: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"{what} has the key {key!r}, which must be a str; use {str(key)!r}")
-    return _encodable(key, what)
+        raise TypeError(f"{what} has the key {key!r}, expected a str; use {str(key)!r}")
+    return _check_encodable(key, what)
 
 
-def _encodable(string: str, what: str) -> str:
+def _check_encodable(string: str, what: str) -> str:
     try:
         string.encode()
     except UnicodeEncodeError:

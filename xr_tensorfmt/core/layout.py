@@ -1,4 +1,4 @@
-"""The protocol of a layout: where the values of a tensor are in a file, and how they are coded."""
+"""Layouts: the position and encoding of the values of a tensor in a file."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from xr_tensorfmt.core.selection import PostIndexer, Selection
 from xr_tensorfmt.core.source import Source
 
 ByteRead = tuple[Source, Extents]
-"""Byte ranges of a source that are read at once."""
+"""A source and byte ranges that are read together."""
 
 Encoded = tuple[Extents, Bytes]
-"""Byte ranges of a file and the bytes that belong there: the ranges one after the other."""
+"""Byte ranges of a file and their concatenated bytes."""
 
 BATCH_BYTES = 1 << 20
-"""Bytes that are encoded at a time, which fit into the cache of a processor."""
+"""Bytes to encode at a time, to stay within a processor cache."""
 
 WHOLE = 0
 """The write unit of an axis that can only be written as a whole."""
 
 
 class UnrepresentableValueError(ValueError):
-    """A value for which a layout has no place, where another layout would have one."""
+    """A layout cannot represent a value. Another layout may."""
 
 
 class Layout(ABC):
-    """How the values of a tensor lie in the bytes of a Source.
+    """The position and encoding of the values of a tensor in a Source.
 
-    Layouts are immutable and picklable. The Source is an argument of each read.
+    Layouts are immutable and picklable. They do not contain the Source.
     """
 
     @property
@@ -48,15 +48,15 @@ class Layout(ABC):
 
     @abstractmethod
     def extents(self, selection: Selection) -> Extents:
-        """Bytes that hold a selection (which must not be empty); nothing is read."""
+        """Return the byte ranges of a selection that is not empty."""
 
     def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
-        """What `read` would fetch at most, by source and without empty ranges; nothing is read."""
+        """Return the byte ranges that `read` would fetch, grouped by source."""
         extents = self.extents(selection) if selection.size else None
         return [(source, extents)] if extents is not None and len(extents) else []
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
-        """What `read_points` would fetch at most, as for `reads`."""
+        """Return the byte ranges that `read_points` would fetch, grouped by source."""
         unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
         entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
         extents = Extents.union([self.extents(Selection(self.shape, entry)) for entry in entries])
@@ -69,20 +69,19 @@ class Layout(ABC):
         Parameters
         ----------
         source : Source
-            The bytes.
+            The file.
         selection : Selection
-            The elements; `extent` must be the shape of this layout.
+            The elements. `extent` must be the shape of this layout.
 
         Returns
         -------
         ndarray of `dtype`
-            Writable, of the selection's shape, in memory or a private window that belongs to the
-            caller.
+            The values, in the shape of the selection. The caller owns the array and may modify it.
 
         Raises
         ------
         TensorFormatError
-            The bytes violate the format.
+            The file is corrupt.
         """
 
     @abstractmethod
@@ -92,25 +91,25 @@ class Layout(ABC):
         Parameters
         ----------
         source : Source
-            The bytes.
+            The file.
         points : tuple of ndarray
-            For each axis the indices of the elements, all one-dimensional and equally long, in
-            any order and with repetitions.
+            One-dimensional index arrays of equal length, one per axis, in any order and with
+            repetitions.
 
         Returns
         -------
         ndarray of `dtype`
-            One-dimensional, one element for each point.
+            One value per point.
         """
 
     @property
     def prefers_points(self) -> bool:
-        """Whether one read of many points is cheaper than many reads of small selections."""
+        """Whether one read of many points is faster than many reads of small selections."""
         return False
 
     @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Shape of efficient chunks: one range of bytes each, of at most `target` bytes."""
+        """Return the shape of efficient chunks: contiguous in the file, up to `target` bytes."""
 
     def checked_places(self, source: Source) -> Layout:
         """The layout after its places in a file are verified, before bytes are overwritten."""
@@ -118,10 +117,7 @@ class Layout(ABC):
 
     @property
     def unchecked(self) -> Layout | None:
-        """The layout whose values remain to be read by a check of the whole file.
-
-        None if the check of the format reads all values, or if no byte is stored for them.
-        """
+        """The layout that `validate` has to read, or None if `Format.check` reads all values."""
         return self
 
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
@@ -130,23 +126,23 @@ class Layout(ABC):
 
 
 class WritableLayout(Layout):
-    """A layout whose values can be written to a new file, or in part to one that exists."""
+    """A layout that can also be written, as a whole or in part."""
 
     @abstractmethod
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """Turn values into the bytes that are stored for them, a batch at a time.
+        """Convert values to bytes, batch by batch.
 
         Parameters
         ----------
         selection : Selection
-            The elements: slices of step 1 whose ends are multiples of `write_units`.
+            The elements: slices of step 1 that start and stop at multiples of `write_units`.
         values : ndarray of `dtype`
-            The values, of the selection's shape.
+            The values, in the shape of the selection.
 
         Yields
         ------
         tuple of (Extents, ndarray of uint8)
-            Byte ranges and their bytes. Together they cover the selection.
+            Byte ranges and their bytes. The ranges of all batches cover the selection.
 
         Raises
         ------
@@ -155,51 +151,51 @@ class WritableLayout(Layout):
         """
 
     def stored_element(self) -> Element:
-        """Return the stored form of an element.
+        """Return the type of the stored elements.
 
         Raises
         ------
         TypeError
-            A part of the values cannot be written without the rest. This is the default.
+            The values can only be written as a whole. This is the default.
         """
         raise TypeError(f"the layout {type(self).__name__} can only be written as a whole")
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """Number of elements along each axis that fill whole bytes, or `WHOLE`.
+        """Number of elements along every axis that fill whole bytes, or `WHOLE`.
 
-        A part that is written begins and ends at multiples of these, or at the end of the axis.
+        A region starts and stops at multiples of these numbers, or at the end of the axis.
         """
         return (1,) * len(self.shape)
 
 
 class ReorderingLayout(Layout):
-    """A layout that reorders values more cheaply while they are still packed."""
+    """A layout that reorders packed values faster than numpy reorders unpacked ones."""
 
     @abstractmethod
     def read_in_order(
         self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
     ) -> Array:
-        """Read a selection, and apply a key to each axis of the values.
+        """Read a selection, and apply a key to every axis of the values.
 
         Parameters
         ----------
         source : Source
-            The bytes.
+            The file.
         selection : Selection
             The elements.
         keys : sequence of int, slice or ndarray
-            The key for each axis of the selected values.
+            The key for every axis of the selected values.
 
         Returns
         -------
         ndarray of `dtype`
-            The same as ``in_order(self.read(source, selection), keys)``.
+            The result of ``apply_indexers(self.read(source, selection), keys)``.
         """
 
 
 def relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
-    """Where a part of a selection is in the values of the whole; both are slices of step 1."""
+    """Return the slices of a part in the values of the whole. Both have slices of step 1."""
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start)
         for inner, outer in zip(part.entries, whole.entries, strict=True)
@@ -208,5 +204,5 @@ def relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
 
 
 def raw_bytes(stored: Array) -> Bytes:
-    """Look at contiguous elements as bytes."""
+    """View contiguous elements as bytes."""
     return stored.reshape(-1).view(np.uint8)

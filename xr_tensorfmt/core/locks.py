@@ -1,4 +1,4 @@
-"""Locks that a forked process finds free, whichever thread held them, and values computed once."""
+"""Fork-safe locks, and values that are computed once."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ Value = TypeVar("Value")
 
 
 def call_in_children(call: Callable[[], object]) -> None:
-    """Call something in each process that is forked, in which other threads are gone."""
+    """Register a function that forked processes call."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 
 
 class ForkSafeLock:
-    """A lock that another one replaces in a child process: its holder is a thread of the parent."""
+    """A lock that is replaced in forked processes, where the thread that holds it is missing."""
 
     def __init__(self) -> None:
-        self.renew()
-        _every.add(self)
+        self.reset()
+        _locks.add(self)
 
-    def renew(self) -> None:
-        """Forget who holds it."""
+    def reset(self) -> None:
+        """Replace the lock."""
         self._lock = Lock()
 
     @property
     def current(self) -> Lock:
-        """The lock of this process, for a `with` statement."""
+        """Lock of this process, for a `with` statement."""
         return self._lock
 
 
-_every: WeakSet[ForkSafeLock] = WeakSet()
+_locks: WeakSet[ForkSafeLock] = WeakSet()
 
 
-def _renew_all() -> None:
-    for lock in list(_every):
-        lock.renew()
+def _reset_all() -> None:
+    for lock in list(_locks):
+        lock.reset()
 
 
-call_in_children(_renew_all)
+call_in_children(_reset_all)
 
 
 class CachedValue(Generic[Value]):
-    """Computes a value once for all threads; the value is pickled if it is known.
+    """A value that is computed once by all threads, and pickled once it is computed.
 
-    A process that is forked while a thread computes the value computes it anew.
+    A process that is forked during the computation repeats it.
     """
 
     def __init__(self, value: Value | None = None) -> None:
@@ -56,12 +56,12 @@ class CachedValue(Generic[Value]):
         self._lock = ForkSafeLock()
 
     @property
-    def known(self) -> Value | None:
-        """The value if it has been computed."""
+    def value(self) -> Value | None:
+        """The value if it is computed, otherwise None."""
         return self._value
 
     def get(self, compute: Callable[[], Value]) -> Value:
-        """The value; the first caller computes it while others wait."""
+        """Return the value. The first caller computes it while others wait."""
         if self._value is None:
             with self._lock.current:
                 if self._value is None:
@@ -69,9 +69,9 @@ class CachedValue(Generic[Value]):
         return self._value
 
     def __dask_tokenize__(self) -> str:
-        """Independent of whether the value is known, so that names in dask are."""
+        """Return the same token before and after the value is computed."""
         return type(self).__name__
 
     def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[Value | None]]:
-        """Pickle without the lock."""
+        """Pickle the value without the lock."""
         return CachedValue, (self._value,)

@@ -1,4 +1,4 @@
-"""The options of opening a file that formats use. xarray imports this module with the engine."""
+"""Options of opening a file that apply to formats."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from numbers import Real
 from typing import Literal, get_args
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None
-"""Names for dimensions: by variable, or the names alone where a file has one variable."""
+"""Dimension names: a mapping by variable, or a sequence for a file with one variable."""
 
 
 def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Names for the axes of a variable: those that the user asked for, else those of the file."""
+    """Return the dimension names: the user's if given, otherwise the file's."""
     names = requested.get(variable) if isinstance(requested, Mapping) else requested
     if names is None:
         names = default
     if isinstance(names, str | bytes) or not isinstance(names, Sequence):
         raise TypeError(
-            f"dims={requested!r} must have a sequence of names for {variable!r}, such as {default}"
+            f"dims={requested!r} must be a sequence of names for {variable!r}, such as {default}"
         )
     if not all(isinstance(name, str) and name for name in names):
-        raise TypeError(f"dims={requested!r} must have names that are non-empty str")
+        raise TypeError(f"dims={requested!r} must contain non-empty str")
     if len(names) != len(default):
         raise ValueError(
             f"dims={requested!r} cannot name the {len(default)} dimensions {default} "
-            f"of {variable!r}; give {len(default)} names"
+            f"of {variable!r}; pass {len(default)} names"
         )
     if len(set(names)) != len(names):
         raise ValueError(f"dims={requested!r} gives two dimensions of {variable!r} the same name")
     if variable in names:
         raise ValueError(
-            f"{variable!r} would be both the variable and one of its dimensions {tuple(names)}, "
-            "which makes it an index; choose another with name= or dims="
+            f"{variable!r} is both a variable and one of its dimensions {tuple(names)}, which "
+            "would make it an index; choose another name with name= or dims="
         )
     return tuple(names)
 
@@ -48,19 +48,19 @@ class OpenOptions:
     Parameters
     ----------
     name : str
-        Name of the variable of a file that holds one tensor.
+        Name of the variable if the file contains one tensor.
     dims : mapping or sequence, optional
-        Names for dimensions: by variable, or a plain sequence for a file of one variable.
+        Dimension names: a mapping by variable, or a sequence for a file with one variable.
     sparse : {"auto", "dense", "stored"}
-        Whether elements that the file does not store are filled in.
+        Whether to fill in elements that the file does not store.
     verify : bool
-        Whether a wrong checksum, or bytes after the end, raise an error instead of a warning.
+        Whether a wrong checksum or trailing bytes raise an error instead of a warning.
     fill_value : float, optional
-        Value of elements that a file does not store, where its format defines none.
+        Value of elements that the file does not store, if the format defines none.
     text_errors : {"strict", "surrogateescape"}
-        How labels are decoded that are not UTF-8.
+        How to decode labels that are not UTF-8.
     apply_unit : bool
-        Whether values are multiplied by the factor to atomic units that the file states.
+        Whether to multiply values by the factor to atomic units in the file.
     """
 
     name: str = "tensor"
@@ -72,7 +72,7 @@ class OpenOptions:
     apply_unit: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
+        """Raise an error if a value is invalid."""
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
         for keyword, value, allowed in (
@@ -87,17 +87,16 @@ class OpenOptions:
             raise TypeError(f"fill_value={fill_value!r} is not a real number")
 
     def check_unnamed(self, path: str) -> None:
-        """Refuse a name for the one variable of a file whose variables have names of their own."""
+        """Raise an error if `name` is set, for a file that names its variables."""
         if self.name != OpenOptions.name:
             raise ValueError(
-                f"{path} names its variables itself, so name={self.name!r} does not apply; "
+                f"{path} contains variable names, so name={self.name!r} does not apply; "
                 "use ds.rename"
             )
 
     def check_all_stored(self, path: str) -> None:
-        """Refuse ``sparse="stored"`` for a file that leaves no element out."""
+        """Raise an error if ``sparse="stored"``, for a file that stores all elements."""
         if self.sparse == "stored":
             raise ValueError(
-                f"{path} stores every element, so sparse='stored' has nothing to leave out; "
-                "open it without"
+                f"{path} stores all elements, so sparse='stored' does not apply; omit it"
             )

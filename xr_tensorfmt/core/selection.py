@@ -1,4 +1,4 @@
-"""Selections: the form in which a Layout receives a key."""
+"""Selections: normalized keys, the argument of `Layout.read`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Entry = slice | Integers
 """A slice with positive step and exact bounds, or a strictly ascending integer array."""
 
 PostIndexer = int | slice | Integers
-"""What is applied to an axis of the values of a Selection, in the order of the key."""
+"""The key to apply to an axis of the selected values."""
 
 KEEP = slice(None)
-"""The one that changes nothing."""
+"""The `PostIndexer` that keeps an axis unchanged."""
 
-# A plan has an integer for each run of a Selection; this limits its memory.
+# Limits the memory of plans, which have an integer per run.
 MAX_RUNS = 1 << 20
 
-# Elements that are brought into another order along several axes at a time, within a cache.
+# Elements to reorder at a time, to stay within a cache.
 _MAX_REORDERED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The outer product of one entry for each axis.
+    """The outer product of one entry per axis.
 
     Parameters
     ----------
     extent : tuple of int
         Lengths of the axes of the whole tensor.
     entries : tuple of slice or ndarray
-        For each axis a slice with positive step whose ``stop`` is one more than its last element
-        (``slice(0, 0, 1)`` where it is empty), or a strictly ascending integer array.
+        A slice or a strictly ascending integer array per axis. Slices have a positive step, and
+        ``stop`` is the last index plus 1. Empty slices are ``slice(0, 0, 1)``.
     """
 
     extent: tuple[int, ...]
@@ -46,17 +46,17 @@ class Selection:
 
     @classmethod
     def everything(cls, extent: Sequence[int]) -> Selection:
-        """All elements of a tensor with these lengths."""
+        """Select all elements of a tensor."""
         return cls(tuple(extent), tuple(slice(0, length, 1) for length in extent))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes of what is selected."""
+        """Shape of the selected values."""
         return tuple(entry_length(entry) for entry in self.entries)
 
     @property
     def size(self) -> int:
-        """Number of elements selected."""
+        """Number of selected elements."""
         return prod(self.shape)
 
     @property
@@ -65,13 +65,13 @@ class Selection:
         return all(isinstance(entry, slice) for entry in self.entries)
 
     def permuted(self, axes: Sequence[int]) -> Selection:
-        """The same elements of the tensor whose axis ``i`` is axis ``axes[i]`` of this one."""
+        """Return the selection of the same elements after ``transpose(axes)``."""
         return Selection(
             tuple(self.extent[axis] for axis in axes), tuple(self.entries[axis] for axis in axes)
         )
 
     def full_index(self, position: int) -> tuple[int, ...]:
-        """Index in the whole tensor of the element at a flat C-order position of the selection."""
+        """Return the index in the whole tensor of the selected element number `position`."""
         indices = np.unravel_index(position, self.shape)
         return tuple(
             int(index) * entry.step + entry.start if isinstance(entry, slice) else int(entry[index])
@@ -79,30 +79,30 @@ class Selection:
         )
 
     def runs(self) -> Runs:
-        """Consecutive elements in C order, as ranges of the flat index of the whole tensor."""
+        """Return runs of consecutive elements, as ranges of the flat index in C order."""
         strides = row_major_strides(self.extent)
-        cut = self._first_whole_axis
+        inner = self._first_whole_axis
         starts = np.zeros(1, dtype=np.int64)
-        for entry, stride in zip(self.entries[cut:], strides[cut:], strict=True):
-            starts += _ends(entry)[0] * stride
-        for entry, stride in zip(self.entries[:cut][::-1], strides[:cut][::-1], strict=True):
+        for entry, stride in zip(self.entries[inner:], strides[inner:], strict=True):
+            starts += _get_bounds(entry)[0] * stride
+        for entry, stride in zip(self.entries[:inner][::-1], strides[:inner][::-1], strict=True):
             starts = (entry_indices(entry)[:, np.newaxis] * stride + starts).ravel()
-        return Runs(starts, prod(self.shape[cut:]))
+        return Runs(starts, prod(self.shape[inner:]))
 
     @property
     def run_count(self) -> int:
-        """Number of ranges that `runs` returns."""
+        """Number of runs."""
         return prod(self.shape[: self._first_whole_axis])
 
     @property
     def span(self) -> int:
-        """Elements of the whole tensor from the first selected one to the last, both included."""
+        """Number of elements of the whole tensor from the first to the last selected one."""
         strides = row_major_strides(self.extent)
-        ends = map(_ends, self.entries)
-        return 1 + sum((last - first) * s for (first, last), s in zip(ends, strides, strict=True))
+        bounds = map(_get_bounds, self.entries)
+        return 1 + sum((last - first) * s for (first, last), s in zip(bounds, strides, strict=True))
 
     def batches(self, *, runs: int, span: int) -> Iterator[Selection]:
-        """Split along the slowest axes, so that each part has few runs and a short span."""
+        """Split along the slowest axes into parts with few runs and a short span."""
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
         excess = max(self.run_count / runs, self.span / span)
         if excess <= 1 or axis is None:
@@ -116,7 +116,7 @@ class Selection:
 
     @property
     def _first_whole_axis(self) -> int:
-        """The first axis along which runs extend; they contain all faster axes."""
+        """The first axis along which runs extend. They contain all faster axes."""
         axis = len(self.extent)
         while axis and self.shape[axis - 1] == self.extent[axis - 1]:
             axis -= 1
@@ -126,52 +126,53 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Ranges ``[start, start + length)`` of flat indices, ascending and without overlap."""
+    """Ranges ``[start, start + length)`` of flat indices, sorted and disjoint."""
 
     starts: Integers
     length: int
 
     @property
     def size(self) -> int:
-        """Number of elements in all ranges together."""
+        """Number of elements in all ranges."""
         return self.starts.size * self.length
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """First element of the first range and the one after the last."""
+        """First element, and the element after the last one."""
         return int(self.starts[0]), int(self.starts[-1]) + self.length
 
     def locate(self, indices: Integers) -> Integers:
-        """Position of each flat index among the elements of the ranges, or -1."""
+        """Return the position of every flat index among the elements, or -1."""
         if self.starts.size == 1:
-            within = indices - self.starts[0]
-            return np.where((within >= 0) & (within < self.length), within, -1)
+            positions = indices - self.starts[0]
+            return np.where((positions >= 0) & (positions < self.length), positions, -1)
         run = np.searchsorted(self.starts, indices, side="right") - 1
-        within = indices - self.starts[run]
-        inside = (run >= 0) & (within < self.length)
-        return np.where(inside, run * self.length + within, -1)
+        positions = indices - self.starts[run]
+        inside = (run >= 0) & (positions < self.length)
+        return np.where(inside, run * self.length + positions, -1)
 
 
 def row_major_strides(shape: Sequence[int]) -> list[int]:
-    """Elements from one index to the next along each axis, slowest axis first."""
+    """Return the strides of a C-order array, in elements."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def entry_length(entry: Entry) -> int:
-    """Number of elements of an axis that an entry selects."""
+    """Return the number of indices of an entry."""
     if isinstance(entry, slice):
         return len(range(entry.start, entry.stop, entry.step))
     return entry.size
 
 
-def _ends(entry: Entry) -> tuple[int, int]:
+def _get_bounds(entry: Entry) -> tuple[int, int]:
+    """Return the first and the last index."""
     if isinstance(entry, slice):
         return entry.start, entry.stop - 1
     return int(entry[0]), int(entry[-1])
 
 
 def entry_part(entry: Entry, first: int, count: int) -> Entry:
-    """The entry for at most `count` of an entry's elements, from element `first` on."""
+    """Return up to `count` indices of an entry, from number `first` on."""
     if not isinstance(entry, slice):
         return entry[first : first + count]
     part = range(entry.start, entry.stop, entry.step)[first : first + count]
@@ -179,7 +180,7 @@ def entry_part(entry: Entry, first: int, count: int) -> Entry:
 
 
 def entry_from_indices(indices: Integers) -> Entry:
-    """The entry for strictly ascending indices: a slice where they are consecutive."""
+    """Convert strictly ascending indices to an entry: a slice if they are consecutive."""
     if not indices.size:
         return slice(0, 0, 1)
     first, last = int(indices[0]), int(indices[-1])
@@ -191,14 +192,14 @@ def _is_consecutive(entry: slice) -> bool:
 
 
 def entry_indices(entry: Entry) -> Integers:
-    """The indices of an entry."""
+    """Return the indices of an entry as an array."""
     if isinstance(entry, slice):
         return np.arange(entry.start, entry.stop, entry.step, dtype=np.int64)
     return entry
 
 
 def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:
-    """Apply a key to each axis, to some rows at a time where several are arrays."""
+    """Apply a key to every axis, by blocks of rows if several keys are arrays."""
     first, more = keys[0] if keys else KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
     if isinstance(first, np.ndarray) and more and values.size > _MAX_REORDERED:
         shape = _apply_keys(values[:0], [KEEP, *keys[1:]]).shape[1:]
@@ -212,7 +213,7 @@ def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:
 
 
 def _apply_keys(values: Array, keys: Sequence[PostIndexer]) -> Array:
-    # From the last axis to the first, as dropping an axis renumbers those behind it.
+    # Start with the last axis, because dropping an axis renumbers the axes behind it.
     for axis in reversed(range(len(keys))):
         key = keys[axis]
         if isinstance(key, np.ndarray):

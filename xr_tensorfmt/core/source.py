@@ -1,4 +1,4 @@
-"""The protocol of a source of bytes, and how byte ranges become requests."""
+"""Sources of bytes, and the requests that fetch byte ranges."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from xr_tensorfmt.errors import TensorFormatError
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """The bytes ``[start, stop)``, fetched by one request for some ranges."""
+class MergedRange:
+    """The bytes ``[start, stop)`` that contain neighbouring ranges, fetched by one request."""
 
     start: int
     stop: int
@@ -27,98 +27,102 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Bytes that are fetched."""
+        """Bytes to fetch."""
         return self.stop - self.start
 
     @property
-    def whole(self) -> bool:
-        """Whether all bytes that are fetched are needed."""
+    def is_exact(self) -> bool:
+        """Whether there are no gaps between the ranges."""
         return self.extents.nbytes == self.size
 
     def target(self, packed: Bytes) -> Bytes:
-        """The view of the packed bytes into which this part goes."""
+        """Return the view of `packed` for these ranges."""
         return packed[self.position : self.position + self.extents.nbytes]
 
-    def place(self, packed: Bytes, fetched: Bytes) -> None:
-        """Copy the needed bytes of what was fetched to their place."""
-        self.target(packed)[:] = fetched if self.whole else self.extents.gather(fetched, self.start)
+    def copy_to(self, packed: Bytes, fetched: Bytes) -> None:
+        """Copy the ranges from the fetched bytes to `packed`."""
+        ranges = fetched if self.is_exact else self.extents.gather(fetched, self.start)
+        self.target(packed)[:] = ranges
 
 
-def merged_parts(extents: Extents, *, gap: int, limit: int) -> Iterator[Part]:
-    """One part for each group of neighbouring ranges; long ranges are not divided."""
+def merge_ranges(extents: Extents, *, gap: int, limit: int) -> Iterator[MergedRange]:
+    """Merge neighbouring ranges, without dividing long ones."""
     position = 0
     for group in extents.merged(gap=gap, limit=limit):
-        yield Part(*group.bounds, group, position)
+        yield MergedRange(*group.bounds, group, position)
         position += group.nbytes
 
 
-def even_parts(extents: Extents, *, gap: int, smallest: int, largest: int, most: int) -> list[Part]:
-    """Parts of similar size, for concurrent requests."""
+def balance_ranges(
+    extents: Extents, *, gap: int, min_size: int, max_size: int, count: int
+) -> list[MergedRange]:
+    """Merge and divide ranges into about `count` of similar size, for concurrent requests."""
     gaps = extents.gaps
     fetched = extents.nbytes + int(gaps[gaps <= gap].sum())
-    size = min(max(fetched // most, smallest), largest)
-    parts: list[Part] = []
-    for group in merged_parts(extents, gap=gap, limit=size):
-        parts += [group] if group.size <= size else _divided(group, size, largest)
-    return parts
+    size = min(max(fetched // count, min_size), max_size)
+    ranges: list[MergedRange] = []
+    for merged in merge_ranges(extents, gap=gap, limit=size):
+        ranges += [merged] if merged.size <= size else _divide(merged, size, max_size)
+    return ranges
 
 
-def _divided(group: Part, size: int, largest: int) -> Iterator[Part]:
-    """Divide the last range of a group, which is the only one that can be long."""
-    if len(group.extents) > 1:
-        if group.size <= largest:
-            yield group
+def _divide(merged: MergedRange, size: int, max_size: int) -> Iterator[MergedRange]:
+    """Divide the last range, the only one that can be long."""
+    extents = merged.extents
+    if len(extents) > 1:
+        if merged.size <= max_size:
+            yield merged
             return
-        before = Extents(group.extents.starts[:-1], group.extents.lengths[:-1])
-        yield Part(*before.bounds, before, group.position)
-    first, length = int(group.extents.starts[-1]), int(group.extents.lengths[-1])
-    position = group.position + group.extents.nbytes - length
+        before = Extents(extents.starts[:-1], extents.lengths[:-1])
+        yield MergedRange(*before.bounds, before, merged.position)
+    first, length = int(extents.starts[-1]), int(extents.lengths[-1])
+    position = merged.position + extents.nbytes - length
     count = -(-length // size)
     edges = [length * number // count for number in range(count + 1)]
     for lower, upper in pairwise(edges):
         piece = Extents.single(first + lower, first + upper)
-        yield Part(first + lower, first + upper, piece, position + lower)
+        yield MergedRange(first + lower, first + upper, piece, position + lower)
 
 
 Fill = Callable[[int, memoryview], int]
-"""Fills a buffer with the bytes from an offset on, and returns how many there were."""
+"""Fills a buffer with bytes from an offset, and returns the number of bytes read."""
 
 MAX_WINDOW = 64 << 20
-"""Limit on the bytes of a window that values are copied from.
+"""Limit on the bytes of a window from which values are copied.
 
-Touched pages of a window count as memory of the process as long as the window exists.
+Pages of a window count as process memory once they are read, until the window is released.
 """
 
-# A request costs about as much as reading this many bytes, so smaller gaps are read too.
+# A system call costs about as much as reading this many bytes, so smaller gaps are read.
 _GAP = 16 << 10
-# Limit on the span of a merged request, and so on its memory.
+# Limit on the memory of a merged range.
 _SCRATCH = 8 << 20
 
 
 class Source(ABC):
     """A file or its equivalent: name, size and bytes.
 
-    A source of a path or URL keeps what identifies the file, such as its size and modification
-    time, and no open file, so that it pickles small. A source of a file object keeps the object
-    open and shares its position; a source of bytes in memory pickles all of them.
+    A source of a path or URL has the identity of the file, such as its size and modification
+    time, but no open file, so it pickles small. A source of a file object keeps the object open
+    and shares its position. A source of bytes in memory pickles the bytes.
     """
 
     size: int
     mapped: bool = False
-    """Whether `window` returns windows, from which values are converted without another copy."""
+    """Whether `window` returns memory maps."""
     high_latency: bool = False
-    """Whether requests have a high latency, so that few large ones are best."""
+    """Whether requests have a high latency. Few large requests are best then."""
     read_ahead: int = 4096
-    """Least bytes to fetch for a header; by default one page."""
+    """Minimum number of bytes to fetch for a header: one page by default."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The path or URL, or a description; every error message begins with it."""
+        """Path, URL or description. Every error message begins with it."""
 
     @property
     def store(self) -> Hashable:
-        """What shares threads with this source; a store that does not answer blocks no other."""
+        """Key of the thread pool for requests. A store that hangs does not block others."""
         return None
 
     @abstractmethod
@@ -126,34 +130,33 @@ class Source(ABC):
         """Open the source for a batch of requests."""
 
     def window(self, start: int, stop: int) -> Bytes | None:
-        """Bytes that are fetched only where they are touched.
+        """Map a range of the file.
 
         Parameters
         ----------
         start, stop : int
-            The range, in bytes from the start of the file.
+            The range in bytes.
 
         Returns
         -------
         ndarray of uint8 or None
-            Writable memory that belongs to the caller; None where the source has no windows, or
-            the range is too small for one.
+            A private, writable memory map, or None if the source has none or the range is small.
         """
         return None
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
-        """Another file in the same directory.
+        """Open another file in the same directory.
 
         Parameters
         ----------
         path : str
-            Its path relative to the directory of this file, with ``/`` as separator.
+            Path relative to the directory of this file, with ``/`` as separator.
 
         Returns
         -------
         tuple of (Source, bytes) or None
-            The file, and its first bytes where opening it fetches them; None where this source is
-            not in a directory.
+            The file and its first bytes if opening fetches them. None if this source is not in a
+            directory.
 
         Raises
         ------
@@ -163,17 +166,17 @@ class Source(ABC):
         return None
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
-        """Do several reads; a source with a high latency does them concurrently."""
+        """Call `read` for several numbers, concurrently if the source has a high latency."""
         for number in numbers:
             read(number)
 
-    def parts(self, extents: Extents) -> Iterable[Part]:
-        """The requests of `read`, in the order of the file."""
-        return merged_parts(extents, gap=_GAP, limit=_SCRATCH)
+    def merged_ranges(self, extents: Extents) -> Iterable[MergedRange]:
+        """Return the ranges that `read` fetches by one merged, in file order."""
+        return merge_ranges(extents, gap=_GAP, limit=_SCRATCH)
 
-    def fetched(self, part: Part) -> int:
-        """Bytes that are transferred for a part."""
-        return part.size
+    def transferred_bytes(self, merged: MergedRange) -> int:
+        """Return the number of bytes that are transferred for a merged range."""
+        return merged.size
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges.
@@ -181,32 +184,34 @@ class Source(ABC):
         Parameters
         ----------
         extents : Extents
-            The ranges; at least one.
+            At least one range.
 
         Returns
         -------
         ndarray of uint8
-            The ranges one after the other, in memory that belongs to the caller.
+            The concatenated ranges, owned by the caller.
 
         Raises
         ------
         TensorFormatError
-            The source ends before a range does.
+            The source ends before the last range.
         SourceChangedError
-            The file was changed or replaced after it had been opened.
+            The file was changed or replaced after it was opened.
         """
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         with self.opened() as fill:
-            for part in self.parts(extents):
-                whole = part.whole
-                fetched = part.target(packed) if whole else np.empty(part.size, dtype=np.uint8)
-                self._fill(fill, part.start, fetched)
-                if not whole:
-                    part.place(packed, fetched)
+            for merged in self.merged_ranges(extents):
+                is_exact = merged.is_exact
+                fetched = (
+                    merged.target(packed) if is_exact else np.empty(merged.size, dtype=np.uint8)
+                )
+                self._fill(fill, merged.start, fetched)
+                if not is_exact:
+                    merged.copy_to(packed, fetched)
         return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:
-        """Fetch one short range, as of a header; the errors of `read`."""
+        """Fetch one short range. Raises like `read`."""
         return self.read(Extents.single(start, stop)).tobytes()
 
     def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
@@ -216,40 +221,40 @@ class Source(ABC):
             count = fill(start + done, view[done:])
             if not count:
                 end, expected = start + done, f"{target.size} bytes from byte {start} on"
-                hint = "the file was truncated while it was read; fetch it again"
+                hint = "the file was truncated while it was open; fetch it again"
                 raise TensorFormatError(
                     self.name, "the file's end", end, expected, hint, offset=end
                 )
             done += count
 
 
-_LONGEST_NAME = 255
+_MAX_NAME_BYTES = 255
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_file_name(part: object) -> bool:
-    """Whether something can be a part of the name of a file in the same directory."""
+    """Return whether a value can be a file name without a directory."""
     if not isinstance(part, str) or part in ("", ".", "..") or set("/\\:\0") & set(part):
         return False
-    # Not what no system allows, or UTF-8 cannot encode, as JSON can state it.
-    return len(part.encode(errors="replace")) <= _LONGEST_NAME and not _SURROGATE.search(part)
+    # JSON can contain lone surrogates, which UTF-8 cannot encode.
+    return len(part.encode(errors="replace")) <= _MAX_NAME_BYTES and not _SURROGATE.search(part)
 
 
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
-    """Open a file in the same directory that is needed for a reason; the errors of `sibling`."""
+    """Open a required file in the same directory. `reason` is for the message."""
     try:
-        beside = source.sibling(file)
+        sibling = source.sibling(file)
     except FileNotFoundError:
-        place = re.sub(r"[^/\\]*\Z", lambda _: file, source.name, count=1)
+        path = re.sub(r"[^/\\]*\Z", lambda _: file, source.name, count=1)
         message = f"{reason} and is missing; fetch it too"
-        raise FileNotFoundError(errno.ENOENT, message, place) from None
-    if beside is None:
-        raise no_sibling_error(source)
-    return beside
+        raise FileNotFoundError(errno.ENOENT, message, path) from None
+    if sibling is None:
+        raise no_directory_error(source)
+    return sibling
 
 
-def no_sibling_error(source: Source) -> ValueError:
-    """The error about a source that is not in a directory and has need of other files."""
+def no_directory_error(source: Source) -> ValueError:
+    """Create the error about a source without a directory that needs sibling files."""
     return ValueError(
-        f"{source.name} has no directory in which its files could be; open it by its path or URL"
+        f"{source.name} has no directory with its sibling files; open it by its path or URL"
     )

@@ -1,4 +1,4 @@
-"""Checks that the values of a file can be read, a chunk at a time."""
+"""Checks of all values of a file, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 Booleans = NDArray[np.bool_]
 
 CHUNK_BYTES = 16 << 20
-"""Most bytes of values that are checked at a time."""
+"""Size of the chunks that are checked, in bytes."""
 
-MAX_OF_ONE = 20
-"""Limit on the findings of one kind where all are wanted; a damaged file has many alike."""
+MAX_FINDINGS_PER_CHECK = 20
+"""Limit on similar findings if all findings are requested."""
 
 
-def check_values(source: Source, tensors: Iterable[Tensor], most: int) -> Iterator[Finding]:
-    """Read every value, except where the check of the format does.
+def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Iterator[Finding]:
+    """Read all values unless the format already checks them.
 
-    Of each variable at most so many findings; what follows them is not read.
+    Stop after `limit` findings per variable.
     """
     for tensor in tensors:
         layout = tensor.layout.unchecked
@@ -40,11 +40,11 @@ def check_values(source: Source, tensors: Iterable[Tensor], most: int) -> Iterat
             findings = _check_booleans(tensor.source or source, tensor.name, layout)
         else:
             findings = _check_readable(tensor.source or source, tensor.name, layout)
-        yield from islice(findings, most)
+        yield from islice(findings, limit)
 
 
 def iterate_chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
-    """All elements of a layout, a chunk at a time."""
+    """Yield selections that together cover a layout."""
     shape = layout.shape
     if 0 in shape:
         return
@@ -58,7 +58,7 @@ def iterate_chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Select
 
 
 def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """What a check finds; an error of the reader that ends the check is the last finding."""
+    """Yield the findings of a check. If the reader raises an error, it is the last finding."""
     try:
         yield from check()
     except SourceChangedError:
@@ -68,7 +68,7 @@ def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
 
 
 def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Finding]:
-    """Read every chunk; one that cannot be read is a finding."""
+    """Yield a finding for every chunk that cannot be read."""
     for selection in iterate_chunks(layout):
         try:
             layout.read(source, selection)
@@ -79,7 +79,7 @@ def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Findi
 
 
 def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
-    """Look for bytes of booleans other than 0 and 1."""
+    """Yield findings about bytes of booleans other than 0 and 1."""
     stored = replace(layout, element=Plain(np.dtype(np.uint8)))
     for selection in iterate_chunks(stored):
         wrong = stored.read(source, selection) > 1
@@ -87,8 +87,8 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
             first = int(np.argmax(wrong))
             index = np.ravel_multi_index(selection.full_index(first), layout.shape)
             message = (
-                f"{np.count_nonzero(wrong)} bytes that are neither 0 nor 1, which are read as "
-                "True; write the file anew if that is what they mean"
+                f"{np.count_nonzero(wrong)} bytes are neither 0 nor 1 and are read as True; "
+                "rewrite the file if True is correct"
             )
             offset, field = layout.offset + int(index), f"the values of {name!r}"
             yield Finding(source.name, offset, field, message, "warning")

@@ -19,21 +19,21 @@ from xr_tensorfmt.core.source import Source
 
 @dataclass(frozen=True)
 class View(Layout):
-    """Another layout, whose elements may have other indices."""
+    """A view of another layout, possibly with other indices."""
 
     inner: Layout
 
     def _inward(self, selection: Selection) -> Selection:
-        """The selection of the inner layout."""
+        """Return the selection of the inner layout."""
         return selection
 
     def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        """The points of the inner layout."""
+        """Return the points of the inner layout."""
         return points
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the inner layout."""
+        """Shape of the inner layout."""
         return self.inner.shape
 
     @property
@@ -42,53 +42,53 @@ class View(Layout):
         return self.inner.dtype
 
     def extents(self, selection: Selection) -> Extents:
-        """Bytes of the inner selection."""
+        """Return the byte ranges of the inner selection."""
         return self.inner.extents(self._inward(selection))
 
     def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
-        """Those of the inner selection."""
+        """Return the byte ranges of the inner selection, grouped by source."""
         return self.inner.reads(source, self._inward(selection))
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
-        """Those of the inner layout's points."""
+        """Return the byte ranges of the inner points, grouped by source."""
         return self.inner.point_reads(source, self._points_inward(points))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the inner layout's points."""
+        """Read the inner points."""
         return self.inner.read_points(source, self._points_inward(points))
 
     @property
     def prefers_points(self) -> bool:
-        """As the inner layout does."""
+        """Whether the inner layout prefers points."""
         return self.inner.prefers_points
 
     @property
     def unchecked(self) -> Layout | None:
-        """The same as for the inner layout."""
+        """The layout that `validate` has to read."""
         return self.inner.unchecked
 
 
 @dataclass(frozen=True)
 class Transposed(View):
-    """Axes in another order than in the file; nothing is moved.
+    """A layout with reordered axes.
 
     Parameters
     ----------
     inner : Layout
         The layout in file order.
     axes : tuple of int
-        For each axis of this layout the one of `inner` that it is.
+        The axis of `inner` for every axis of this layout, as in `numpy.transpose`.
     """
 
     axes: tuple[int, ...]
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """What tells two layouts apart; dask would look at each field, which takes longer."""
+        """Identify the layout. dask would tokenize every field, which is slower."""
         return type(self).__name__, self.axes, self.inner
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes, reordered."""
+        """Shape with reordered axes."""
         return tuple(self.inner.shape[axis] for axis in self.axes)
 
     @property
@@ -102,40 +102,40 @@ class Transposed(View):
         return tuple(points[axis] for axis in self._inverse)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read in file order and hand out a transposed view."""
+        """Read in file order and return a transposed view."""
         return self.inner.read(source, self._inward(selection)).transpose(self.axes)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the inner layout, reordered."""
+        """Return the chunk shape of the inner layout, reordered."""
         inner = self.inner.chunk_shape(target)
         return tuple(inner[axis] for axis in self.axes)
 
 
 @dataclass(frozen=True)
 class Elementwise(View):
-    """A function of each value of another layout."""
+    """A layout whose values are computed element by element from another layout."""
 
     @abstractmethod
     def apply(self, values: Array) -> Array:
-        """Compute the values; those given may be overwritten."""
+        """Compute the values. The argument may be overwritten."""
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read, then compute."""
+        """Read and compute."""
         return self.apply(self.inner.read(source, selection))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read, then compute."""
+        """Read and compute."""
         return self.apply(self.inner.read_points(source, points))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the inner layout, smaller if values take more bytes than stored ones."""
+        """Return the inner chunk shape, smaller if values are larger than stored elements."""
         return self.inner.chunk_shape(
             max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
         )
 
 
 def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
-    """Return a layout with its axes in file order, and the axis of `layout` for each of these.
+    """Return the layout in file order, and the axis of `layout` for every axis of it.
 
     Raises
     ------
@@ -152,19 +152,19 @@ def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
 
 
 def stored_layout(layout: Layout) -> Layout:
-    """Return the layout that is stored: the innermost one of nested views."""
+    """Return the innermost layout of nested views."""
     return stored_layout(layout.inner) if isinstance(layout, View) else layout
 
 
 def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
-    """Reorder axes; a view of a view becomes one view, and one without effect is left out.
+    """Reorder the axes of a layout without nesting views.
 
     Parameters
     ----------
     layout : Layout
         The layout.
     axes : sequence of int
-        For each axis of the result the one of `layout` that it is.
+        The axis of `layout` for every axis of the result, as in `numpy.transpose`.
 
     Returns
     -------
@@ -177,14 +177,14 @@ def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
 
 
 def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
-    """View a layout whose axes are stored last one slowest in the order of their names.
+    """Reverse the axes of a row-major layout, for files in column-major (Fortran) order.
 
     Parameters
     ----------
     inner : Layout
-        The layout in file order.
+        The layout in file order, with reversed lengths.
     trailing : int
-        How many of the fastest axes keep their place at the end.
+        Number of trailing axes that are not reversed, such as the components of an element.
 
     Returns
     -------
@@ -197,13 +197,13 @@ def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
 
 @dataclass(frozen=True, eq=False)
 class InMemory(Layout):
-    """Values that were computed when the file was opened, or that its format implies."""
+    """Values in memory, computed at opening or implied by the format."""
 
     values: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+        """Shape of the values."""
         return self.values.shape
 
     @property
@@ -211,20 +211,20 @@ class InMemory(Layout):
         """dtype of the values."""
         return self.values.dtype
 
-    unchecked = None  # nothing is stored
+    unchecked = None
 
     def extents(self, selection: Selection) -> Extents:
-        """None at all."""
+        """Return no byte ranges."""
         return Extents.none()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """As if the values were in the file."""
+        """Return the chunk shape of a row-major array."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Copy what is selected."""
+        """Copy the selected values."""
         part = self.values[np.ix_(*map(entry_indices, selection.entries))]
-        return np.array(part, dtype=self.dtype)  # numpy would narrow a single str
+        return np.array(part, dtype=self.dtype)  # keep the width of strings
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Copy single values."""

@@ -9,9 +9,9 @@ from dask import config
 from dask.utils import parse_bytes
 from xarray import Coordinates, Dataset, Variable, conventions
 
-from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS, chunk_count
+from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.header import MAX_FILE_BYTES
+from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import lazy_array
@@ -92,10 +92,10 @@ def _variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[An
 def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:
     """Return the shape of chunks of `target` bytes, or of more bytes if they would be too many."""
     chunk = layout.chunk_shape(target)
-    while chunk_count(layout.shape, chunk) > MAX_CHUNKS:
+    while count_chunks(layout.shape, chunk) > MAX_CHUNKS:
         target *= 2
         larger = layout.chunk_shape(target)
-        chunk = larger if target < MAX_FILE_BYTES else layout.shape
+        chunk = larger if target < MAX_TENSOR_BYTES else layout.shape
     return chunk
 
 

@@ -182,7 +182,9 @@ def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]
 def _pieces(name: Hashable, variable: Variable) -> Iterator[Piece]:
     for chunk, shape, (tensor, key) in _reads(variable):
         reads = tensor.plan(key).reads(tensor.layout, tensor.source)
-        parts = [(source, part) for source, extents in reads for part in source.parts(extents)]
+        parts = [
+            (source, part) for source, extents in reads for part in source.merged_ranges(extents)
+        ]
         by_file: dict[str, list[Extents]] = {}
         for source, extents in reads:
             by_file.setdefault(source.name, []).append(extents)
@@ -192,7 +194,7 @@ def _pieces(name: Hashable, variable: Variable) -> Iterator[Piece]:
             shape,
             {file: Extents.union(several) for file, several in by_file.items()},
             tuple((source.name, part.start, part.stop) for source, part in parts),
-            sum(source.fetched(part) for source, part in parts),
+            sum(source.transferred_bytes(part) for source, part in parts),
         )
 
 

@@ -172,7 +172,9 @@ def unmodified_tensor(variable: Variable) -> Tensor | None:
         return None
     axes = plan_outer(data.key.tuple, data.array.shape).picks
     is_whole = all(
-        axis.then is KEEP and isinstance(axis.entry, slice) and axis.entry == slice(0, length, 1)
+        axis.post_indexer is KEEP
+        and isinstance(axis.entry, slice)
+        and axis.entry == slice(0, length, 1)
         for axis, length in zip(axes, data.array.shape, strict=True)
     )
     return tensor if is_whole else None

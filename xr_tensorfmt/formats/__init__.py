@@ -175,7 +175,7 @@ def _match(choice: Format, reader: HeaderReader) -> Match:
 
 _DECLARED_OPTIONS = {
     "name": "names its variables itself; use ds.rename",
-    "sparse": "stores every element; leave it out",
+    "sparse": "stores all elements; omit it",
     "fill_value": "defines the value of elements that are not stored; leave it out",
     "text_errors": "has no labels that need it; leave it out",
     "verify": "has nothing to verify; leave it out",

@@ -52,14 +52,14 @@ def find_by_magic(reader: HeaderReader) -> ForeignFormat | None:
     if reader.head.startswith(ZIP_MAGIC):
         is_torch = first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder"))
         return _TORCH if is_torch else ForeignFormat("a zip archive", "unzip it")
-    if reader.first_bytes(262)[257:] == b"ustar":
+    if reader.read_head(262)[257:] == b"ustar":
         return _TAR
     return next((_BY_MAGIC[start] for start in _BY_MAGIC if reader.head.startswith(start)), None)
 
 
 def find_without_magic(reader: HeaderReader) -> ForeignFormat | None:
     """Return what a file without a magic number looks like, or None if that is unknown."""
-    text = reader.first_bytes(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
+    text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
     if "\ufffd" not in text and "".join(text.split()).isprintable():
         return _TEXT
     length = int.from_bytes(reader.head[:8], "little")

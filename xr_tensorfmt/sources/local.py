@@ -25,7 +25,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.locks import ForkSafeLock
-from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Part, Source, merged_parts
+from xr_tensorfmt.core.source import MAX_WINDOW, Fill, MergedRange, Source, merge_ranges
 from xr_tensorfmt.errors import SourceChangedError
 
 # Before Python 3.13 every mapping keeps a file descriptor open; windows may use a quarter of these.
@@ -232,13 +232,13 @@ class LocalFile(Source):
         with self._open() as file:
             return map_window(file.fileno(), start, stop, scattered=scattered)
 
-    def parts(self, extents: Extents) -> Iterable[Part]:
+    def merged_ranges(self, extents: Extents) -> Iterable[MergedRange]:
         """Windows of up to 64 MiB if the file is mapped."""
         if not self.mapped:
-            return super().parts(extents)
-        return merged_parts(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
+            return super().merged_ranges(extents)
+        return merge_ranges(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
 
-    def fetched(self, part: Part) -> int:
+    def transferred_bytes(self, part: MergedRange) -> int:
         """The pages that are needed, in a window."""
         in_window = self.mapped and part.size >= _SMALLEST_WINDOW
         return part.extents.blocks(PAGE) * PAGE if in_window else part.size
@@ -247,7 +247,7 @@ class LocalFile(Source):
         """Fetch byte ranges: one range as a window, several copied out of windows."""
         if not self.mapped:
             return super().read(extents)
-        first, *others = self.parts(extents)
+        first, *others = self.merged_ranges(extents)
         if not others:
             return self._read_group(extents)
         packed = np.empty(extents.nbytes, dtype=np.uint8)

@@ -22,7 +22,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.locks import call_in_children
-from xr_tensorfmt.core.source import Fill, Part, Source, even_parts
+from xr_tensorfmt.core.source import Fill, MergedRange, Source, balance_ranges
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.fsspec_store import FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.obstore_store import ObstoreStore
@@ -108,19 +108,21 @@ class RemoteFile(Source):
         """Do up to 24 reads at the same time."""
         threads_of(self.store, "read").run_all(read, numbers)
 
-    def parts(self, extents: Extents) -> list[Part]:
+    def merged_ranges(self, extents: Extents) -> list[MergedRange]:
         """Parts of 2 to 4 MiB, over gaps of up to 256 KiB."""
-        return even_parts(extents, gap=GAP, smallest=MIN_PART, largest=MAX_PART, most=PARTS)
+        return balance_ranges(extents, gap=GAP, min_size=MIN_PART, max_size=MAX_PART, count=PARTS)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges by concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        place, parts = self.place.for_this_process(), iter(self.parts(extents))
-        pending: dict[Future[Answer], tuple[Part, Bytes]] = {}
+        place, parts = self.place.for_this_process(), iter(self.merged_ranges(extents))
+        pending: dict[Future[Answer], tuple[MergedRange, Bytes]] = {}
         try:
             while True:
                 for part in islice(parts, MAX_REQUESTS - len(pending)):
-                    fetched = part.target(packed) if part.whole else np.empty(part.size, np.uint8)
+                    fetched = (
+                        part.target(packed) if part.is_exact else np.empty(part.size, np.uint8)
+                    )
                     future = start_fetch(place, self._request(part), fetched.data)
                     pending[future] = part, fetched
                 if not pending:
@@ -128,15 +130,15 @@ class RemoteFile(Source):
                 for future in first_done(pending):
                     part, fetched = pending.pop(future)
                     future.result()
-                    if not part.whole:
-                        part.place(packed, fetched)
+                    if not part.is_exact:
+                        part.copy_to(packed, fetched)
         finally:
             for future in pending:
                 future.cancel()
         self._check_unchanged(place)
         return packed
 
-    def _request(self, part: Part) -> RangeRequest:
+    def _request(self, part: MergedRange) -> RangeRequest:
         place = self.place
         return RangeRequest(place.url, place.path, part.start, part.stop, self.version, self.size)
 

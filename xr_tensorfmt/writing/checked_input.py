@@ -13,7 +13,7 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.elements import Element, StoredDtype
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, WIDEST_ITEM, is_addressable
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.datasets.lazy_array import unmodified_tensor, wrapped_data
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
@@ -42,9 +42,9 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
             f"{path}: dask does not know how long {name!r} is; "
             "call compute_chunk_sizes() on its array first"
         )
-    if not is_addressable(variable.shape, WIDEST_ITEM):
+    if not is_addressable(variable.shape, MAX_ITEM_BYTES):
         raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} is larger than any address space; "
+            f"{path}: {name!r} of shape {variable.shape} exceeds any address space; "
             "write a part of it"
         )
     check_dense(name, wrapped_data(variable))

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeGuard
 
 from xr_tensorfmt.contract import (
     EMBEDDED_KEY,
-    MAX_FILE_BYTES,
+    MAX_TENSOR_BYTES,
     Container,
     Dense,
     Document,
@@ -54,7 +54,7 @@ class StoredTensor:
         """A tensor that is described at byte `at`; the errors of `check_size`."""
         item = element.stored.itemsize
         nbytes = prod(shape) * item
-        if not 0 < nbytes <= MAX_FILE_BYTES:
+        if not 0 < nbytes <= MAX_TENSOR_BYTES:
             check_size(path, shape, item, at)
         return cls(key, tuple(shape), element, offset, nbytes)
 

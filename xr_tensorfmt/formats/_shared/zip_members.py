@@ -39,11 +39,11 @@ _USUAL_NAME = 512
 
 def first_member(reader: HeaderReader) -> tuple[bytes, int]:
     """The name of the first member and how it is compressed; an empty name if there is none."""
-    head = reader.first_bytes(_HEADER.size)
+    head = reader.read_head(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         return b"", 0
     _, _, _, compression, *_, length, _ = _HEADER.unpack(head)
-    return reader.first_bytes(_HEADER.size + length)[_HEADER.size :], compression
+    return reader.read_head(_HEADER.size + length)[_HEADER.size :], compression
 
 
 class _File:
@@ -71,7 +71,7 @@ class _File:
             found, expected = f"{count} bytes", f"at most {self._most} bytes"
             field = "the directory of the zip"
             raise self._reader.error(field, found, expected, _DAMAGED, self._position)
-        content = self._reader.bytes_at(self._position, count, "the zip")
+        content = self._reader.read_field(self._position, count, "the zip")
         self._position += count
         return content
 
@@ -112,7 +112,9 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
     for member in members:
         field = f"the member {shorten(repr(member.filename))}"
         try:
-            start, _ = stored_content(source, member, field, "write it without compression")
+            start, _ = stored_content(
+                HeaderReader(source), member, field, "write it without compression"
+            )
         except TensorFormatError:
             continue  # the reader has reported it
         computed, stop = 0, start + member.file_size
@@ -127,22 +129,22 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
 
 
 def stored_content(
-    source: Source, member: ZipInfo, field: str, hint: str, most: int = 0
+    reader: HeaderReader, member: ZipInfo, field: str, hint: str, most: int = 0
 ) -> tuple[int, bytes]:
     """Where the content of a member begins, and so many of its first bytes.
 
     TensorFormatError where it is not stored as it is, with a way out, or not within the file.
     """
-    at, size = member.header_offset, source.size
+    at, size = member.header_offset, reader.source.size
 
     def refused(found: str, expected: str, hint: str) -> TensorFormatError:
-        return TensorFormatError(source.name, field, found, expected, hint, at)
+        return reader.error(field, found, expected, hint, at)
 
     if member.compress_type != ZIP_STORED or member.flag_bits & _ENCRYPTED:
         found = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
         raise refused(found, "a member that is stored as it is", hint)
     stop = min(size, at + _HEADER.size + _USUAL_NAME + most)
-    head = source.read_bytes(at, stop) if 0 <= at < stop else b""
+    head = reader.read_bytes(at, stop) if 0 <= at < stop else b""
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         expected = f"a header, which begins with {ZIP_MAGIC!r}"
         raise refused("no header where the directory has it", expected, _DAMAGED)
@@ -153,4 +155,4 @@ def stored_content(
         raise refused(found, f"bytes that end within the {size} of the file", _DAMAGED)
     length = min(most, member.file_size)
     content = head[start - at :][:length]
-    return start, content if len(content) == length else source.read_bytes(start, start + length)
+    return start, content if len(content) == length else reader.read_bytes(start, start + length)

@@ -36,7 +36,7 @@ from xr_tensorfmt.contract import (
     finding_from_error,
     is_file_name,
     name_dims,
-    no_sibling_error,
+    no_directory_error,
     open_sibling,
     parse_json,
 )
@@ -87,10 +87,10 @@ def recognises(reader: HeaderReader) -> bool:
     if found is None:
         return False
     size = found.source.size
-    content = found.first_bytes(_LOOKED_AT)
+    content = found.read_head(_LOOKED_AT)
     if size > _LOOKED_AT:
         last = min(_LOOKED_AT, size - _LOOKED_AT)
-        content += found.bytes_at(size - last, last, "the end of the YAML")
+        content += found.read_field(size - last, last, "the end of the YAML")
     return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
 
 
@@ -118,7 +118,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _yaml_of(reader)
     if yaml is None:
-        raise no_sibling_error(reader.source)
+        raise no_directory_error(reader.source)
     fields = Fields.read(yaml)
     parts = _parts(fields, options)
     opened = _open_all(reader.source, parts, fields.path)

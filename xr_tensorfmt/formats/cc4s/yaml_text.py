@@ -52,7 +52,7 @@ class Fields:
         """Read and parse a file; the errors of `parse`, and one for a file that is too long."""
         path, size = reader.source.name, reader.source.size
         _check_length(path, size)
-        return cls.parse(path, reader.first_bytes(size))
+        return cls.parse(path, reader.read_head(size))
 
     @classmethod
     def parse(cls, path: str, content: bytes) -> Fields:

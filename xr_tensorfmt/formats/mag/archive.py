@@ -75,8 +75,8 @@ class Header:
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Self:
-        """Read it; the errors of `HeaderReader.bytes_at`."""
-        return cls(*cls.struct.unpack(reader.bytes_at(0, cls.struct.size, "the MAG header")))
+        """Read it; the errors of `HeaderReader.read_field`."""
+        return cls(*cls.struct.unpack(reader.read_field(0, cls.struct.size, "the MAG header")))
 
     def pack_before(self, records: bytes) -> bytes:
         """The bytes of it and of records, with the checksum of what follows it."""

@@ -57,7 +57,7 @@ class Header:
     @classmethod
     def read(cls, reader: HeaderReader) -> Self:
         """Read it, and refuse one that does not fit the file."""
-        raw = reader.bytes_at(0, cls.struct.size, "the MAG header")
+        raw = reader.read_field(0, cls.struct.size, "the MAG header")
         header = cls(*cls.struct.unpack(raw)[2:])
         header._check(reader)
         return header
@@ -99,7 +99,7 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
     header = Header.read(reader)
     place = header.document_start, header.document_bytes
     document = Document.read(reader, *place, MAX_DOCUMENT_BYTES)
-    entries, metadata = document.member(_TENSORS), document.member(_METADATA)
+    entries, metadata = document.get_object(_TENSORS), document.get_object(_METADATA)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
     findings = document.check_repeated(document.content, entries, *entries.values())
     facts = {name: document.content[name] for name in _FACTS if name in document.content}

@@ -39,10 +39,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     """Read the header of any container."""
-    magic = reader.first_bytes(len(MAGIC))
+    magic = reader.read_head(len(MAGIC))
     if magic == STREAM_MAGIC:
         return archive.read_stream(reader)
-    version = reader.unsigned(len(MAGIC), 4, "the version")
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(
             reader.source.name,

@@ -98,5 +98,5 @@ def _read_pool(cursor: Cursor) -> list[str]:
     if offsets[-1] > MAX_POOL_BYTES:
         limit = f"up to {MAX_POOL_BYTES}"
         raise cursor.error("the bytes of all strings", offsets[-1], limit, DAMAGED)
-    cursor.reader.bytes_at(cursor.offset, offsets[-1], "the strings")
+    cursor.reader.read_field(cursor.offset, offsets[-1], "the strings")
     return [take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]

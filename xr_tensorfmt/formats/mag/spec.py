@@ -122,7 +122,7 @@ def check_checksum(
 ) -> tuple[Finding, ...]:
     """Compare the checksum at a byte with that of what follows it, up to the cursor."""
     start, stop = at + 4, cursor.offset
-    found = crc32c(cursor.reader.bytes_at(start, stop - start, "the header"))
+    found = crc32c(cursor.reader.read_field(start, stop - start, "the header"))
     if found == stored:
         return ()
     error = cursor.reader.error(

@@ -72,7 +72,7 @@ class NotHeldError(TensorFormatError):
 def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a file of one array."""
     path = reader.source.name
-    array = parse(path, reader.first_bytes(HEAD_BYTES), 0, options.name, "the array")
+    array = parse(path, reader.read_head(HEAD_BYTES), 0, options.name, "the array")
     reader.check_complete(array.stop)
     dims = name_dims(options.dims, options.name, default_dims(len(array.shape)))
     # numpy.save appends arrays to a file that is open.
@@ -88,7 +88,7 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
 
     def read_one(number: int) -> None:
         try:
-            arrays[number] = _member(reader.source, directory.members[number])
+            arrays[number] = _member(reader, directory.members[number])
         except SourceChangedError:
             raise
         except TensorFormatError as error:
@@ -117,9 +117,9 @@ def check_npz(source: Source, directory: Directory) -> Iterator[Finding]:
     yield from check_checksums(source, directory.members)
 
 
-def _member(source: Source, member: ZipInfo) -> StoredTensor:
+def _member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
     """The array of a member, whose header follows that of the member."""
-    path, at, file = source.name, member.header_offset, member.filename
+    path, at, file = reader.source.name, member.header_offset, member.filename
     key = file.removesuffix(SUFFIX)
     if key == file:
         found, expected = f"no name with {SUFFIX}", "an array"
@@ -129,7 +129,7 @@ def _member(source: Source, member: ZipInfo) -> StoredTensor:
         "parts of it cannot be read: load it by np.load and write it by np.savez, which does not "
         "compress"
     )
-    start, head = stored_content(source, member, field, hint, HEAD_BYTES)
+    start, head = stored_content(reader, member, field, hint, HEAD_BYTES)
     array = parse(path, head, start, key, f"the array {key!r}")
     if array.stop > start + member.file_size:
         found = f"{member.file_size} bytes"

@@ -156,7 +156,7 @@ def read_container(reader: HeaderReader) -> Matrix:
 
 def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     """Read the valid slots, newest first, and what is wrong with the others."""
-    header = reader.bytes_at(0, HEADER_BYTES, "the header")
+    header = reader.read_field(0, HEADER_BYTES, "the header")
     slots = [Slot(name, *Slot.STRUCT.unpack_from(header, at)) for name, at in SLOT_OFFSETS.items()]
     faults = {each.name: each.fault(reader.source.size) for each in slots}
     valid = [each for each in slots if not faults[each.name]]
@@ -190,7 +190,7 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
 
     expected = f"from {least} to {MAX_METADATA} bytes"
     check(least <= length <= MAX_METADATA, f"{length} bytes", expected)
-    raw = reader.bytes_at(start, length, "the metadata block")
+    raw = reader.read_field(start, length, "the metadata block")
     magic, version, encoding, _, size, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
     encoded = raw[least : least + size]
     check(magic == BLOCK_MAGIC, repr(magic), repr(BLOCK_MAGIC))

@@ -72,7 +72,7 @@ def least_payload(matrix: Matrix) -> int:
 
 def read_matrix(reader: HeaderReader) -> Matrix:
     """What the header of version 1 or 2 says."""
-    raw = reader.bytes_at(0, HEADER_BYTES, "the header")
+    raw = reader.read_field(0, HEADER_BYTES, "the header")
     _, version, type_number, data_type_number, gap = _TYPES.unpack_from(raw)
     # The low half of a packed `rows` is not zero, the gap before an aligned one is.
     fields_at = _TYPES.size - _GAP_BYTES if gap else _TYPES.size
@@ -167,5 +167,5 @@ def _entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipIn
         if name not in known:
             found = f"missing among {', '.join(map(repr, known))}"
             raise reader.error(field, found, "an entry stored without compression", hint, 0)
-        start, _ = stored_content(reader.source, known[name], field, hint)
+        start, _ = stored_content(reader, known[name], field, hint)
         yield known[name], start

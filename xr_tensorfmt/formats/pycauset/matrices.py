@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import (
-    WIDEST_ITEM,
+    MAX_ITEM_BYTES,
     Array,
     ByteRead,
     Dense,
@@ -382,7 +382,7 @@ class BlockMatrix(Layout):
 def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     """The stored values and their bytes, whether or not the file is long enough."""
     _check(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), WIDEST_ITEM, matrix.stated_at)
+    check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.stated_at)
     layout, size = _layout(matrix)
     if matrix.offset + size > matrix.limit and matrix.row_bytes > spec.WORD_BYTES:
         # Unreleased containers pad rows of bits as the versions before them.

@@ -195,19 +195,19 @@ def _planned(
         return None
     picks = dict(zip(axes, found.plan.picks, strict=True))
     # What a key keeps of the axes of the layout are the axes of the array, in their order.
-    remaining = [axis for axis in axes if not isinstance(picks[axis].then, int)]
+    remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
     summed = [remaining[number] for number in counted]
     kept = [axis for axis in remaining if axis not in summed]
     entries: list[Entry] = [slice(0, 1, 1), slice(0, 0, 1)]
     for axis, pick in picks.items():
         entries[axis] = pick.entry
     columns = entries[1]
-    repeats = any(isinstance(picks[axis].then, np.ndarray) for axis in summed)
+    repeats = any(isinstance(picks[axis].post_indexer, np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, slice) or columns.step != 1:
         return None
     rows = entry_indices(entries[0])
     counts = BitCounts(found.source, bits, rows, columns.start, columns.stop)
-    return (counts, kept[0], picks[kept[0]].then) if kept else (counts, None, KEEP)
+    return (counts, kept[0], picks[kept[0]].post_indexer) if kept else (counts, None, KEEP)
 
 
 def _count(counts: BitCounts, by_column: bool) -> Any:

@@ -197,8 +197,8 @@ def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]
     if not head.startswith(MAGIC):
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
-    version = reader.unsigned(len(MAGIC), 4, "the version")
-    matrix_type = reader.unsigned(TYPES_AT, 4, "the matrix type")
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    matrix_type = reader.read_unsigned(TYPES_AT, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
         return read_matrix
     if version == 1 and not any(head[TYPES_AT:]):
@@ -231,11 +231,11 @@ def _with_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
     )
     has_diagonal = matrix.rows > 0 and length in (full, full + _LENGTH_EXCESS)
     if has_diagonal and strict == full:
-        has_diagonal = any(reader.bytes_at(matrix.offset, full, "the payload"))
+        has_diagonal = any(reader.read_field(matrix.offset, full, "the payload"))
     elif has_diagonal and length == strict + _LENGTH_EXCESS:
         # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
         following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        magic = reader.bytes_at(following, len(BLOCK_MAGIC), "the end of the payload")
+        magic = reader.read_field(following, len(BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != BLOCK_MAGIC
     facts = {**matrix.facts, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, facts=facts)

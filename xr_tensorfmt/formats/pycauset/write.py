@@ -13,7 +13,7 @@ from xarray import Variable
 
 from xr_tensorfmt.contract import (
     EMBEDDED_KEY,
-    MAX_FILE_BYTES,
+    MAX_TENSOR_BYTES,
     CheckedInput,
     Conversion,
     DeferredPlans,
@@ -216,7 +216,7 @@ def _matrix(
         rows=variable.shape[0],
         columns=1 if is_vector else variable.shape[1],
         offset=spec.HEADER_BYTES,
-        limit=MAX_FILE_BYTES,  # there is no file yet that could be too short
+        limit=MAX_TENSOR_BYTES,  # there is no file yet that could be too short
         stated_at=0,
         seed=seed,
         row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,

@@ -55,7 +55,7 @@ class Header:
     @classmethod
     def read(cls, reader: HeaderReader) -> Header:
         """Read it, and refuse what the format does not allow."""
-        length = reader.unsigned(0, LENGTH_BYTES, "the length of the header")
+        length = reader.read_unsigned(0, LENGTH_BYTES, "the length of the header")
         document = Document.read(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
         entries = dict(document.content)
         metadata = entries.pop(METADATA, {})
@@ -113,9 +113,9 @@ def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], st
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
     index = Document.read(reader, 0, size, MAX_HEADER_BYTES, "the index")
-    files = index.member("weight_map")
+    files = index.get_object("weight_map")
     index.check_repeated(index.content, files)
-    metadata = index.member("metadata") if "metadata" in index.content else {}
+    metadata = index.get_object("metadata") if "metadata" in index.content else {}
     headers = _opened(reader.source, index, files)
     left = {(file, each.key): each for file in headers for each in headers[file].tensors}
     tensors = []

@@ -39,7 +39,7 @@ class Chunk:
         """Read the header of a chunk; None where the bytes are not one."""
         if reader.source.size - offset < HEADER_BYTES:
             return None
-        raw = reader.bytes_at(offset, HEADER_BYTES, "a chunk's header")
+        raw = reader.read_field(offset, HEADER_BYTES, "a chunk's header")
         magic, size = _HEADER.unpack(raw)
         return cls(magic, size, offset) if all(0x20 <= byte <= 0x7E for byte in magic) else None
 
@@ -106,7 +106,7 @@ def begins_with_chunk(reader: HeaderReader, offset: int) -> bool:
     chunk = Chunk.at(reader, offset)
     if chunk is not None and (chunk.magic in KNOWN or chunk.has_valid_size(reader)):
         return True
-    found = reader.bytes_at(offset, min(8, reader.source.size - offset), "a chunk's magic")
+    found = reader.read_field(offset, min(8, reader.source.size - offset), "a chunk's magic")
     return bool(found) and any(magic.startswith(found) for magic in KNOWN)
 
 
@@ -124,4 +124,4 @@ def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
 def embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
     """The JSON in a chunk, without the zeros behind it; of more than the limit only a part."""
     length = min(chunk.size - HEADER_BYTES, MAX_EMBEDDED_BYTES + PAGE)
-    return reader.bytes_at(chunk.body, length, "the embedded metadata").rstrip(b"\0")
+    return reader.read_field(chunk.body, length, "the embedded metadata").rstrip(b"\0")

@@ -226,7 +226,7 @@ def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> N
 def _pairs(reader: HeaderReader, storage: Storage) -> Storage:
     """Pairs of index and value behind the chunks, after their number."""
     start, total = storage.offset, storage.header.total
-    count = reader.unsigned(start, COUNT_BYTES, "the number of pairs")
+    count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
     room = (reader.source.size - start - COUNT_BYTES) // storage.pair_bytes
     if count > min(room, total):
         reason = f"{room} pairs that the file has room for"

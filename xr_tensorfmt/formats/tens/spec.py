@@ -99,13 +99,13 @@ class Header:
     @classmethod
     def read(cls, reader: HeaderReader) -> Header:
         """Read and check the header of a file."""
-        fixed = reader.bytes_at(0, FIXED_BYTES, "the TENS header")
+        fixed = reader.read_field(0, FIXED_BYTES, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
         _check_kind(reader, magic, version)
         _check_number(reader, number_type, numbers)
         _check_flags(reader, version, flags)
         check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
-        raw = reader.bytes_at(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
+        raw = reader.read_field(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
         return cls(version, number_type, size, numbers, flags, Dimension.unpack_all(raw))
 
     @property

@@ -53,7 +53,7 @@ class Symmetry:
     @classmethod
     def read(cls, reader: HeaderReader, header: Header, chunk: Chunk) -> Symmetry:
         """Read and check the content of its chunk."""
-        fields = reader.bytes_at(chunk.body, _FIELDS.size, "the symmetry flags")
+        fields = reader.read_field(chunk.body, _FIELDS.size, "the symmetry flags")
         flags, length = _FIELDS.unpack(fields)
         start, order = chunk.body + _FIELDS.size, len(header.dimensions)
         needed = start + length + order
@@ -66,7 +66,7 @@ class Symmetry:
                 "the file is damaged",
                 chunk.size_at,
             )
-        content = reader.bytes_at(start, length + order, "the symmetry").decode("latin-1")
+        content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
         if sorted(index_map) != sorted(header.index_names):
             raise reader.error(

@@ -154,7 +154,7 @@ class Blocks(WritableLayout):
     @property
     def places(self) -> Regular | Listed:
         """What was expected at opening, until a scan has found all blocks."""
-        return self._scanned.known or self.expected
+        return self._scanned.value or self.expected
 
     @property
     def mean_bytes(self) -> int:

@@ -170,12 +170,12 @@ class _Expected:
             starts = begins + lengths
         return cls(tuple(bounds), stride)
 
-    def plausible(self, first_bytes: Bytes) -> NDArray[np.bool_]:
+    def plausible(self, read_head: Bytes) -> NDArray[np.bool_]:
         """Whether a block may begin with these bytes."""
         low, high = self.lengths[0]
         if high >= LONG_BIT:
-            return (first_bytes >= low) | (first_bytes >= LONG_BIT)
-        return first_bytes - np.uint8(low) <= np.uint8(high - low)
+            return (read_head >= low) | (read_head >= LONG_BIT)
+        return read_head - np.uint8(low) <= np.uint8(high - low)
 
 
 def _guess_segments(window: Bytes, start: int, header: Header, expected: _Expected) -> Integers:
