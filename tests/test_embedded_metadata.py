@@ -149,7 +149,7 @@ REFUSED = [
     ([b"bytes"], "it contains a bytes"),
     ({DTYPE_TAG: 1}, f"without the key '{DTYPE_TAG}'"),
     (object(), "it contains a object"),
-    ({"a": {1: 2}}, "it has the key 1, which must be a str; use '1'"),
+    ({"a": {1: 2}}, "it has the key 1, expected a str; use '1'"),
     ("\ud800", r"it contains .*, which UTF-8 cannot encode"),
     ({"\ud800": 1}, "which UTF-8 cannot encode"),
     (np.array([1, "a"], dtype=object), "it has dtype object, which JSON does not support"),

@@ -31,7 +31,7 @@ from xr_tensorfmt import (
     validate,
 )
 from xr_tensorfmt.cli import main
-from xr_tensorfmt.datasets.lazy_array import unwrapped
+from xr_tensorfmt.datasets.lazy_array import unwrap
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import ask_store, redacted
 
@@ -166,7 +166,7 @@ def test_what_prints_of_a_tensor(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
     tensor = tensor_of(url, storage_options=options)
-    (lazy, key) = unwrapped(tensor.variable)
+    (lazy, key) = unwrap(tensor.variable)
     chunked = tensor_of(url, storage_options=options, chunks={})
     explained = explain(chunked)
     assert_silent(source, source.name, tensor, lazy, key, tensor.variable._data, chunked)

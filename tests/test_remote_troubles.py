@@ -24,7 +24,7 @@ from tests.opening import tensor_of
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError, TensorFormatError
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.datasets.lazy_array import unwrapped
+from xr_tensorfmt.datasets.lazy_array import unwrap
 from xr_tensorfmt.errors import TensorFormatError as FormatError
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.places import Place
@@ -374,7 +374,7 @@ def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
     ):
         tensor = tensor_of(file, **keywords)
         np.testing.assert_array_equal(tensor, numbers())
-        (tensor, _) = unwrapped(tensor_of(file, **keywords).variable)
+        (tensor, _) = unwrap(tensor_of(file, **keywords).variable)
         assert isinstance(tensor.source, LocalFile)
 
 

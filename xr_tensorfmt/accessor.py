@@ -60,9 +60,9 @@ def explain(
     >>> xr_tensorfmt.explain(ds.tensor.sum("a")).fetched
     96
     """
-    from xr_tensorfmt.datasets.explanation import explanation  # noqa: PLC0415
+    from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 
-    return explanation(data.isel(selection, **indexers))
+    return explain(data.isel(selection, **indexers))
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]

@@ -31,7 +31,7 @@ def open_file(file: Any, request: Request) -> Dataset:
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
     """Open a file as one Dataset for each group, by path."""
     source, branch = _branch(file, request)
-    nodes = groups.split(branch, request.separator, is_tree=False)
+    nodes = groups.split_groups(branch, request.separator, is_tree=False)
     return {
         path: build_dataset(node, source, request, GroupVariable) for path, node in nodes.items()
     }
@@ -40,7 +40,7 @@ def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
 def open_tree(file: Any, request: Request) -> DataTree:
     """Open a file as a tree of groups."""
     source, branch = _branch(file, request)
-    nodes = groups.split(branch, request.separator, is_tree=True)
+    nodes = groups.split_groups(branch, request.separator, is_tree=True)
     datasets = {path: build_dataset(node, source, request) for path, node in nodes.items()}
     return _with_source(DataTree.from_dict(datasets), file)
 
@@ -71,7 +71,7 @@ def _branch(file: Any, request: Request) -> tuple[Source, Container]:
         file, request.io, request.storage_options, request.fs, request.timeout
     )
     container = parsed(source, head, request)
-    return source, groups.branch(container, request.group, request.separator)
+    return source, groups.select_group(container, request.group, request.separator)
 
 
 def parsed(source: Source, head: bytes, request: Request) -> Container:

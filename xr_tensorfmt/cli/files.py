@@ -11,7 +11,7 @@ import xarray as xr
 
 from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, options_for, store_format
 from xr_tensorfmt.core.container import name_dims
-from xr_tensorfmt.datasets.groups import group_path
+from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.places import Place, exists
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
@@ -42,7 +42,7 @@ def opened(
     if store in STORES:
         if content is not file:
             raise ValueError(f"{store} is not read from standard input; pass a path")
-        return _open_store(file, store, group_path(group, separator), of_url)
+        return _open_store(file, store, get_group_path(group, separator), of_url)
     options |= {"format": format, "group": group, "separator": separator, "storage_options": of_url}
     if tree:
         return xr.open_datatree(content, engine="tensorfmt", **options)

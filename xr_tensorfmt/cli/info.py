@@ -26,7 +26,7 @@ from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.groups import branch
+from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import find_source
 
@@ -61,7 +61,7 @@ def info(
         # The options of the check also open tensors that nobody could load as a whole.
         options = replace(chosen.check_options, verify=verify, text_errors="strict")
         container = formats.read(reader, chosen, options)
-        below = branch(container, group, separator)
+        below = select_group(container, group, separator)
         container = replace(container, tensors=below.tensors, coordinates=below.coordinates)
         return _document(source, container, chosen.name)
 

@@ -36,7 +36,7 @@ def build_dataset(
         for name, tensor in tensors.items()
     }
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
-    # Decoding depends on attributes alone, and is slow for variables that have none.
+    # Decoding depends only on attributes, and is slow: skip variables without attributes.
     described = {
         name: variables[name]
         for name, tensor in tensors.items()
@@ -59,7 +59,7 @@ def build_dataset(
 
 
 def _assemble(variables: dict[str, Variable], names: set[str], container: Container) -> Dataset:
-    """Build a Dataset without indexes, so that the coordinates of a sparse tensor stay lazy."""
+    """Build a Dataset without indexes, to keep the coordinates of a sparse tensor lazy."""
     dims = {dim for variable in variables.values() for dim in variable.dims}
     names |= variables.keys() & dims
     data = {name: variable for name, variable in variables.items() if name not in names}
@@ -72,7 +72,7 @@ def _assemble(variables: dict[str, Variable], names: set[str], container: Contai
 
 
 def _close_nothing() -> None:
-    """Do nothing, as a function that can be pickled."""
+    """Do nothing. Unlike a lambda, this function can be pickled."""
 
 
 def _variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ def _variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[An
 
 
 def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:
-    """Return the shape of chunks of `target` bytes, or of more bytes if they would be too many."""
+    """Return the shape of chunks of `target` bytes, or larger if the chunks would be too many."""
     chunk = layout.chunk_shape(target)
     while count_chunks(layout.shape, chunk) > MAX_CHUNKS:
         target *= 2
@@ -100,26 +100,26 @@ def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:
 
 
 def _chunk_target(chunk_bytes: int | str) -> int:
-    """Bytes of a chunk: what the user asks for, and at most dask's ``array.chunk-size``."""
+    """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
     limit = config.get("array.chunk-size", "128MiB")
-    return min(parse_chunk_bytes(chunk_bytes), _parsed_bytes(limit))
+    return min(parse_chunk_bytes(chunk_bytes), _parse_size(limit))
 
 
 def parse_chunk_bytes(chunk_bytes: int | str) -> int:
-    """Bytes of a chunk, from what the user asks for."""
+    """Return the requested size of chunks in bytes."""
     if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
         raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
     try:
-        wanted = _parsed_bytes(chunk_bytes)
+        size = _parse_size(chunk_bytes)
     except (ValueError, OverflowError):
-        wanted = 0
-    if wanted < 1:
+        size = 0
+    if size < 1:
         raise ValueError(
             f"chunk_bytes={chunk_bytes!r} must be a positive number of bytes such as '32MiB'"
         )
-    return wanted
+    return size
 
 
 @lru_cache
-def _parsed_bytes(size: int | str) -> int:
+def _parse_size(size: int | str) -> int:
     return int(parse_bytes(size))

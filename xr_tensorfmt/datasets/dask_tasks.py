@@ -1,7 +1,6 @@
-"""The tasks in graphs of dask: the one module that uses the private names of dask.
+"""Tasks in dask graphs. Only this module uses private names of dask.
 
-dask has no public names for the classes of its tasks. `tests/test_explain.py` and
-`tests/test_write_clusters.py` fail when these change.
+dask has no public names for the classes of its tasks. Tests notice if the names disappear.
 """
 
 from __future__ import annotations
@@ -14,49 +13,49 @@ import dask.base
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
 from dask.array.core import getter, getter_inline, getter_nofancy
 
-__all__ = ["TaskRef", "lazy_reads"]
+__all__ = ["TaskRef", "find_lazy_reads"]
 
 _GETTERS = (getter, getter_inline, getter_nofancy)
 
 
-def lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The selections of lazy arrays that computing a dask array would read."""
+def find_lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the chunk index and the lazy selection of every read of a dask array."""
     optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
     graph = dict(optimised.__dask_graph__())
     for key, node in graph.items():
-        block = key[1:] if isinstance(key, tuple) else ()
-        yield from ((block, piece) for piece in _chunk_pieces(node, graph))
+        chunk = key[1:] if isinstance(key, tuple) else ()
+        yield from ((chunk, selection) for selection in _find_selections(node, graph))
 
 
-def _chunk_pieces(node: Any, known: Mapping[Any, Any]) -> Iterator[Any]:
-    """The same for one task, and the tasks that dask has fused into it."""
+def _find_selections(node: Any, graph: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield the lazy selections of a task and of the tasks that dask fused into it."""
     if isinstance(node, list | tuple):
         for inner_node in node:
-            yield from _chunk_pieces(inner_node, known)
+            yield from _find_selections(inner_node, graph)
     elif isinstance(node, Task) and node.func in _GETTERS:
-        array, index = (_value(argument, known) for argument in node.args[:2])
+        array, index = (_get_value(argument, graph) for argument in node.args[:2])
         yield array[index]
     elif isinstance(node, Task) and node.func is _execute_subgraph:
         inner, _, names, *values = node.args
-        # Inner names often equal outer ones, so outer values are looked up first.
-        outer = [_looked_up(value, known) for value in values]
-        within = {**known, **inner, **dict(zip(names, outer, strict=True))}
-        yield from _chunk_pieces((*inner.values(), *values), within)
+        # Look up outer values first, because inner names often equal outer ones.
+        outer = [_dereference(value, graph) for value in values]
+        subgraph = {**graph, **inner, **dict(zip(names, outer, strict=True))}
+        yield from _find_selections((*inner.values(), *values), subgraph)
     elif isinstance(node, Task):
-        yield from _chunk_pieces((*node.args, *node.kwargs.values()), known)
+        yield from _find_selections((*node.args, *node.kwargs.values()), graph)
 
 
-def _looked_up(node: Any, known: Mapping[Any, Any]) -> Any:
-    """The node that a reference refers to; other nodes are returned."""
+def _dereference(node: Any, graph: Mapping[Any, Any]) -> Any:
+    """Return the target of a reference, or the node itself."""
     if isinstance(node, TaskRef):
-        return known[node.key]
-    return known[node.target] if isinstance(node, Alias) else node
+        return graph[node.key]
+    return graph[node.target] if isinstance(node, Alias) else node
 
 
-def _value(node: Any, known: Mapping[Any, Any]) -> Any:
-    """The value of an argument that needs no computation."""
+def _get_value(node: Any, graph: Mapping[Any, Any]) -> Any:
+    """Return the value of an argument that needs no computation."""
     if isinstance(node, TaskRef | Alias):
-        return _value(_looked_up(node, known), known)
+        return _get_value(_dereference(node, graph), graph)
     if isinstance(node, DataNode):
         return node.value
     return node({}) if isinstance(node, GraphNode) else node

@@ -1,4 +1,4 @@
-"""Explanations of reads: ranges, requests and bytes, without reading."""
+"""Explanations of reads: byte ranges and requests."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.dask_tasks import lazy_reads
-from xr_tensorfmt.datasets.lazy_array import unwrapped
+from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
+from xr_tensorfmt.datasets.lazy_array import unwrap
 
 _MAX_LINES = 20
 _HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes")
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """The read of one chunk, or of a variable without chunks.
+class ChunkRead:
+    """The read of a chunk, or of a variable without chunks.
 
     Parameters
     ----------
     variable : str
         Name of the variable.
     chunk : tuple of int
-        Index of the chunk along each axis; empty where there are no chunks.
+        Index of the chunk, or an empty tuple if the variable has no chunks.
     shape : tuple of int
         Shape of the values.
     extents : mapping of str to Extents
         The byte ranges of the values, by file.
     requests : tuple of (str, int, int)
-        File, first byte and stop of each request.
+        File, first byte and stop of every request.
     fetched : int
         Bytes that the requests transfer.
     """
@@ -50,7 +50,7 @@ class Piece:
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
-        """The byte ranges of the values, in the form of `requests`."""
+        """Byte ranges of the values, as tuples of file, first byte and stop."""
         return [
             (name, start, start + length)
             for name, extents in self.extents.items()
@@ -63,12 +63,12 @@ class Piece:
         return sum(extents.nbytes for extents in self.extents.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as JSON can represent them.
+        """Return the fields as values that JSON supports.
 
         Returns
         -------
         dict
-            The fields; ranges and requests are lists of file, first byte and stop.
+            The fields. Ranges and requests are lists of file, first byte and stop.
         """
         return {
             "variable": self.variable,
@@ -76,13 +76,13 @@ class Piece:
             "shape": list(self.shape),
             "needed": self.needed,
             "fetched": self.fetched,
-            "ranges": [list(each) for each in self.ranges],
-            "requests": [list(each) for each in self.requests],
+            "ranges": list(map(list, self.ranges)),
+            "requests": list(map(list, self.requests)),
         }
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row of the table."""
+        """Row of the table."""
         bounds = [extents.bounds for extents in self.extents.values()]
         return (
             self.variable,
@@ -98,19 +98,19 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """What reading would fetch; shown as a table.
+    """The byte ranges and requests of a computation, shown as a table.
 
     Parameters
     ----------
-    pieces : tuple of Piece
-        One for each chunk that would be read, or for each variable without chunks.
+    pieces : tuple of ChunkRead
+        The reads of chunks, or of variables without chunks.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ChunkRead, ...]
 
     @cached_property
     def requests(self) -> int:
-        """Number of requests, or of windows of a local file."""
+        """Number of requests, or of memory maps of a local file."""
         return sum(len(piece.requests) for piece in self.pieces)
 
     @cached_property
@@ -125,17 +125,16 @@ class Explanation:
 
     @property
     def amplification(self) -> float:
-        """Ratio of the bytes that are fetched to those that are needed."""
+        """Ratio of fetched to needed bytes."""
         return self.fetched / self.needed if self.needed else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can represent it.
+        """Return totals and reads as values that JSON supports.
 
         Returns
         -------
         dict
-            The totals under their names, and ``pieces``, a list of dicts with the fields of each
-            ``Piece``; ranges and requests are lists of file, first byte and stop.
+            The totals, and ``pieces``, a list of the results of `ChunkRead.to_dict`.
         """
         return {
             "requests": self.requests,
@@ -146,7 +145,7 @@ class Explanation:
         }
 
     def __repr__(self) -> str:
-        """The totals, and a table of at most 20 pieces."""
+        """Return the totals and a table of up to 20 reads."""
         requests = "request fetches" if self.requests == 1 else "requests fetch"
         sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
         rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MAX_LINES])]
@@ -158,16 +157,16 @@ class Explanation:
         return "\n".join([totals, *lines])
 
 
-def explanation(data: Dataset | DataArray) -> Explanation:
-    """Explain what computing something would read."""
+def explain(data: Dataset | DataArray) -> Explanation:
+    """Explain what computing a Dataset or DataArray would read."""
     return Explanation(
-        tuple(piece for name, variable in _variables(data) for piece in _pieces(name, variable))
+        tuple(read for name, variable in _variables(data) for read in _chunk_reads(name, variable))
     )
 
 
-def sources(variable: Variable) -> Iterator[Source]:
-    """The files of this engine that computing a variable would read."""
-    for _, _, (tensor, _) in _reads(variable):
+def find_sources(variable: Variable) -> Iterator[Source]:
+    """Yield the files of this engine that computing a variable would read."""
+    for _, _, (tensor, _) in _find_tensors(variable):
         yield tensor.source
 
 
@@ -179,33 +178,33 @@ def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]
     yield from ((name, coordinate.variable) for name, coordinate in data.coords.items())
 
 
-def _pieces(name: Hashable, variable: Variable) -> Iterator[Piece]:
-    for chunk, shape, (tensor, key) in _reads(variable):
+def _chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
+    for chunk, shape, (tensor, key) in _find_tensors(variable):
         reads = tensor.plan(key).reads(tensor.layout, tensor.source)
-        parts = [
-            (source, part) for source, extents in reads for part in source.merged_ranges(extents)
+        requests = [
+            (source, merged) for source, ranges in reads for merged in source.merged_ranges(ranges)
         ]
-        by_file: dict[str, list[Extents]] = {}
-        for source, extents in reads:
-            by_file.setdefault(source.name, []).append(extents)
-        yield Piece(
+        extents: dict[str, list[Extents]] = {}
+        for source, ranges in reads:
+            extents.setdefault(source.name, []).append(ranges)
+        yield ChunkRead(
             str(name),
             chunk,
             shape,
-            {file: Extents.union(several) for file, several in by_file.items()},
-            tuple((source.name, part.start, part.stop) for source, part in parts),
-            sum(source.transferred_bytes(part) for source, part in parts),
+            {file: Extents.union(ranges) for file, ranges in extents.items()},
+            tuple((source.name, merged.start, merged.stop) for source, merged in requests),
+            sum(source.transferred_bytes(merged) for source, merged in requests),
         )
 
 
-def _reads(variable: Variable) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Any]]:
-    """Chunk, shape, and array with key for each chunk, or for a variable without chunks."""
+def _find_tensors(variable: Variable) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Any]]:
+    """Yield chunk index, shape, and lazy array with key of every chunk."""
     lazy: list[tuple[tuple[int, ...], Any]] = [((), variable)]
     if variable.chunks is not None:
-        # There are other chunk managers than dask.
+        # Other chunk managers than dask have no graph.
         is_dask = isinstance(variable.data, dask.array.Array)
-        lazy = sorted(lazy_reads(variable.data), key=itemgetter(0)) if is_dask else []
+        lazy = sorted(find_lazy_reads(variable.data), key=itemgetter(0)) if is_dask else []
     for chunk, array in lazy:
-        found = unwrapped(array)
-        if found is not None:
-            yield chunk, array.shape, found
+        tensor_and_key = unwrap(array)
+        if tensor_and_key is not None:
+            yield chunk, array.shape, tensor_and_key

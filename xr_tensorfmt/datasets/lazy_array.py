@@ -1,4 +1,4 @@
-"""Lazy arrays: the one module that uses private names of xarray."""
+"""Lazy arrays. Only this module uses private names of xarray."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from xr_tensorfmt.sources.threads import threads_of
 
 
 class TensorArray(BackendArray):
-    """A Layout over a Source, as the lazy array that xarray indexes."""
+    """The lazy array for xarray: a Layout and its Source."""
 
     __slots__ = ("dtype", "layout", "shape", "source", "tensor")
 
@@ -47,7 +47,7 @@ class TensorArray(BackendArray):
         self.dtype: np.dtype[Any] = layout.dtype
 
     def __getitem__(self, key: ExplicitIndexer) -> Array:
-        """Read exactly what a key selects."""
+        """Read the selection of a key."""
         return self.plan(key).read(self.layout, self.source)
 
     def plan(self, key: ExplicitIndexer) -> OuterPlan | PointPlan:
@@ -58,7 +58,7 @@ class TensorArray(BackendArray):
         return plan_vectorized(key.tuple, self.shape)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
-        """Read in one of 24 threads: ``await ds.load_async()`` loads as many variables at once."""
+        """Read in one of 24 threads, for concurrent reads by ``await ds.load_async()``."""
         threads = threads_of(self.source.store, "load")
         return await asyncio.wrap_future(threads.submit(self.__getitem__, key))
 
@@ -70,10 +70,11 @@ class LazyTensor(LazilyIndexedArray):
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
         lengths = zip(new_key.tuple, self.shape, strict=True)
-        return super()._updated_key(type(new_key)(tuple(_unambiguous(*entry) for entry in lengths)))
+        entries = tuple(_normalize_empty_slice(*entry) for entry in lengths)
+        return super()._updated_key(type(new_key)(entries))
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
-        """Permute the axes that the key keeps, without reading."""
+        """Permute the remaining axes, without reading."""
         integers = [isinstance(entry, int | np.integer) for entry in self.key.tuple]
         kept = [axis for axis, dropped in enumerate(integers) if not dropped]
         axes = (
@@ -84,26 +85,26 @@ class LazyTensor(LazilyIndexedArray):
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
-def _unambiguous(entry: Any, length: int) -> Any:
-    """An equivalent entry of a key that xarray interprets as numpy does."""
+def _normalize_empty_slice(entry: Any, length: int) -> Any:
+    """Replace empty slices, which xarray does not always interpret like numpy."""
     is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
     return slice(0, 0) if is_empty else entry
 
 
 class GroupVariable(Variable):
-    """A variable of `xarray.open_groups`, whose dask array has a name of its own.
+    """A variable of `xarray.open_groups` with a unique name for dask.
 
-    xarray names a dask array by file, options and variable. `xarray.open_groups` leaves out the
-    group, so that dask would take variables of the same name for each other.
+    xarray names dask arrays by file, options and variable. `xarray.open_groups` omits the group,
+    so dask would confuse variables of the same name.
     """
 
     __slots__ = ()
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
-        """Chunk as `Variable.chunk`, with a token of file and layout in the name."""
+        """Chunk like `Variable.chunk`, with a token of file and layout in the name."""
         from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
 
-        options, lazy = keywords.get("from_array_kwargs") or {}, unwrapped(self)
+        options, lazy = keywords.get("from_array_kwargs") or {}, unwrap(self)
         if lazy is not None and isinstance(options.get("name"), str):
             array, _ = lazy
             name = f"{options['name']}-{tokenize(array.source.name, array.layout)}"
@@ -112,14 +113,14 @@ class GroupVariable(Variable):
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
 
-def wrapped_data(variable: Variable) -> Any:
-    """The array of a variable, unread: ``variable.data`` would load it."""
+def get_lazy_data(variable: Variable) -> Any:
+    """Return the array of a variable without loading it, unlike ``variable.data``."""
     return variable._data  # noqa: SLF001
 
 
-def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
-    """The array of this package within xarray's wrappers, and the key applied to it."""
-    data: Any = wrapped_data(lazy) if isinstance(lazy, Variable) else lazy
+def unwrap(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
+    """Return the array of this package inside xarray's wrappers, and its key."""
+    data: Any = get_lazy_data(lazy) if isinstance(lazy, Variable) else lazy
     while data is not None:
         inner = getattr(data, "array", None)
         if isinstance(inner, TensorArray):
@@ -129,22 +130,22 @@ def unwrapped(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
 
 
 def lazy_array(source: Source, layout: Layout, *, tensor: Tensor | None = None) -> LazyTensor:
-    """Wrap a layout in an array that is indexed without reading.
+    """Wrap a layout in an array that is indexed lazily.
 
     `tensor` is the tensor of the file that the array represents.
     """
     array = TensorArray(source, layout, tensor=tensor)
-    return LazyTensor(array, _everything(len(layout.shape)))
+    return LazyTensor(array, _full_key(len(layout.shape)))
 
 
 @cache
-def _everything(rank: int) -> BasicIndexer:
+def _full_key(rank: int) -> BasicIndexer:
     return BasicIndexer((slice(None),) * rank)
 
 
 @dataclass(frozen=True, eq=False)
 class LazyRead:
-    """What a lazy array would read."""
+    """A read that is not executed yet."""
 
     source: Source
     layout: Layout
@@ -152,8 +153,8 @@ class LazyRead:
 
 
 def get_lazy_read(variable: Variable) -> LazyRead | None:
-    """What a variable would read, if it is a lazy array of this engine and nothing else."""
-    data = _lazy_data(variable)
+    """Return the read of a variable, or None if it is not a lazy array of this engine."""
+    data = _get_lazy_tensor(variable)
     if data is None:
         return None
     inner = data.array
@@ -161,12 +162,12 @@ def get_lazy_read(variable: Variable) -> LazyRead | None:
 
 
 def unmodified_tensor(variable: Variable) -> Tensor | None:
-    """Return the tensor of a file if the values of a variable are provably those of the file.
+    """Return the tensor of a variable, or None if its values may be modified.
 
-    They are if the variable is unread, with or without the chunks that it was opened with, and is
-    neither indexed nor transposed. Values in memory could have been changed in place.
+    Values are unmodified if the variable is lazy and neither indexed nor transposed. Chunks at
+    opening do not matter. Values in memory may be modified in place.
     """
-    data = _lazy_data(variable)
+    data = _get_lazy_tensor(variable)
     tensor = None if data is None else data.array.tensor
     if data is None or tensor is None or tensor.dims != variable.dims:
         return None
@@ -181,18 +182,18 @@ def unmodified_tensor(variable: Variable) -> Tensor | None:
 
 
 def drop_chunks(variable: Variable) -> Variable:
-    """A variable without the chunks in which it would be read."""
-    data = _lazy_data(variable)
+    """Return a variable without its dask chunks, if it is a lazy array of this engine."""
+    data = _get_lazy_tensor(variable)
     if variable.chunks is None or data is None:
         return variable
     return Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
 
 
-def _lazy_data(variable: Variable) -> LazyTensor | None:
-    data = wrapped_data(variable)
+def _get_lazy_tensor(variable: Variable) -> LazyTensor | None:
+    data = get_lazy_data(variable)
     if variable.chunks is not None:
-        # dask stores the wrapped array under this key; derived arrays have other names. Other
-        # chunk managers than dask have no such graph.
+        # dask stores the wrapped array under this key. Derived arrays have other names, and other
+        # chunk managers have no graph.
         graph = getattr(data, "dask", None)
         data = None if graph is None else graph.get(f"original-{data.name}")
     wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)

@@ -1,7 +1,4 @@
-"""The keywords of the engine: names, types, defaults and checks, for all functions that open files.
-
-xarray imports this module with the engine, so it imports little.
-"""
+"""The keywords of the engine: names, types, defaults and checks."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Request(OpenOptions):
-    """The keywords of `TensorFormatBackend.open_dataset`, where they are documented."""
+    """The keywords of `TensorFormatBackend.open_dataset`."""
 
     mask_and_scale: bool | Mapping[str, bool] = True
     decode_times: Any = True
@@ -41,7 +38,7 @@ class Request(OpenOptions):
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
 
     def __post_init__(self) -> None:
-        """Refuse values of types that would be misinterpreted."""
+        """Raise an error if a value has the wrong type."""
         from xr_tensorfmt.sources import check_timeout  # noqa: PLC0415  # not needed before
 
         super().__post_init__()
@@ -65,17 +62,17 @@ class Request(OpenOptions):
 
     @property
     def options(self) -> OpenOptions:
-        """The same for the formats, in which variables have their full names."""
-        from xr_tensorfmt.datasets.groups import prefix  # noqa: PLC0415  # not needed before
+        """Options for formats, where variables have their full names."""
+        from xr_tensorfmt.datasets.groups import get_prefix  # noqa: PLC0415  # not needed before
 
-        start, dims = prefix(self.group, self.separator), self.dims
+        start, dims = get_prefix(self.group, self.separator), self.dims
         if not (start and isinstance(dims, Mapping)):
             return self
         return replace(self, dims={f"{start}{name}": names for name, names in dims.items()})
 
     @property
     def dropped(self) -> frozenset[str]:
-        """Names of the variables to leave out."""
+        """Names of variables to drop."""
         names = self.drop_variables
         return frozenset([names] if isinstance(names, str) else names or ())
 
@@ -85,24 +82,24 @@ KEYWORDS = tuple(field.name for field in fields(Request))
 
 
 def parse_keywords(**keywords: Any) -> Request:
-    """Return the keywords of the engine. Raise TypeError if there is no such keyword."""
+    """Parse keywords of the engine. Raise TypeError if a keyword is unknown."""
     for name in keywords:
         if name not in KEYWORDS:
             raise TypeError(
                 f"{name!r}{did_you_mean(name, KEYWORDS)} is not a keyword of the engine "
-                f"'tensorfmt', which are {', '.join(KEYWORDS)}"
+                f"'tensorfmt', expected one of {', '.join(KEYWORDS)}"
             )
     return Request(**keywords)
 
 
 def with_keywords(function: Function) -> Function:
-    """Show the keywords of the engine in the signature of a function, instead of ``**keywords``."""
-    shown = signature(function)
+    """Replace ``**keywords`` in the signature of a function with the keywords of the engine."""
+    original = signature(function)
     keywords = (
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Request)
     )
-    function.__signature__ = shown.replace(  # type: ignore[attr-defined]
-        parameters=[*list(shown.parameters.values())[:-1], *keywords]
+    function.__signature__ = original.replace(  # type: ignore[attr-defined]
+        parameters=[*list(original.parameters.values())[:-1], *keywords]
     )
     return function

@@ -120,10 +120,10 @@ class TensorFormatParser:
         )
         source = StoredObject.at(url, registry)
         container = parsed(source, b"", request)
-        part = groups.branch(container, request.group, request.separator)
+        part = groups.select_group(container, request.group, request.separator)
         parts = {"/": part}
         if self.nested:
-            parts = groups.split(part, request.separator, is_tree=True)
+            parts = groups.split_groups(part, request.separator, is_tree=True)
         nodes = {path: self._node(source, request.dropped, part) for path, part in parts.items()}
         return VirtualStore(nodes, registry)
 

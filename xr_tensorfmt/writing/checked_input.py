@@ -14,7 +14,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
-from xr_tensorfmt.datasets.lazy_array import unmodified_tensor, wrapped_data
+from xr_tensorfmt.datasets.lazy_array import get_lazy_data, unmodified_tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
 
@@ -47,7 +47,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
             f"{path}: {name!r} of shape {variable.shape} exceeds any address space; "
             "write a part of it"
         )
-    check_dense(name, wrapped_data(variable))
+    check_dense(name, get_lazy_data(variable))
     if name in variable.dims and not labels:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.layout import WHOLE, Encoded
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
-from xr_tensorfmt.datasets.explanation import sources
+from xr_tensorfmt.datasets.explanation import find_sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.sources.places import Place
@@ -209,7 +209,7 @@ def _check_coordinates(
 def _check_overlap(checked: CheckedInput, path: str) -> None:
     """Refuse values that are yet to be read from the file that is changed in place."""
     for name, variable in checked.variables.items():
-        for source in {source.name for source in sources(variable)}:
+        for source in {source.name for source in find_sources(variable)}:
             with suppress(OSError):  # a URL, or a name of something without a path
                 if os.path.samefile(source, path):
                     raise ValueError(

@@ -11,7 +11,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.datasets.groups import LEAF_AND_PREFIX, split, unquoted
+from xr_tensorfmt.datasets.groups import LEAF_AND_PREFIX, split_groups, unquote
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -72,7 +72,7 @@ def _members(tree: DataTree, separator: str) -> Iterator[_Member]:
     dims: dict[str, dict[Any, str]] = {}
     for relative, node in tree.subtree_with_keys:
         path = "/" if node is tree else f"/{relative}"
-        parts = [] if node is tree else [unquoted(part) for part in relative.split("/")]
+        parts = [] if node is tree else [unquote(part) for part in relative.split("/")]
         start = "".join(f"{part}{separator}" for part in parts)
         dataset = node.to_dataset(inherit=node is tree)
         above = {} if node is tree else dims[path.rpartition("/")[0] or "/"]
@@ -88,7 +88,7 @@ def _members(tree: DataTree, separator: str) -> Iterator[_Member]:
 def _leaf(name: str) -> str:
     """The last part of the key of a variable."""
     is_prefix = name.endswith(LEAF_AND_PREFIX) and name != LEAF_AND_PREFIX
-    return unquoted(name.removesuffix(LEAF_AND_PREFIX) if is_prefix else name)
+    return unquote(name.removesuffix(LEAF_AND_PREFIX) if is_prefix else name)
 
 
 def _dim(dim: str, start: str, dataset: Dataset) -> str:
@@ -102,7 +102,7 @@ def _check(path: str, tree: DataTree, members: list[_Member], separator: str) ->
     """Refuse a tree that the file would not open as."""
     tensors = tuple(each.tensor for each in members if not each.is_coordinate)
     coordinates = tuple(each.tensor for each in members if each.is_coordinate)
-    nodes = split(Container(tensors, coordinates), separator, is_tree=True)
+    nodes = split_groups(Container(tensors, coordinates), separator, is_tree=True)
     opened = {
         each.attrs["key"]: (group, each.name, each.dims)
         for group, node in nodes.items()
