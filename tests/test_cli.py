@@ -415,7 +415,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
         (["-v", "w", "--dims", "a,"], "must contain non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
-        (["--dtype", "complex64"], "changes nothing, as there is no complex variable of such a"),
+        (["--dtype", "complex64"], "changes nothing, matches no complex variable such a"),
         (["--dtype", "layers.*=float16"], "'layers.*': {'dtype': 'float16'}} changes nothing, as"),
         (["--dtype", "csv"], "'w' is csv, and MAG holds only float32"),
         (["--dtype", "z=float16"], "encoding= names 'z'"),

@@ -25,11 +25,11 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.block_grids import (
-    MAX_MERGED,
-    SHORTEST_RUN,
-    block_grid,
-    tile,
-    writable_chunks,
+    MAX_MERGED_BYTES,
+    MIN_RUN_BYTES,
+    build_block_grids,
+    choose_tile,
+    merge_chunks,
 )
 from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
@@ -46,7 +46,7 @@ chunks_of_axes = st.lists(
 )
 def test_chunks_are_merged_and_never_cut(chunks, data, item: float) -> None:
     units = [data.draw(st.sampled_from([1, 8, 64, WHOLE])) for _ in chunks]
-    merged = writable_chunks(chunks, units, item, 8)
+    merged = merge_chunks(chunks, units, item, 8)
     assert [sum(each) for each in merged] == [sum(each) for each in chunks]
     for before, after, unit in zip(chunks, merged, units, strict=True):
         stops = list(accumulate(after))
@@ -65,25 +65,25 @@ few_elements = st.lists(
 @given(chunks=few_elements, item=st.sampled_from([0.125, 1, 4, 16]))
 @example(chunks=((1, 1), (1,) * 200), item=4)
 def test_runs_are_long_or_an_axis_is_whole(chunks, item: float) -> None:
-    merged = writable_chunks(chunks, [1] * len(chunks), item, 1)
+    merged = merge_chunks(chunks, [1] * len(chunks), item, 1)
     row = 1
     for lengths in reversed(merged):
         if len(lengths) > 1:
-            assert all(max(1, int(item * row)) * each >= SHORTEST_RUN for each in lengths[:-1])
+            assert all(max(1, int(item * row)) * each >= MIN_RUN_BYTES for each in lengths[:-1])
             break
         row *= sum(lengths)
 
 
 def test_long_runs_are_left_as_they_are() -> None:
     chunks = ((1,) * 5, (128, 128, 3))
-    assert writable_chunks(chunks, (1, 1), 4, 4) == chunks
-    assert writable_chunks(chunks, (1, 1), 2, 2) == ((1,) * 5, (256, 3))
+    assert merge_chunks(chunks, (1, 1), 4, 4) == chunks
+    assert merge_chunks(chunks, (1, 1), 2, 2) == ((1,) * 5, (256, 3))
 
 
 def test_memory_limits_what_is_merged() -> None:
-    rows = MAX_MERGED // 8 // 3
-    assert writable_chunks(((rows,), (1,) * 8), (1, 1), 8, 8) == ((rows,), (3, 3, 2))
-    assert writable_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)
+    rows = MAX_MERGED_BYTES // 8 // 3
+    assert merge_chunks(((rows,), (1,) * 8), (1, 1), 8, 8) == ((rows,), (3, 3, 2))
+    assert merge_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)
 
 
 @given(
@@ -93,7 +93,7 @@ def test_memory_limits_what_is_merged() -> None:
 )
 def test_tiles_are_long_along_both_axes_and_no_larger_than_wanted(shape, data, most: int) -> None:
     fast = data.draw(st.integers(0, len(shape) - 2))
-    block = tile(shape, fast, most)
+    block = choose_tile(shape, fast, most)
     assert np.prod(block) <= most
     assert all(1 <= part <= whole for part, whole in zip(block, shape, strict=True))
     for axis in (fast, -1):
@@ -110,7 +110,9 @@ def test_a_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) ->
         ds = xr.open_dataset(raw, engine="tensorfmt", chunks=chunks)
         layout = Dense((3000, 2000), Plain(np.dtype("<f8")), 0)
         conversion = Conversion("tensor", layout.element, exact=True)
-        variable, blocks = block_grid(PlannedVariable(ds.tensor.variable, layout, conversion))
+        ((variable, blocks),) = build_block_grids(
+            [PlannedVariable(ds.tensor.variable, layout, conversion)]
+        )
         assert variable.chunks is None
         assert blocks.chunks == ((1984, 1016), (2000,))
         to_mag(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
@@ -257,11 +259,11 @@ def test_values_that_do_not_survive_are_named(case: str) -> None:
     with pytest.raises(ValueError, match=re.escape(found)) as caught:
         Conversion("v", element, exact).apply(array)
     message = str(caught.value)
-    assert message.startswith("'v' holds ")
-    assert f"which {element.name} has no value for; " in message
+    assert message.startswith("'v' contains ")
+    assert f"which {element.name} cannot represent; " in message
     if exact:
         hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
-        assert f"{hint}, or '{array.dtype}' in its place to keep them" in message
+        assert f"{hint}, or use '{array.dtype}' there to keep them" in message
     else:
         assert message.endswith("choose another dtype, or change the values")
 

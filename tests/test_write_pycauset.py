@@ -631,7 +631,7 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
     numbers = da.arange(10, chunks=3)
     unknown = xr.DataArray(numbers[numbers > 3], name="x")
     with pytest.raises(
-        ValueError, match=r"dask does not know how long 'x' is; call compute_chunk_sizes\(\)"
+        ValueError, match=r"chunks of unknown size 'x' is; call compute_chunk_sizes\(\)"
     ):
         to_pycauset(unknown, tmp_path / "t")
 

@@ -24,7 +24,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.block_grids import block_grids
+from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
@@ -101,7 +101,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     origin = tuple(each.start for each in cut)
     placed = PlannedVariable(variable, layout, Conversion("a", inner.element, exact=True), origin)
-    files = [(InMemory, block_grids([placed]))]
+    files = [(InMemory, build_block_grids([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
     found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(found, expected)
@@ -140,7 +140,7 @@ def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
 
 
 def test_numbers_are_rounded_to_what_the_file_holds_only_if_asked(path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'a' holds .*1\.1.*, which bfloat16 has no value for"):
+    with pytest.raises(ValueError, match=r"'a' holds .*1\.1.*, which bfloat16 cannot represent"):
         to_mag(patch(1, 6, value=1.1), path, region={"x": slice(1)})
     to_mag(
         patch(1, 6, value=1.1), path, region={"x": slice(1)}, encoding={"a": {"dtype": "bfloat16"}}
@@ -160,7 +160,7 @@ SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a"
 
 @pytest.mark.parametrize("wanted", SLICES, ids=map(str, SLICES))
 def test_a_region_is_made_of_slices_of_step_1(path: Path, wanted) -> None:
-    refused(patch(4, 6), path, {"x": wanted}, "give a slice of step 1")
+    refused(patch(4, 6), path, {"x": wanted}, "pass a slice of step 1")
 
 
 @pytest.mark.parametrize("wanted", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])

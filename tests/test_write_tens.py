@@ -444,7 +444,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
         (
             xr.DataArray(1.0, attrs={"text": "x" * MAX_EMBEDDED_BYTES}),
             {},
-            "attributes and coordinates take 16777.* bytes, and TENS keeps at most 16777216",
+            "attributes and coordinates take 16777.* bytes, and TENS allows at most 16777216",
         ),
     ],
 )

@@ -72,7 +72,7 @@ def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_pa
     path = tmp_path_factory.mktemp("t") / "t"
     chunks = {dim: data.draw(st.integers(1, 3)) for dim in array.dims}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xr_tensorfmt.writing.block_grids.SHORTEST_RUN", 1)
+        patch.setattr("xr_tensorfmt.writing.block_grids.MIN_RUN_BYTES", 1)
         to_tens(array.chunk(chunks), path, sparse=True)
     back = opened(path)
     xr.testing.assert_identical(back, array.to_dataset())
@@ -486,7 +486,7 @@ def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
     array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
     ds = xr.Dataset({"tensor": (("a", "b"), array)})
     with dask.config.set(num_workers=4), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xr_tensorfmt.writing.block_grids.SHORTEST_RUN", 1)
+        patch.setattr("xr_tensorfmt.writing.block_grids.MIN_RUN_BYTES", 1)
         to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
     # To check, to count, and those to write that have pairs.
     assert loader.loads == 2 * count**2 + count**2 // 2

@@ -157,11 +157,11 @@ NOT_WRITTEN = {
     "a percent sign": ({"/100%": ONES}, "would open as '/100%25/w'"),
     "the same key": (
         {"/": ONES.rename(w="a.w"), "/a": ONES},
-        r"'/a.w' with dims \('n',\) would open as '/a/w' .*, as its key is 'a.w'; rename it, or",
+        r"'/a.w' with dims \('n',\) would open as '/a/w' .*, because its key is 'a.w'; rename it, or",
     ),
     "an empty group": (
         {"/": ONES, "/b": xr.Dataset()},
-        "the group '/b' has no variables, in it or below, and no file has a place for it",
+        "the group '/b' is empty, which no format supports",
     ),
     "attributes of a group": (
         {"/a": ONES.assign_attrs(k=1)},

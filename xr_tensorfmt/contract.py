@@ -112,7 +112,7 @@ from xr_tensorfmt.errors import (
 if TYPE_CHECKING:
     from xr_tensorfmt.datasets.lazy_array import LazyRead, drop_chunks, get_lazy_read
     from xr_tensorfmt.sources.memory import Memory
-    from xr_tensorfmt.writing.block_grids import BlockGrid, cut_evenly
+    from xr_tensorfmt.writing.block_grids import BlockGrid, regular_chunks
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
     from xr_tensorfmt.writing.embedded_metadata import (
@@ -169,7 +169,7 @@ _LAZY = {
     "get_lazy_read": "datasets.lazy_array",
     "Memory": "sources.memory",
     "BlockGrid": "writing.block_grids",
-    "cut_evenly": "writing.block_grids",
+    "regular_chunks": "writing.block_grids",
     "CheckedInput": "writing.checked_input",
     "Conversion": "writing.conversion",
     "check_header_size": "writing.embedded_metadata",

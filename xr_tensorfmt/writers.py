@@ -17,7 +17,7 @@ from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save
-from xr_tensorfmt.writing.tree import flattened
+from xr_tensorfmt.writing.tree import flatten_tree
 
 if TYPE_CHECKING:
     from xr_tensorfmt.formats.pycauset.write import MatrixType
@@ -179,7 +179,7 @@ def to_file(
     _check_keywords(given, mode, region)
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
-        data = flattened(location.url, data, separator, drop)
+        data = flatten_tree(location.url, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
     checked = check_input(

@@ -37,7 +37,7 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.places import Place, exists, locate
-from xr_tensorfmt.writing.checked_input import Part, encoding_by_name
+from xr_tensorfmt.writing.checked_input import Part, resolve_encoding
 from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
@@ -200,7 +200,7 @@ def _chosen(
     encoding: dict[Any, Any] = {}
     for key, dtype in dtypes:
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
-    encoding = encoding_by_name(ds.variables, ds.coords, encoding)
+    encoding = resolve_encoding(ds.variables, ds.coords, encoding)
     if keeps_groups and isinstance(data, xr.DataTree):
         return data, encoding_by_group(data, separator, encoding)
     return ds, encoding

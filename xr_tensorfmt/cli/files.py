@@ -15,7 +15,7 @@ from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.places import Place, exists
 from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
-from xr_tensorfmt.writing.tree import flattened, iterate_keys
+from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
 
 Opened = xr.Dataset | xr.DataTree
 
@@ -56,7 +56,7 @@ def open_tensors(content: str | BinaryIO, **options: Any) -> xr.Dataset:
 
 def flat(file: str, data: Opened, separator: str, drop: Collection[str]) -> xr.Dataset:
     """A Dataset, in which names of groups are a part of the names of variables."""
-    return data if isinstance(data, xr.Dataset) else flattened(file, data, separator, drop)
+    return data if isinstance(data, xr.Dataset) else flatten_tree(file, data, separator, drop)
 
 
 def _open_store(

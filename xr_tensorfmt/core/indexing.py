@@ -287,7 +287,7 @@ def _varying_axes(array: Integers) -> tuple[int, ...]:
 
 
 def _line(array: Integers, axes: tuple[int, ...]) -> Integers:
-    """Return the values of an array along some axes, flattened, or a scalar without axes."""
+    """Return the values of an array along some axes, flatten_tree, or a scalar without axes."""
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
     return first.ravel() if axes else first
 

@@ -1,4 +1,4 @@
-"""The blocks in which variables are written."""
+"""Blocks: parts of variables that are written independently."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
-"""Lengths of the chunks along each axis."""
+"""Lengths of the chunks along every axis."""
 
-SHORTEST_RUN = 512
-"""Bytes of a piece below which merging neighbouring chunks costs less than a system call."""
+MIN_RUN_BYTES = 512
+"""Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
 
-MAX_MERGED = 4 * DEFAULT_CHUNK_BYTES
-"""Bytes of memory up to which chunks are merged into longer pieces."""
+MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
+"""Limit on the memory of merged chunks."""
 
 
-def writable_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
-    """Merge chunks that would share bytes or be written in tiny pieces.
+def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
+    """Merge chunks that share bytes or have short runs in the file.
 
     `stored` and `itemsize` are the bytes of an element in the file and in memory.
     """
-    merged = [_aligned(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
+    merged = [_align(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
     for axis in reversed(range(len(merged))):
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
-        wanted = -(-SHORTEST_RUN // max(1, int(stored * whole)))
-        others = prod(max(each, default=1) for i, each in enumerate(merged) if i != axis)
-        most = MAX_MERGED // max(1, itemsize * others)
-        merged[axis] = _at_least(merged[axis], min(wanted, most), most)
+        min_length = -(-MIN_RUN_BYTES // max(1, int(stored * whole)))
+        others = prod(max(lengths, default=1) for i, lengths in enumerate(merged) if i != axis)
+        max_length = MAX_MERGED_BYTES // max(1, itemsize * others)
+        merged[axis] = _merge_short(merged[axis], min(min_length, max_length), max_length)
         if len(merged[axis]) > 1:
             break
     return tuple(merged)
 
 
-def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
+def _align(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
     """Merge chunks whose bounds are not multiples of the unit."""
     if unit == WHOLE:
         return (sum(lengths),)
@@ -65,47 +65,48 @@ def _aligned(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
     return tuple(merged)
 
 
-def _at_least(lengths: tuple[int, ...], wanted: int, most: int) -> tuple[int, ...]:
-    """Merge neighbours until all but the last have as many elements as wanted, but not too many."""
+def _merge_short(lengths: tuple[int, ...], min_length: int, max_length: int) -> tuple[int, ...]:
+    """Merge neighbouring chunks that are shorter than `min_length`."""
     merged: list[int] = []
     for length in lengths:
-        if merged and merged[-1] < wanted and merged[-1] + length <= most:
+        if merged and merged[-1] < min_length and merged[-1] + length <= max_length:
             merged[-1] += length
         else:
             merged.append(length)
     return tuple(merged)
 
 
-def cut_evenly(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
-    """Cut a shape into blocks of one shape, but for the last ones."""
+def regular_chunks(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
+    """Divide a shape into blocks of one shape. The last blocks may be smaller."""
     return tuple(
         (step,) * (length // step) + ((length % step,) if length % step else ())
         for length, step in zip(shape, map(min, block, shape), strict=True)
     )
 
 
-def tile(shape: tuple[int, ...], fast: int, most: int) -> tuple[int, ...]:
-    """Shape of a block that is long along the fastest axis of both the source and the file."""
+def choose_tile(shape: tuple[int, ...], fast: int, max_size: int) -> tuple[int, ...]:
+    """Return a block shape that is long along the fastest axes of both source and target."""
     last = len(shape) - 1
-    side = max(1, isqrt(most))
+    side = max(1, isqrt(max_size))
     block = [1] * len(shape)
-    block[last] = _rounded(shape[last], max(side, most // max(1, shape[fast])))
-    block[fast] = _rounded(shape[fast], most // block[last])
+    block[last] = _round_down(shape[last], max(side, max_size // max(1, shape[fast])))
+    block[fast] = _round_down(shape[fast], max_size // block[last])
     for axis in reversed(range(last)):
         if axis != fast:
-            block[axis] = min(max(1, shape[axis]), max(1, most // prod(block)))
+            block[axis] = min(max(1, shape[axis]), max(1, max_size // prod(block)))
     return tuple(block)
 
 
-def _rounded(length: int, most: int) -> int:
-    if most >= length:
+def _round_down(length: int, limit: int) -> int:
+    """Round a limit down to a multiple of 64, unless the whole length fits."""
+    if limit >= length:
         return max(1, length)
-    return max(1, most - most % 64 if most >= 64 else most)
+    return max(1, limit - limit % 64 if limit >= 64 else limit)
 
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """The blocks of a variable, which can be written independently."""
+    """The blocks of a variable."""
 
     layout: WritableLayout
     conversion: Conversion
@@ -122,92 +123,91 @@ class BlockGrid:
         return [list(accumulate(lengths)) for lengths in self.chunks]
 
     def index(self, number: int) -> tuple[int, ...]:
-        """Indices of a block along each axis, from its number in C order."""
+        """Return the index of a block from its number in C order."""
         return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
 
     def part(self, number: int) -> tuple[slice, ...]:
-        """Which elements of the variable a block is."""
+        """Return the slices of a block in the variable."""
         return tuple(
             slice(stops[i] - lengths[i], stops[i], 1)
             for i, stops, lengths in zip(self.index(number), self._stops, self.chunks, strict=True)
         )
 
     def selection(self, number: int) -> Selection:
-        """Which elements of the layout a block is."""
-        part = zip(self.part(number), self.origin, strict=True)
-        entries = tuple(slice(each.start + first, each.stop + first, 1) for each, first in part)
+        """Return the selection of a block in the layout."""
+        parts = zip(self.part(number), self.origin, strict=True)
+        entries = tuple(slice(part.start + first, part.stop + first, 1) for part, first in parts)
         return Selection(self.layout.shape, entries)
 
     def write(self, number: int, values: Any, file: WriteTarget) -> None:
         """Convert, encode and write the values of a block."""
-        file.write(self.layout.encode(*self.converted(number, values)))
+        file.write(self.layout.encode(*self.convert(number, values)))
 
-    def converted(self, number: int, values: Any) -> tuple[Selection, Array]:
-        """Which elements of the layout a block is, and its values with the dtype of the file."""
+    def convert(self, number: int, values: Any) -> tuple[Selection, Array]:
+        """Return the selection of a block, and its values in the dtype of the file."""
         selection = self.selection(number)
-        return selection, self.conversion.apply(self.plain(values, selection.shape))
+        return selection, self.conversion.apply(self._to_numpy(values, selection.shape))
 
-    def plain(self, values: Any, shape: tuple[int, ...]) -> Array:
-        """Values as a plain array; TypeError if they are masked, ValueError if of another shape."""
+    def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
         name = self.conversion.name
         check_dense(name, values)
         if np.ma.isMaskedArray(values):
-            raise TypeError(f"{name!r} has masked values; fill them first, as by da.ma.filled")
+            raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         array = np.asarray(values)
         if array.shape != shape:
             raise ValueError(
-                f"{name!r} has a chunk of shape {array.shape} where dask has announced {shape}; "
-                "pass the right chunks= to map_blocks or the like"
+                f"{name!r} has a chunk of shape {array.shape}, but dask expected {shape}; "
+                "pass the right chunks= to map_blocks or a similar function"
             )
         return array
 
 
 GriddedVariable = tuple[Variable, BlockGrid]
-"""A variable with its axes in the order of the file, and its blocks."""
+"""A variable with its axes in file order, and its blocks."""
 
 
-def block_grids(variables: Iterable[PlannedVariable]) -> list[GriddedVariable]:
-    """Divide all variables that have elements into blocks."""
-    return [block_grid(placed) for placed in variables if placed.variable.size]
+def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariable]:
+    """Divide all variables that are not empty into blocks."""
+    return [_build_block_grid(variable) for variable in planned if variable.variable.size]
 
 
-def block_grid(placed: PlannedVariable) -> GriddedVariable:
-    """Divide a variable into its own chunks, or else into chunks of the layout."""
-    across = _with_other_fastest_axis(placed)
-    variable, layout, origin = across[0] if across else in_file_order(placed)
-    block = across[1] if across else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-    chunks: Chunks = variable.chunks or cut_evenly(variable.shape, block)
+def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
+    """Divide a variable into its dask chunks, or into chunks of the layout."""
+    tiled = _find_tile(planned)
+    variable, layout, origin = tiled[0] if tiled else _to_file_order(planned)
+    block = tiled[1] if tiled else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+    chunks: Chunks = variable.chunks or regular_chunks(variable.shape, block)
     item = variable.dtype.itemsize
     stored_bytes = layout.extents(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
-    chunks = writable_chunks(chunks, layout.write_units, stored_bytes, item)
+    chunks = merge_chunks(chunks, layout.write_units, stored_bytes, item)
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
-    return variable, BlockGrid(layout, placed.conversion, chunks, origin)
+    return variable, BlockGrid(layout, planned.conversion, chunks, origin)
 
 
 Ordered = tuple[Variable, WritableLayout, tuple[int, ...]]
 """A variable, its layout and its origin, with the axes in file order."""
 
 
-def _with_other_fastest_axis(placed: PlannedVariable) -> tuple[Ordered, tuple[int, ...]] | None:
-    """A lazy variable whose own file has another fastest axis, and the shape of blocks for it."""
-    lazy = in_file_order(replace(placed, variable=drop_chunks(placed.variable)))
+def _find_tile(planned: PlannedVariable) -> tuple[Ordered, tuple[int, ...]] | None:
+    """Return a block shape for a lazy variable whose source has another fastest axis."""
+    lazy = _to_file_order(replace(planned, variable=drop_chunks(planned.variable)))
     variable = lazy[0]
-    found = get_lazy_read(variable) if variable.chunks is None else None
-    if found is None or not found.source.mapped:
+    read = get_lazy_read(variable) if variable.chunks is None else None
+    if read is None or not read.source.mapped:
         return None
-    shape, stored = variable.shape, found.layout
+    shape, stored = variable.shape, read.layout
     if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):
         return None
     axis = stored.axes.index(len(shape) - 1)
     if stored.shape != shape or axis == len(shape) - 1:
         return None
-    return lazy, tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
+    return lazy, choose_tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
 
 
-def in_file_order(placed: PlannedVariable) -> Ordered:
-    """Transpose a variable so that its axes are in file order, slowest first."""
-    layout, axes = file_order(placed.layout)
-    origin = placed.origin or (0,) * len(axes)
-    variable = placed.variable.transpose(*(placed.variable.dims[axis] for axis in axes))
+def _to_file_order(planned: PlannedVariable) -> Ordered:
+    """Transpose a variable to file order, slowest axis first."""
+    layout, axes = file_order(planned.layout)
+    origin = planned.origin or (0,) * len(axes)
+    variable = planned.variable.transpose(*(planned.variable.dims[axis] for axis in axes))
     return variable, layout, tuple(origin[axis] for axis in axes)

@@ -1,4 +1,4 @@
-"""Checks of what is to be written that are the same for all formats."""
+"""Checks of Datasets that apply to all formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name,
 
 
 def check_name(path: str, name: Hashable) -> None:
-    """Refuse a name that no file can hold."""
+    """Raise an error if no format supports a name."""
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:
@@ -32,20 +32,19 @@ def check_name(path: str, name: Hashable) -> None:
 
 
 def check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
-    """Refuse a variable that no file gives back as it is."""
+    """Raise an error if no format supports a variable."""
     if len(set(variable.dims)) != len(variable.dims):
         raise ValueError(
             f"{path}: {name!r} has two dimensions of the same name in {variable.dims}; rename one"
         )
     if any(length != length for length in variable.shape):  # NaN
         raise ValueError(
-            f"{path}: dask does not know how long {name!r} is; "
+            f"{path}: {name!r} has chunks of unknown size; "
             "call compute_chunk_sizes() on its array first"
         )
     if not is_addressable(variable.shape, MAX_ITEM_BYTES):
         raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} exceeds any address space; "
-            "write a part of it"
+            f"{path}: {name!r} of shape {variable.shape} exceeds any address space; write a part"
         )
     check_dense(name, get_lazy_data(variable))
     if name in variable.dims and not labels:
@@ -56,46 +55,48 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
 
 
 Encoding = Mapping[Any, Any]
-"""``{name: {"dtype": ...}}``, where the name may be a pattern, or ``{"dtype": ...}`` for all."""
+"""``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
 
 
-def encoding_by_name(
+def resolve_encoding(
     variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
 ) -> dict[Any, Mapping[str, Any]]:
-    """Spell out an ``encoding=`` for each variable that it changes.
+    """Return the encoding of every variable that ``encoding=`` changes.
 
-    A name wins over patterns of `fnmatch`, the first of several patterns over the others, and each
-    of these over the dtype for all. Patterns and the dtype for all change no coordinates, and only
-    variables of the kind of the dtype, but a sole variable in any case.
+    Names have priority over `fnmatch` patterns, earlier patterns over later ones, and patterns
+    over the dtype for all variables. Patterns and the dtype for all do not apply to coordinates,
+    and only to variables with the same kind of dtype, unless there is a single variable.
     """
     if not isinstance(encoding, Mapping):
         raise _form_error(encoding)
-    asked = list(encoding.items())
+    items = list(encoding.items())
     if not isinstance(encoding.get("dtype", {}), Mapping):
-        asked.remove(("dtype", encoding["dtype"]))
-        asked.append(("*", {"dtype": encoding["dtype"]}))
-    data = {name: each for name, each in variables.items() if name not in coordinates}
-    names: dict[Any, Mapping[str, Any]] = {}
-    matched: dict[Any, Mapping[str, Any]] = {}
-    for name, wanted in asked:
-        if not isinstance(wanted, Mapping):
+        items.remove(("dtype", encoding["dtype"]))
+        items.append(("*", {"dtype": encoding["dtype"]}))
+    data = {name: variable for name, variable in variables.items() if name not in coordinates}
+    by_name: dict[Any, Mapping[str, Any]] = {}
+    by_pattern: dict[Any, Mapping[str, Any]] = {}
+    for name, requested in items:
+        if not isinstance(requested, Mapping):
             raise _form_error(encoding)
-        unknown = set(wanted) - {"dtype"}
-        if unknown:
+        unsupported = sorted(set(requested) - {"dtype"})
+        if unsupported:
             raise ValueError(
-                f"encoding={{{name!r}: {wanted!r}}} has {', '.join(map(repr, sorted(unknown)))}; "
-                "only 'dtype' can be given"
+                f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}; "
+                "only 'dtype' is supported"
             )
         if name in variables:
-            names[name] = wanted
+            by_name[name] = requested
         elif isinstance(name, str) and _WILDCARDS & set(name):
-            matched = dict.fromkeys(_matching(name, wanted, data), wanted) | matched
+            by_pattern = (
+                dict.fromkeys(_match_pattern(name, requested, data), requested) | by_pattern
+            )
         else:
             raise ValueError(
                 f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
                 f"variables {shorten(', '.join(map(repr, variables)))}"
             )
-    return matched | names
+    return by_pattern | by_name
 
 
 _WILDCARDS = frozenset("*?[")
@@ -106,55 +107,59 @@ def _form_error(encoding: Any) -> TypeError:
     return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
 
 
-def _matching(pattern: str, wanted: Mapping[str, Any], data: Mapping[Any, Variable]) -> list[Any]:
-    """The variables that a pattern changes; ValueError where there are none."""
+def _match_pattern(
+    pattern: str, requested: Mapping[str, Any], data: Mapping[Any, Variable]
+) -> list[Any]:
+    """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
     named = [name for name in data if fnmatchcase(str(name), pattern)]
-    kind = _kind(wanted.get("dtype"))
-    of_kind = [name for name in named if kind in (None, _kind(data[name].dtype))]
-    matching = of_kind or (named if len(data) == 1 else [])
+    category = _dtype_category(requested.get("dtype"))
+    same_category = [
+        name for name in named if category in (None, _dtype_category(data[name].dtype))
+    ]
+    matching = same_category or (named if len(data) == 1 else [])
     if not matching:
-        what = f"{kind} variable" if named else "variable"
-        found = ", ".join(f"{name!r} ({each.dtype})" for name, each in data.items())
+        what = f"{category} variable" if named else "variable"
+        actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
         raise ValueError(
-            f"encoding={{{pattern!r}: {dict(wanted)!r}}} changes nothing, as there is no {what} of "
-            f"such a name; the variables are {shorten(found) or 'none'}"
+            f"encoding={{{pattern!r}: {dict(requested)!r}}} matches no {what}; "
+            f"the variables are {shorten(actual) or 'none'}"
         )
     return matching
 
 
-_KINDS = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
+_CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
 
 
-def _kind(dtype: Any) -> str | None:
-    """What the values of a dtype are; None where numpy does not know it."""
+def _dtype_category(dtype: Any) -> str | None:
+    """Return the category of a dtype, or None if it is unknown."""
     name = dtype_name(dtype)
     if name.startswith(("float", "bfloat")):
-        return _KINDS["f"]
+        return _CATEGORIES["f"]
     try:
-        kind = np.dtype(name).kind
+        code = np.dtype(name).kind
     except TypeError:
         return None
-    return _KINDS.get(kind, name)
+    return _CATEGORIES.get(code, name)
 
 
 Part = Literal["name", "dims", "coords", "attrs"]
-"""What ``drop=`` can name: a part of the input that may be left out."""
+"""A part of the input that ``drop=`` can omit."""
 
 
 FileAttrs = Callable[[Mapping[Any, Any]], Collection[str]]
-"""A function that returns the names of attributes that a reader has set."""
+"""A function that returns the names of attributes set by a reader."""
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedInput:
-    """A Dataset that any format can be asked to write, with what the user has asked for.
+    """A Dataset that passed the checks for all formats, with the options of the user.
 
     Parameters
     ----------
     path : str
-        The file that will be written, for errors.
+        The file to write, for errors.
     format : str
-        Title of its format, for errors.
+        Title of the format, for errors.
     variables : mapping of str to Variable
         The data variables.
     coordinates : mapping of str to Variable
@@ -162,11 +167,11 @@ class CheckedInput:
     attrs : mapping
         The attributes of the Dataset.
     encoding : mapping
-        ``{name: {"dtype": ...}}``: the dtypes that variables are to be stored with.
+        ``{name: {"dtype": ...}}``: the requested dtypes of variables in the file.
     drop : frozenset of {"name", "dims", "coords", "attrs"}
-        What may be left out where the format has no place for it.
+        Parts to omit if the format does not support them.
     file_attrs : callable
-        Returns the names of attributes that a reader has set to describe a file.
+        Returns the names of attributes that describe the file of a variable.
     """
 
     path: str
@@ -179,7 +184,7 @@ class CheckedInput:
     file_attrs: FileAttrs
 
     def user_attrs(self, variable: Variable) -> dict[Any, Any]:
-        """Return the attributes of a variable that no reader has set to describe a file.
+        """Return the attributes of a variable that do not describe its file.
 
         Parameters
         ----------
@@ -198,18 +203,18 @@ class CheckedInput:
 
     @property
     def only(self) -> tuple[str, Variable]:
-        """The one variable of a format that holds one tensor; ValueError where there are more."""
+        """The variable, for a format with one tensor. Raises ValueError if there are several."""
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
             raise ValueError(
                 f"{self.path}: a {self.format} file holds one variable, the Dataset has "
                 f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
-                "format that holds several"
+                "format with several variables"
             )
         return next(iter(self.variables.items()))
 
     def check_rank(self, name: Hashable, variable: Variable) -> None:
-        """Refuse more dimensions than a variable can be read with."""
+        """Raise an error if a variable has more dimensions than readers support."""
         if variable.ndim > MAX_DIMENSIONS:
             raise ValueError(
                 f"{self.path}: {name!r} has {variable.ndim} dimensions, and a {self.format} file "
@@ -217,23 +222,23 @@ class CheckedInput:
             )
 
     def only_values(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
-        """The one variable of a format that has no place for anything but its values.
+        """Return the variable, for a format that stores only its values.
 
         Parameters
         ----------
         dims : tuple of str
-            The names that its dimensions will have when the file is read.
+            The dimension names with which the file will open.
 
         Returns
         -------
         tuple of (str, Variable)
-            The variable with its name.
+            Name and variable.
 
         Raises
         ------
         ValueError
-            The variable has another number of dimensions, or something would be lost that
-            ``drop=`` does not name.
+            The variable has another number of dimensions, or the name, dims, coordinates or
+            attributes would be lost and ``drop=`` does not allow it.
         """
         name, variable = self.only
         if variable.ndim != len(dims):
@@ -251,11 +256,11 @@ class CheckedInput:
         return name, variable
 
     def unmodified(self, name: str, variable: Variable) -> Tensor | None:
-        """Return the tensor of a file if a variable is written with all values of the file."""
+        """Return the tensor that a variable was opened from, or None if it may be modified."""
         return None if name in self.encoding else unmodified_tensor(variable)
 
     def attrs_to_write(self, name: str, variable: Variable) -> dict[Any, Any]:
-        """Return the attributes of a variable, for a format that has a place for them.
+        """Return the attributes of a variable, for a format with attributes.
 
         Parameters
         ----------
@@ -267,8 +272,8 @@ class CheckedInput:
         Returns
         -------
         dict
-            The attributes that the user has set, and the attributes of the file that the variable
-            was opened from if the variable is provably unmodified (see `unmodified_tensor`).
+            The attributes of the user. Attributes of the opened file are included only if the
+            variable is provably unmodified.
         """
         attrs, tensor = self.user_attrs(variable), self.unmodified(name, variable)
         if tensor is None or len(attrs) == len(variable.attrs):
@@ -280,21 +285,21 @@ class CheckedInput:
         }
 
     def dropping(self, part: Part, what: str, hint: str) -> None:
-        """Raise an error about what the format has no place for, unless it may be dropped.
+        """Raise an error about an unsupported part of the input, unless it may be dropped.
 
         Parameters
         ----------
         part : {"name", "dims", "coords", "attrs"}
-            The part of the input that it belongs to.
+            The part of the input.
         what : str
-            What would be lost, for the message.
+            Description of the lost information, for the message.
         hint : str
-            What would work instead, for the message.
+            An alternative, for the message.
 
         Raises
         ------
         ValueError
-            ``drop=`` does not name the part.
+            ``drop=`` does not contain the part.
         """
         if part not in self.drop:
             raise ValueError(
@@ -305,67 +310,71 @@ class CheckedInput:
     def conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
-        """Choose the dtype that a variable is stored with.
+        """Choose the dtype of a variable in the file.
 
         Parameters
         ----------
         name : str
-            The variable.
+            Name of the variable.
         variable : Variable
-            Its values.
+            The variable.
         elements : mapping of str to Element
-            The elements of the format, by the names of their dtypes.
+            The elements of the format, by dtype name.
 
         Returns
         -------
         Conversion
-            To the dtype of ``encoding=``; else to that of the file it was opened from, where
-            numpy has no such dtype; else to its own.
+            Conversion to the dtype in ``encoding=``. Otherwise to the dtype in the opened file if
+            numpy does not have this dtype, or to the dtype of the variable.
 
         Raises
         ------
         ValueError
-            The format does not have the dtype.
+            The format does not support the dtype.
         """
         requested = self.encoding.get(name, {}).get("dtype")
         inherited = variable.encoding.get("dtype")
-        wanted = variable.dtype.name
+        dtype = variable.dtype.name
         if requested is not None and is_numeric(variable.dtype):
-            wanted = dtype_name(requested)
+            dtype = dtype_name(requested)
         elif isinstance(inherited, StoredDtype) and inherited.name in elements:
             same_values = elements[inherited.name].dtype == variable.dtype
-            wanted = inherited.name if same_values else wanted
-        element = elements.get(wanted)
+            dtype = inherited.name if same_values else dtype
+        element = elements.get(dtype)
         if element is None:
-            raise self._dtype_error(name, variable, wanted, elements)
+            raise self._dtype_error(name, variable, dtype, elements)
         if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
-            keeping = [each for each in elements if elements[each].dtype.kind == "c"]
-            hint = f"encode it as {' or '.join(keeping)}"
-            if not keeping:
-                hint = f"ds[{name!r}].imag as well"
-            raise ValueError(
-                f"{self.path}: {name!r} is {variable.dtype}, and as {wanted} it would lose its "
-                f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to "
-                "keep it"
-            )
+            raise self._imaginary_error(name, variable, dtype, elements)
         return Conversion(name, element, exact=requested is None)
 
-    def _dtype_error(
-        self, name: str, variable: Variable, wanted: str, elements: Mapping[str, Element]
+    def _imaginary_error(
+        self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
-        hint = f"convert it, as by ds[{name!r}].astype(...)"
-        if variable.dtype.kind == "c":
-            hint = "make its real and its imaginary part variables of their own"
-        elif is_numeric(variable.dtype):
-            hint = f"choose one by encoding={{{name!r}: {{'dtype': ...}}}}"
+        lossless = [key for key, element in elements.items() if element.dtype.kind == "c"]
+        hint = f"ds[{name!r}].imag as well"
+        if lossless:
+            hint = f"encode it as {' or '.join(lossless)}"
         return ValueError(
-            f"{self.path}: {name!r} is {wanted}, and {self.format} holds only "
+            f"{self.path}: {name!r} is {variable.dtype}, and as {dtype} it would lose its "
+            f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to keep it"
+        )
+
+    def _dtype_error(
+        self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
+    ) -> ValueError:
+        hint = f"convert it with ds[{name!r}].astype(...)"
+        if variable.dtype.kind == "c":
+            hint = "split it into two variables with .real and .imag"
+        elif is_numeric(variable.dtype):
+            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': ...}}}}"
+        return ValueError(
+            f"{self.path}: {name!r} is {dtype}, and {self.format} holds only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Whether two values of attributes are equal, NaN included."""
+    """Return whether two attribute values are equal. NaN equals NaN."""
     return dumps(value, default=repr) == dumps(other, default=repr)
 
 
@@ -378,23 +387,23 @@ def check_input(
     *,
     file_attrs: FileAttrs = lambda _: (),
 ) -> CheckedInput:
-    """Refuse what no format can write, and keep the rest for the one that is asked."""
-    dropped = _dropped(drop)
+    """Check a Dataset or DataArray that is written to any format."""
+    dropped = _normalize_drop(drop)
     dataset = _to_dataset(data, path, dropped)
     for name in (*dataset.variables, *dataset.dims):
         check_name(path, name)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
             raise ValueError(
-                f"{path}: {name!r} belongs to an index of several levels, which no format holds; "
+                f"{path}: {name!r} belongs to a MultiIndex, which no format supports; "
                 f"call reset_index({name!r}) first"
             )
     for name, variable in dataset.variables.items():
         check_variable(path, str(name), variable, labels=name in dataset.coords)
-    by_name = encoding_by_name(dataset.variables, dataset.coords, encoding or {})
-    plain = {str(name): each.to_base_variable() for name, each in dataset.variables.items()}
+    resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
+    plain = {str(name): variable.to_base_variable() for name, variable in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, by_name, dropped, file_attrs)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, file_attrs)
 
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
@@ -402,11 +411,11 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
         name = OpenOptions.name if data.name is None else data.name
         if name not in data.coords:
             return data.to_dataset(name=name)
-        # A coordinate that is taken as an array is its own coordinate.
+        # An index coordinate as a DataArray is its own coordinate.
         if "coords" not in dropped and not data.coords[name].variable.identical(data.variable):
             raise ValueError(
                 f"{path}: the array {name!r} has a coordinate of the same name with other values "
-                "or attributes, and a file has one variable of a name; call rename() with another "
+                "or attributes, but names in a file are unique; call rename() with another "
                 "name, or pass drop=['coords'] to leave the coordinate out"
             )
         return data.drop_vars([name]).to_dataset(name=name)
@@ -417,9 +426,9 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
     return data
 
 
-def _dropped(drop: Any) -> frozenset[str]:
-    known = get_args(Part)
+def _normalize_drop(drop: Any) -> frozenset[str]:
+    parts = get_args(Part)
     drop = [drop] if isinstance(drop, str) else () if drop is None else drop
-    if not isinstance(drop, Collection) or not all(part in known for part in drop):
-        raise ValueError(f"drop={drop!r} is not a list of some of {', '.join(map(repr, known))}")
+    if not isinstance(drop, Collection) or not all(part in parts for part in drop):
+        raise ValueError(f"drop={drop!r} must be a list with any of {', '.join(map(repr, parts))}")
     return frozenset(drop)

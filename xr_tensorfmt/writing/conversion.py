@@ -1,4 +1,4 @@
-"""From the dtype of a variable to that of a file, without losing anything in silence."""
+"""Conversion of values to the dtype of a file, with an error if a value would change."""
 
 from __future__ import annotations
 
@@ -9,81 +9,82 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, StoredDtype
 
-# Elements that are checked together, so that temporary arrays stay in the cache.
+# Elements to check at a time, to keep temporary arrays in the cache.
 _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """The dtype that the values of a variable are stored with, and whether they may be rounded."""
+    """The dtype of a variable in the file, and whether values must be exact or may be rounded."""
 
     name: str
     element: Element
     exact: bool
 
     def apply(self, values: Array) -> Array:
-        """Convert values; ValueError where one is not kept."""
+        """Convert values. Raise ValueError if a value would change or overflow."""
         dtype = self.element.dtype
         if values.dtype == dtype:
             converted = values
         else:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
-            self._check(values, self._kept(values, converted))
+            self._check(values, self._is_preserved(values, converted))
         if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
             flat = np.ravel(converted, order="K")
             for first in range(0, flat.size, _BLOCK):
                 self._check_stored(flat[first : first + _BLOCK])
         return converted
 
-    def _kept(self, values: Array, converted: Array) -> Array:
-        """Which values are equal to what they were, or rounded where that was asked for."""
+    def _is_preserved(self, values: Array, converted: Array) -> Array:
+        """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
         if self.exact or converted.dtype.kind not in "fc":
             back = converted if values.dtype.kind == "c" else converted.real
             with np.errstate(all="ignore"):
                 same = back.astype(values.dtype) == values
-            same &= _within(values, converted.dtype) & _within(converted, values.dtype)
+            same &= _is_in_range(values, converted.dtype) & _is_in_range(converted, values.dtype)
             if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
                 same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
             return np.asarray(same | ((converted != converted) & (values != values)))
         if converted.dtype.kind == "f":
-            return _as_finite(converted, values)
-        return _as_finite(converted.real, values.real) & _as_finite(converted.imag, values.imag)
+            return _stays_finite(converted, values)
+        real = _stays_finite(converted.real, values.real)
+        return real & _stays_finite(converted.imag, values.imag)
 
     def _check_stored(self, values: Array) -> None:
         stored = self.element.decode(self.element.encode(values))
-        kept = stored == values if self.exact else np.isfinite(stored)
-        if kept.all():  # nearly always, and the rest is slower
+        preserved = stored == values if self.exact else np.isfinite(stored)
+        if preserved.all():  # the usual case; the checks below are slower
             return
-        same_kind = np.isnan(stored) == np.isnan(values)
+        same_nan = np.isnan(stored) == np.isnan(values)
         if self.exact:
-            kept |= np.isnan(stored) & same_kind
+            preserved |= np.isnan(stored) & same_nan
         else:
-            kept = _as_finite(stored, values) & same_kind
-        self._check(values, kept)
+            preserved = _stays_finite(stored, values) & same_nan
+        self._check(values, preserved)
 
-    def _check(self, values: Array, kept: Any) -> None:
-        if np.all(kept):
+    def _check(self, values: Array, preserved: Any) -> None:
+        if np.all(preserved):
             return
-        found = values[~kept].flat[0]
+        first = values[~preserved].flat[0]
         hint = (
             f"pass encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}} to round such "
-            f"values, or '{values.dtype}' in its place to keep them"
+            f"values, or use '{values.dtype}' there to keep them"
             if self.exact
             else "choose another dtype, or change the values"
         )
         raise ValueError(
-            f"{self.name!r} holds {found!r}, which {self.element.name} has no value for; {hint}"
+            f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; {hint}"
         )
 
 
-def _as_finite(converted: Array, values: Array) -> Array:
-    """Which values have not become infinite."""
+def _stays_finite(converted: Array, values: Array) -> Array:
+    """Return a mask of values that are still finite after conversion."""
     return np.asarray(np.isfinite(converted) | ~np.isfinite(values))
 
 
-def _within(values: Array, dtype: np.dtype[Any]) -> Any:
-    """Which floats are in the range of an integer dtype; casts of others are undefined."""
+def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
+    """Return a mask of floats in the range of an integer dtype. Other casts are undefined."""
     if values.dtype.kind != "f" or dtype.kind not in "iu":
         return True
     with np.errstate(all="ignore"):  # the limit may be infinite in half precision
@@ -95,12 +96,12 @@ def check_dense(name: str, values: Any) -> None:
     if hasattr(values, "todense"):
         raise TypeError(
             f"{name!r} has values in a sparse {type(values).__name__}, expected a dense array; "
-            "call .todense() on them first, or on each chunk with map_blocks"
+            "call .todense() first, or apply it to chunks with map_blocks"
         )
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype as numpy has it, or its str where numpy has none."""
+    """Return numpy's name of a dtype, or its str if numpy does not have the dtype."""
     try:
         return str(np.dtype(str(dtype) if isinstance(dtype, StoredDtype) else dtype).name)
     except TypeError:
@@ -108,7 +109,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_numeric(dtype: Any) -> bool:
-    """Whether values of a dtype are numbers or bools."""
+    """Return whether a dtype is a number or bool."""
     if not isinstance(dtype, np.dtype):
         return False
     return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))

@@ -1,4 +1,4 @@
-"""What of a checked input is embedded, where its format has no place for it."""
+"""Metadata to embed because the format does not support them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from xr_tensorfmt.writing.checked_input import CheckedInput, Part
 
 
 def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
-    """Encode attributes; ValueError for one that JSON cannot hold and that may not be dropped."""
+    """Encode attributes. Raise ValueError if one is unsupported and not dropped."""
     encodable: dict[str, Any] = {}
     for name, value in attrs.items():
         what = f"the attribute {name!r} of {owner}"
         try:
             encodable |= to_json({name: value}, what)
         except TypeError as error:
-            _unless_dropped(checked, "attrs", error)
+            _raise_unless_dropped(checked, "attrs", error)
     return encodable
 
 
 def embed_variable(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
-    """The dims and attributes of a variable; the errors of `encode_attrs`."""
+    """Return the dims and attributes of a variable. Raises like `encode_attrs`."""
     dims, attrs = tuple(map(str, variable.dims)), checked.attrs_to_write(name, variable)
     return EmbeddedVariable(dims=dims, attrs=encode_attrs(checked, attrs, repr(name)))
 
@@ -42,35 +42,35 @@ def embed_variable(checked: CheckedInput, name: str, variable: Variable) -> Embe
 def embed_coordinates(
     checked: CheckedInput, coordinates: Mapping[str, Variable]
 ) -> dict[str, EmbeddedVariable]:
-    """Coordinates and their values; ValueError for one that does not fit and is not dropped."""
+    """Return coordinates with values. Raise ValueError if one is unsupported and not dropped."""
     embedded = {}
     for name, variable in coordinates.items():
         what = f"the coordinate {name!r}"
         if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
-            large = f"{what} of {variable.size} labels, which are too many for a header"
+            large = f"{what} of {variable.size} labels, too many for a header"
             checked.dropping("coords", large, f"call drop_vars({name!r})")
             continue
         try:
-            values = array_to_json(_values(variable, what), what)
+            values = array_to_json(_get_values(variable, what), what)
         except TypeError as error:
-            _unless_dropped(checked, "coords", error)
+            _raise_unless_dropped(checked, "coords", error)
             continue
         embedded[name] = replace(embed_variable(checked, name, variable), values=values)
     return embedded
 
 
-def _values(variable: Variable, what: str) -> Array:
+def _get_values(variable: Variable, what: str) -> Array:
     if not isinstance(variable.dtype, np.dtype):
         raise TypeError(
-            f"{what} has the pandas dtype {variable.dtype}, which JSON cannot hold; "
-            "convert it by astype(...)"
+            f"{what} has the pandas dtype {variable.dtype}, which JSON does not support; "
+            "convert it with astype(...)"
         )
     values: Array = variable.values
     return values
 
 
-def _unless_dropped(checked: CheckedInput, part: Part, error: TypeError) -> None:
-    """Raise what keeps a part from being embedded, unless the part may be dropped."""
+def _raise_unless_dropped(checked: CheckedInput, part: Part, error: TypeError) -> None:
+    """Raise an error about a part that cannot be embedded, unless it may be dropped."""
     if part not in checked.drop:
         raise ValueError(
             f"{checked.path}: {error}, or pass drop=[{part!r}] to leave it out"
@@ -85,14 +85,14 @@ def embed_one_tensor(
     coordinates: Mapping[str, Variable] | None = None,
     replaced: Mapping[str, Any] = MappingProxyType({}),
 ) -> EmbeddedMetadata:
-    """Return what a file of one tensor embeds, by default all dims and coordinates of the input.
+    """Return the metadata of a file with one tensor, by default with all dims and coordinates.
 
-    `replaced` maps attributes of the opened file to their values for the new one, or None.
+    `replaced` maps attributes of the opened file to their values in the new file, or to None.
     """
     name, variable = checked.only
     embedded = embed_variable(checked, name, variable)
-    attrs, of_user = dict(embedded.attrs or {}), checked.user_attrs(variable)
-    for key in replaced.keys() & variable.attrs.keys() - of_user.keys():
+    attrs, user_attrs = dict(embedded.attrs or {}), checked.user_attrs(variable)
+    for key in replaced.keys() & variable.attrs.keys() - user_attrs.keys():
         attrs.pop(key, None)
         attrs |= {key: replaced[key]} if replaced[key] is not None else {}
     tensor = replace(embedded, name=name, attrs=attrs)
@@ -108,16 +108,16 @@ def embed_one_tensor(
 
 
 def encode_metadata(checked: CheckedInput, embedded: EmbeddedMetadata) -> bytes:
-    """The JSON of embedded metadata; ValueError where it is longer than readers accept."""
+    """Encode embedded metadata as JSON. Raise ValueError if it exceeds the limit of readers."""
     content = dumps(embedded.to_dict(), separators=(",", ":"), ensure_ascii=False).encode()
     return check_header_size(checked, content, MAX_EMBEDDED_BYTES)
 
 
-def check_header_size(checked: CheckedInput, content: bytes, most: int) -> bytes:
-    """A header, or a part of it; ValueError where it is longer than readers accept."""
-    if len(content) > most:
+def check_header_size(checked: CheckedInput, content: bytes, limit: int) -> bytes:
+    """Return a part of a header. Raise ValueError if it exceeds the limit of readers."""
+    if len(content) > limit:
         raise ValueError(
             f"{checked.path}: attributes and coordinates take {len(content)} bytes, and "
-            f"{checked.format} keeps at most {most} in its header; drop or shorten some"
+            f"{checked.format} allows at most {limit} in its header; drop or shorten some"
         )
     return content

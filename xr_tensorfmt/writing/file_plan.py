@@ -9,7 +9,7 @@ from functools import cached_property
 from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.writing.block_grids import GriddedVariable, block_grids
+from xr_tensorfmt.writing.block_grids import GriddedVariable, build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -84,7 +84,7 @@ class FilePlan:
     @cached_property
     def block_grids(self) -> list[GriddedVariable]:
         """The variables that have elements, and their blocks."""
-        return block_grids(self.placed)
+        return build_block_grids(self.placed)
 
     @property
     def compared(self) -> tuple[PlannedVariable, ...]:

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, block_grids
+from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, build_block_grids
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.write_target import WriteTarget
 
@@ -40,13 +40,13 @@ def compare(file: WriteTarget, variables: Iterable[PlannedVariable]) -> None:
     """
     # In a thread of its pool, dask would by default use more threads than there are CPUs.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
-    tasks = plan_tasks([(file, block_grids(variables))], use=compare_block)
+    tasks = plan_tasks([(file, build_block_grids(variables))], use=compare_block)
     tasks.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
 def compare_block(blocks: BlockGrid, number: int, values: Any, file: WriteTarget) -> None:
     """Compare a block with the file; ValueError if they differ."""
-    blocks.layout.compare(open_source(file.path), *blocks.converted(number, values))
+    blocks.layout.compare(open_source(file.path), *blocks.convert(number, values))
 
 
 def plan_tasks(

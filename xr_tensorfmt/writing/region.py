@@ -23,7 +23,7 @@ from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.sources.places import Place
 from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
-from xr_tensorfmt.writing.block_grids import block_grids
+from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
 from xr_tensorfmt.writing.file_plan import PlannedVariable
@@ -155,7 +155,7 @@ def write_region(
         tensor = replace(tensor, layout=tensor.layout.checked_places(file))
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
-    files = [(ExistingFile.at(path).begin, block_grids(part)) for path, part in parts.items()]
+    files = [(ExistingFile.at(path).begin, build_block_grids(part)) for path, part in parts.items()]
     tasks = plan_tasks(files, _complete)
     if not compute:
         return tasks

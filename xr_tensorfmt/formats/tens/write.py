@@ -33,11 +33,11 @@ from xr_tensorfmt.contract import (
     build_elements,
     column_major,
     contiguous_chunk,
-    cut_evenly,
     drop_chunks,
     embed_one_tensor,
     encode_metadata,
     find_stack_level,
+    regular_chunks,
 )
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.pairs import (
@@ -252,7 +252,7 @@ def _pairs_of_tensor(variable: Variable, conversion: Conversion) -> Any:
         return np.empty(0, dtype)
     variable = variable.transpose()
     block = contiguous_chunk(variable.shape, dtype.itemsize, DEFAULT_CHUNK_BYTES)
-    lengths = variable.chunks or cut_evenly(variable.shape, block)
+    lengths = variable.chunks or regular_chunks(variable.shape, block)
     layout = Dense(variable.shape, conversion.element, 0)
     grid = BlockGrid(layout, conversion, lengths, (0,) * variable.ndim)
     if variable.chunks is None:  # dask would copy an array as a whole
@@ -293,7 +293,7 @@ def _stored(grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"])
     """The values of a block as they are stored."""
     # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
     values = values[...].values if isinstance(values, Variable) else values
-    _, converted = grid.converted(number, values)
+    _, converted = grid.convert(number, values)
     return grid.conversion.element.encode(converted.ravel(order))
 
 
