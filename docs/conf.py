@@ -88,7 +88,7 @@ nitpicky = True
 # Names of parameters and attributes in docstrings, and of a project without an inventory.
 nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
 # Markdown, and pages whose cells are run when the site is built.
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitution"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
 myst_substitutions = {"install": install_box()}
 nb_execution_mode = "force"
