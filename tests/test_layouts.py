@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import Transposed, column_major, transpose_layout
+from xr_tensorfmt.core.views import InMemory, Transposed, column_major, transpose_layout
 
 DOUBLE = Plain(np.dtype("<f8"))
 
@@ -75,3 +76,17 @@ def test_a_gathering_read_asks_for_the_runs_alone() -> None:
     values = layout.read(source, selection)
     assert values[:, 0].tolist() == [10.0, 5 * 2048 + 10.0, 63 * 2048 + 10.0]
     assert source.requests == [(80, 80), ((5 * 2048 + 10) * 8, 80), ((63 * 2048 + 10) * 8, 80)]
+
+
+def test_the_stop_of_a_view_is_that_of_its_values() -> None:
+    dense = Dense((4, 3, 2), DOUBLE, 100)
+    assert column_major(dense).stop == dense.stop == 100 + 24 * 8
+    assert Scattered((4, 3), DOUBLE, 100).stop == 100 + 12 * 8
+    assert Scattered((4, 0), DOUBLE, 100).stop == 0
+    assert InMemory(np.ones(3)).stop == 0
+
+
+class Scattered(Dense):
+    """A layout with the default `stop`."""
+
+    stop = Layout.stop

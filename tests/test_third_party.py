@@ -13,8 +13,12 @@ from xr_tensorfmt.contract import CONTRACT_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
-MODULE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
-ENTRY_POINT = re.findall(r"^grid = .*$", PAGE, flags=re.MULTILINE)[0].replace('"', "")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+MODULE = BLOCKS[0]
+SUITE = next(block for block in BLOCKS if "FormatTests" in block)
+ALL_FORMATS = "".join(block for block in BLOCKS if block is not SUITE)
+ENTRY_POINTS = re.findall(r"^grid.* = .*$", PAGE, flags=re.MULTILINE)
+ENTRY_POINT = ENTRY_POINTS[0].replace('"', "")
 
 WAYS = """
 import pickle
@@ -60,7 +64,7 @@ assert validate("a.grid") == []
 with open("a.grid", "ab") as file:
     file.write(b"more")
 (finding,) = validate("a.grid")
-assert (finding.offset, finding.field) == (24_000_016, "the end of the rows"), finding
+assert (finding.offset, finding.field) == (24_000_016, "the end of the matrix"), finding
 with open("cut.grid", "wb") as file:
     file.write(open("b.bytes", "rb").read()[:-1])
 with pytest.raises(TensorFormatError, match="24000015 bytes, expected 24000016 bytes"):
@@ -115,6 +119,65 @@ def test_the_example_is_about_as_short_as_the_page_says() -> None:
 def test_a_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
     (grid / "ways.py").write_text(WAYS)
     run(grid, "ways.py")
+
+
+@pytest.fixture
+def all_formats(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site", ALL_FORMATS, "\n".join(ENTRY_POINTS).replace('"', ""))
+    return tmp_path
+
+
+def test_the_formats_of_the_page_pass_their_suite(all_formats: Path) -> None:
+    (all_formats / "test_grid.py").write_text(SUITE)
+    report = run(all_formats, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
+    suites = re.findall(r"^class (\w+)\(", SUITE, flags=re.MULTILINE)
+    assert len(suites) == len(ENTRY_POINTS)
+    assert re.search(r"\b(\d+) passed", report)
+    assert "skipped" not in report
+
+
+SPECIAL = """
+import warnings
+import numpy as np, pytest, xarray as xr
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file
+
+values = np.arange(12.0).reshape(3, 4)
+ds = xr.Dataset({"tensor": (("y", "x"), values)}, {"y": [0.5, 1.0, 1.5]})
+to_file(ds.drop_vars("y"), "a.gridc")
+assert open("a.gridc", "rb").read()[16:] == values.tobytes(order="F")
+to_file(ds, "a.gridl")
+assert open("a.gridl.y", "rb").read() == ds.y.values.tobytes()
+with pytest.raises(ValueError, match="assign a coordinate 'y'"):
+    to_file(ds.drop_vars("y"), "a.gridl")
+with open("a.gridl.y", "ab") as file:
+    file.write(b"more")
+with pytest.raises(TensorFormatError, match="the end of the labels"):
+    xr.open_dataset("a.gridl")
+with pytest.warns(TensorFormatWarning, match="the end of the labels"):
+    xr.open_dataset("a.gridl", verify=False)
+
+def rows(shape, numbers):
+    header = np.array([1, *shape, len(numbers), *numbers], "<u4").tobytes()
+    return b"GRIR" + header + values[: len(numbers), : shape[1]].tobytes()
+
+stored = xr.open_dataset(rows((9, 4), [2, 5, 7]), engine="tensorfmt", sparse="stored")
+expected = xr.Dataset({"tensor": (("entry", "x"), values)}, {"y": ("entry", [2, 5, 7])})
+xr.testing.assert_identical(stored.load(), expected)
+part = xr.open_dataset(rows((9, 4), [2, 5, 7]), engine="tensorfmt").tensor
+assert part[3:6].tensorfmt.explain().needed == 32
+for content, wrong in (
+    (rows((9, 4), [2, 2, 7]), "the row numbers"),
+    (rows((7, 4), [2, 5, 7]), "ascending numbers below 7"),
+    (rows((1 << 31, 1 << 31), []), "open it with sparse='stored'"),
+):
+    with pytest.raises(TensorFormatError, match=wrong):
+        xr.open_dataset(content, engine="tensorfmt")
+"""
+
+
+def test_the_page_shows_orders_sibling_files_and_stored_elements(all_formats: Path) -> None:
+    run(all_formats, "-c", SPECIAL)
 
 
 def test_the_command_knows_a_format_of_another_package(grid: Path) -> None:
@@ -179,10 +242,11 @@ def test_the_page_has_the_version_of_the_contract() -> None:
 
 
 def test_a_format_is_matched_by_content_without_magic_number_and_suffix(grid: Path) -> None:
-    module = MODULE.replace("    magics = (MAGIC,)\n", "").replace(
+    module = MODULE.replace('    magics = (b"GRID",)\n', "").replace("self.magics[0]", 'b"GRID"')
+    module = module.replace(
         "    def read",
         "    def match(self, reader):\n"
-        "        return Match.CERTAIN if reader.head.startswith(MAGIC) else Match.NONE\n\n"
+        '        return Match.CERTAIN if reader.head.startswith(b"GRID") else Match.NONE\n\n'
         "    def read",
         1,
     )

@@ -151,6 +151,7 @@ DOCUMENTED = (
     "PlannedVariable",
     "Plain",
     "Selection",
+    "SiblingFile",
     "Source",
     "Tensor",
     "TensorFormatError",
@@ -158,6 +159,7 @@ DOCUMENTED = (
     "check_gaps",
     "column_major",
     "name_dims",
+    "open_sibling",
     "transpose_layout",
 )
 """Names that formats of other packages can rely on."""

@@ -111,6 +111,13 @@ class Layout(ABC):
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of efficient chunks: contiguous in the file, up to `target` bytes."""
 
+    @property
+    def stop(self) -> int:
+        """Byte after the last stored value; 0 if no value is stored."""
+        everything = Selection.everything(self.shape)
+        extents = self.extents(everything) if everything.size else Extents.none()
+        return extents.bounds[1] if len(extents) else 0
+
     def checked_places(self, source: Source) -> Layout:
         """The layout after its places in a file are verified, before bytes are overwritten."""
         return self

@@ -241,7 +241,29 @@ def is_file_name(part: object) -> bool:
 
 
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
-    """Open a required file in the same directory. `reason` is for the message."""
+    """Open another file in the same directory.
+
+    Parameters
+    ----------
+    source : Source
+        The file that names the other.
+    file : str
+        The name of the other file.
+    reason : str
+        Why it is needed, for the error.
+
+    Returns
+    -------
+    tuple of (Source, bytes)
+        The other file, and its first bytes if opening it fetched them.
+
+    Raises
+    ------
+    FileNotFoundError
+        The other file does not exist.
+    ValueError
+        The source has no directory, such as bytes in memory.
+    """
     try:
         sibling = source.sibling(file)
     except FileNotFoundError:

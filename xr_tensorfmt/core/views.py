@@ -41,6 +41,11 @@ class View(Layout):
         """dtype of the inner layout."""
         return self.inner.dtype
 
+    @property
+    def stop(self) -> int:
+        """The same as for the inner layout."""
+        return self.inner.stop
+
     def extents(self, selection: Selection) -> Extents:
         """Return the byte ranges of the inner selection."""
         return self.inner.extents(self._inward(selection))

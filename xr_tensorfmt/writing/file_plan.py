@@ -68,7 +68,7 @@ class FilePlan:
         The header first, then other bytes that are known, in ascending order.
     placed : tuple of PlannedVariable
         The variables.
-    beside : tuple of FileBeside
+    beside : tuple of SiblingFile
         Files in the same directory that are complete before this one appears.
     orphans : tuple of str
         Names of local files in the same directory that only the replaced file describes. They are

@@ -115,12 +115,12 @@ class Listed:
 class Blocks(WritableLayout):
     """The cells of all blocks: the first axis counts blocks, the others are those of a block.
 
-    `stop` is where the last block ends, and `expected` where blocks are by all that was known when
-    the file was opened.
+    `last_stop` is the end of the last block. `expected` has the offsets of blocks as they were
+    known when the file was opened.
     """
 
     header: Header
-    stop: int
+    last_stop: int
     expected: Regular | Listed
     _scanned: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
 
@@ -146,6 +146,11 @@ class Blocks(WritableLayout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.stored_element().dtype
+
+    @property
+    def stop(self) -> int:
+        """Byte after the last block."""
+        return self.last_stop
 
     def stored_element(self) -> Element:
         """The cell."""
