@@ -157,7 +157,7 @@ NOT_WRITTEN = {
     "a percent sign": ({"/100%": ONES}, "would open as '/100%25/w'"),
     "the same key": (
         {"/": ONES.rename(w="a.w"), "/a": ONES},
-        r"'/a.w' with dims \('n',\) would open as '/a/w' .*, because its key is 'a.w'; rename it, or",
+        r"'/a.w' with dims \('n',\) would open as '/a/w' .*, because its key is 'a.w'; rename",
     ),
     "an empty group": (
         {"/": ONES, "/b": xr.Dataset()},

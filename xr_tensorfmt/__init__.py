@@ -102,5 +102,5 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    """The public names alone."""
+    """List only the public names."""
     return list(__all__)

@@ -1,6 +1,6 @@
-"""``ds.tensorfmt``, and the function `explain`.
+"""The accessors ``ds.tensorfmt`` and ``tree.tensorfmt``, and the function `explain`.
 
-The accessor is registered as soon as xarray looks for engines, so this module imports little.
+xarray imports this module when it lists its engines, so it imports little.
 """
 
 from __future__ import annotations
@@ -22,28 +22,27 @@ Selection = Mapping[Any, Any] | None
 def explain(
     data: xr.Dataset | xr.DataArray, selection: Selection = None, **indexers: Any
 ) -> Explanation:
-    """Explain which bytes computing something would read, without reading them.
+    """Explain which bytes a computation would read, without reading them.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        Opened by this engine, lazily or in chunks; also a selection of it or, in chunks, the
-        result of a computation.
+        Data that were opened by this engine, a selection of them, or a dask computation.
     selection : mapping, optional
-        Indices by dimension, as for ``isel``.
+        Indices by dimension, as in ``isel``.
     **indexers
-        The same as keywords.
+        The keyword form of `selection`.
 
     Returns
     -------
     Explanation
-        Its pieces are the chunks that would be read, or whole variables where there are no
-        chunks. Variables that are in memory or of other engines have none. Where what is read
-        depends on the content of the file, as for pairs of index and value, it is an upper limit.
+        The reads of all chunks, or of variables without chunks. Variables in memory and of other
+        engines have none. If the byte ranges depend on values in the file, such as for pairs of
+        index and value, the result is an upper limit.
 
     See Also
     --------
-    xr_tensorfmt.datasets.explanation.Explanation : What is returned.
+    xr_tensorfmt.datasets.explanation.Explanation : The result.
 
     Examples
     --------
@@ -80,23 +79,23 @@ class TensorFormatAccessor:
         self._data = data
 
     def explain(self, selection: Selection = None, **indexers: Any) -> Explanation:
-        """Explain which bytes a selection would read; as `xr_tensorfmt.explain`.
+        """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.
 
         Parameters
         ----------
         selection : mapping, optional
-            Indices by dimension, as for ``isel``.
+            Indices by dimension, as in ``isel``.
         **indexers
-            The same as keywords.
+            The keyword form of `selection`.
 
         Returns
         -------
         Explanation
-            It prints as a table, with a row for each chunk.
+            A table with a row per chunk.
 
         See Also
         --------
-        xr_tensorfmt.explain : The same as a function.
+        xr_tensorfmt.explain : The function.
 
         Examples
         --------
@@ -120,29 +119,29 @@ class TensorFormatAccessor:
         fs: AbstractFileSystem | None = None,
         **format_options: Any,
     ) -> Delayed | None:
-        """Write to a tensor file, chunk by chunk and in parallel; as `xr_tensorfmt.to_file`.
+        """Write to a tensor file, chunk by chunk and in parallel. See `xr_tensorfmt.to_file`.
 
         Parameters
         ----------
         path : str, PathLike or OpenFile
-            The file, or a URL that fsspec knows.
+            The file, or a URL that fsspec supports.
         format : str, optional
-            Name of the format; by default the suffix of `path` decides.
+            Name of the format. The default depends on the suffix of `path`.
         mode : {"w", "x"}
-            ``"w"`` replaces an existing file, ``"x"`` refuses to.
+            ``"w"`` overwrites an existing file, ``"x"`` raises an error if it exists.
         compute : bool
             If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
         region : mapping of str to slice, optional
-            Write into this part of an existing local file that has the same variables.
+            Write to this part of an existing local file with the same variables.
         encoding : mapping, optional
-            ``{name: {"dtype": ...}}``: the dtype in which a variable is stored. A name can be a
-            pattern such as ``"layers.*"``; ``{"dtype": ...}`` is for all variables.
+            ``{name: {"dtype": ...}}``: the dtype of a variable in the file. A name can be a
+            pattern such as ``"layers.*"``, and ``{"dtype": ...}`` applies to all variables.
         drop : collection of {"name", "dims", "coords", "attrs"}
-            What may be left out if the format cannot store it; otherwise that is an error.
+            Parts to omit if the format does not support them. Otherwise they raise an error.
         storage_options : mapping, optional
             Options of the fsspec file system of a URL.
         fs : AbstractFileSystem, optional
-            An fsspec file system in which `path` is.
+            The fsspec file system of `path`.
         **format_options
             Keywords of the format.
 
@@ -154,14 +153,14 @@ class TensorFormatAccessor:
         Raises
         ------
         ValueError
-            The format cannot store the data; the message says what would work.
+            The format does not support the data. The message names an alternative.
         OSError
             The file cannot be written.
 
         See Also
         --------
-        xr_tensorfmt.to_file : The same as a function.
-        xr_tensorfmt.validate : Check what was written.
+        xr_tensorfmt.to_file : The function.
+        xr_tensorfmt.validate : Check a file.
 
         Examples
         --------
@@ -209,12 +208,12 @@ class TensorFormatTreeAccessor:
         Parameters
         ----------
         path : str, PathLike or OpenFile
-            The file, or a URL that fsspec knows.
+            The file, or a URL that fsspec supports.
         format : str, optional
-            Name of the format; by default the suffix of `path` decides.
+            Name of the format. The default depends on the suffix of `path`.
         separator : str
-            What separates the parts of a path in the name of a variable: ``/layers/0/weight`` is
-            written as ``layers.0.weight``.
+            Separator between group and variable names: ``/layers/0/weight`` is written as
+            ``layers.0.weight``.
         **options
             The other keywords of `xr_tensorfmt.to_file`.
 
@@ -226,14 +225,14 @@ class TensorFormatTreeAccessor:
         Raises
         ------
         ValueError
-            The file would open as another tree, or the format cannot store the data.
+            The file would open as another tree, or the format does not support the data.
         OSError
             The file cannot be written.
 
         See Also
         --------
         xr_tensorfmt.to_file : All keywords.
-        xarray.open_datatree : The way back.
+        xarray.open_datatree : Open a tree.
 
         Examples
         --------

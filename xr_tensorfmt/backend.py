@@ -1,6 +1,6 @@
 """The entry point for xarray.
 
-All engines are imported when xarray looks for one, so this module imports little.
+xarray imports all engines at the first open, so this module imports little.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TensorFormatBackend(BackendEntrypoint):
     """The engine ``"tensorfmt"``: opens binary tensor files as lazy, labelled Datasets.
 
-    The documentation lists the formats; other packages can add theirs by the entry-point group
+    The documentation lists the formats. Other packages can add formats with the entry-point group
     ``xr_tensorfmt.formats``.
 
     Examples
@@ -35,69 +35,69 @@ class TensorFormatBackend(BackendEntrypoint):
 
     @with_keywords
     def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
-        """Open a file as a Dataset; only its header is read.
+        """Open a file as a lazy Dataset. Only the header is read.
 
         Parameters
         ----------
         filename_or_obj : str, PathLike, file object, bytes, bytearray, memoryview or OpenFile
-            A path, in which ``~`` is the home directory; a URL that fsspec knows, or a chain of
-            URLs such as ``"simplecache::s3://..."``; an ``fsspec.OpenFile``; the content itself;
-            or a seekable binary file object. A file object is read from its start, its position
-            changes, and it must stay open as long as values are lazy.
+            A path; a URL that fsspec supports, including chains such as
+            ``"simplecache::s3://..."``; an ``fsspec.OpenFile``; the content; or a seekable binary
+            file object. A file object is read from its start, its position changes, and it must
+            stay open while values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
-            As in `xarray.open_dataset`. They act on attributes that the file itself has.
+            As in `xarray.open_dataset`, for the attributes of the file.
         drop_variables : str or iterable of str, optional
-            Variables to leave out.
+            Variables to drop.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
         format : str, optional
-            Name of the format. By default the first bytes of the file decide, or the suffix for a
-            format without a magic number. An unknown name raises an error that lists all names.
+            Name of the format. The default depends on the first bytes of the file, or on the
+            suffix for formats without a magic number. An unknown name raises an error that lists
+            all names.
         name : str
-            Name of the variable, for a file of one variable.
-        dims : sequence of str, or mapping of variable name to such, optional
-            Names of the dimensions, in the order of the file, instead of the file's own names.
+            Name of the variable if the file contains one variable.
+        dims : sequence of str, or mapping of variable name to sequence of str, optional
+            Dimension names, in file order, instead of the names in the file.
         sparse : {"auto", "dense", "stored"}
-            How to open a file that does not store all elements. ``"dense"`` gives the full tensor,
-            with a fill value where nothing is stored; ``"stored"`` gives the stored values along
-            one dimension, with a coordinate for each dimension of the tensor. ``"auto"`` chooses
-            what suits the format, and refuses a full tensor of more than 2**40 elements. Files
-            that store every element refuse ``"stored"``.
+            How to open a file that does not store all elements. ``"dense"`` returns the full
+            tensor with a fill value for missing elements. ``"stored"`` returns the stored values
+            along one dimension, with a coordinate per dimension of the tensor. ``"auto"`` depends
+            on the format, and raises an error for a full tensor of more than 2**40 elements. Files
+            that store all elements do not support ``"stored"``.
         fill_value : float, optional
-            Value of elements that are not stored, for formats that define none. NaN by default; it
-            is required for integers, and for very large tensors.
+            Value of missing elements, for formats that define none. The default is NaN. It is
+            required for integers and for very large tensors.
         text_errors : {"strict", "surrogateescape"}
             How to decode labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
-            If True, raise an error for a wrong checksum of a header, or for bytes after the end of
-            the data; otherwise warn. If programs of the format leave such bytes themselves, always
-            warn. If the size of a file tells where its values are, always raise an error.
+            If True, a wrong header checksum and trailing bytes raise an error; otherwise they
+            cause a warning. Trailing bytes that programs of the format write always cause a
+            warning. If values cannot be located in a file of the wrong size, always raise an error.
         apply_unit : bool
-            If True, values are multiplied by the factor to atomic units that the file states, when
-            they are read; otherwise it is only the attribute ``unit``. For formats that have one.
+            If True, multiply values by the factor to atomic units in the file; otherwise the
+            factor is the attribute ``unit``. Only for formats with units.
         group : str, optional
-            Open only the variables whose names begin with this prefix, and remove it from their
-            names: ``"layers.0"`` selects ``"layers.0.weight"`` and opens it as ``"weight"``. The
-            path of a group as in `xarray.open_datatree`, ``"/layers/0"`` or ``"layers/0"``, means
-            the same; a slash within a name is ``%2F`` there.
+            Open only variables whose names begin with this prefix, and remove the prefix:
+            ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. Paths of groups as in
+            `xarray.open_datatree` are equivalent, such as ``"/layers/0"``, with ``%2F`` for a
+            slash in a name.
         separator : str
-            Separator of the parts of a name, for `group` and for trees.
+            Separator of name parts, for `group` and trees.
         storage_options : mapping, optional
             Options of the fsspec file system of a URL, such as ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
-            A file system of fsspec, or a store of obstore, in which `filename_or_obj` is a path.
+            The fsspec file system, or obstore store, of the path `filename_or_obj`.
         timeout : float, optional
-            Seconds that a request to a store may take without progress, beyond 0.2 s for each 1000
-            bytes. It is then repeated, as after other failures that may be transient, and at last
-            `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` means the
-            same. None sets no limit. Local files have none.
+            Time in seconds that a request to a store may take without progress, plus 0.2 s per
+            1000 bytes. Requests are retried after timeouts and transient failures, before
+            `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` is equivalent. None
+            disables the limit. Local files have no limit.
         io : {"auto", "mmap", "read"}
-            How a local file is read. ``"auto"`` and ``"mmap"`` map a window of the file for each
-            read; ``"read"`` reads into new memory, which suits network file systems.
+            How to read a local file. ``"auto"`` and ``"mmap"`` map a window of the file per read.
+            ``"read"`` copies the bytes, which is best for network file systems.
         chunk_bytes : int or str
-            Upper limit on the bytes of a chunk for ``chunks={}``, such as ``"64MiB"``; 31 MiB by
-            default. dask's setting ``array.chunk-size`` is a limit as well. It has no effect
-            without ``chunks=``.
+            Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. The default
+            is 31 MiB. dask's ``array.chunk-size`` is also a limit.
 
         Returns
         -------
@@ -107,17 +107,17 @@ class TensorFormatBackend(BackendEntrypoint):
         Raises
         ------
         TensorFormatError
-            The file is damaged or of no known format.
+            The file is corrupt, or its format is unknown.
         StoreUnavailableError
-            A store did not answer as it should, although the request was repeated.
+            A store failed although requests were retried.
         OSError, ValueError, TypeError
-            The file cannot be read, or a keyword does not fit it.
+            The file cannot be read, or a keyword does not apply to it.
 
         See Also
         --------
-        xarray.open_dataset : Its other keywords, such as ``chunks``.
-        xr_tensorfmt.explain : What a selection would read.
-        xr_tensorfmt.to_file : The way back.
+        xarray.open_dataset : Other keywords, such as ``chunks``.
+        xr_tensorfmt.explain : Byte ranges of a selection.
+        xr_tensorfmt.to_file : Write a file.
 
         Examples
         --------
@@ -131,29 +131,29 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_file(filename_or_obj, parse_keywords(**keywords))
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
-        """Open a file as a tree, with a group for each part of a variable's name but the last.
+        """Open a file as a tree, with groups from the parts of variable names.
 
         Parameters
         ----------
         filename_or_obj : object
-            As for `open_dataset`.
+            As in `open_dataset`.
         **keywords
-            The keywords of `open_dataset`. With `group`, that group is the root of the tree.
+            The keywords of `open_dataset`. `group` is the root of the tree.
 
         Returns
         -------
         DataTree
-            ``"layers.0.weight"`` is the variable ``weight`` of the group ``/layers/0``. Attributes
-            of the file are at the root.
+            ``"layers.0.weight"`` is the variable ``weight`` of the group ``/layers/0``. The root
+            has the attributes of the file.
 
         Raises
         ------
         TensorFormatError, OSError, ValueError, TypeError
-            As for `open_dataset`.
+            As in `open_dataset`.
 
         See Also
         --------
-        xarray.open_datatree : What calls this.
+        xarray.open_datatree : The public function.
         TensorFormatBackend.open_dataset : All keywords.
 
         Examples
@@ -166,12 +166,12 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_tree(filename_or_obj, parse_keywords(**keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
-        """Open a file as one Dataset for each group.
+        """Open a file as one Dataset per group.
 
         Parameters
         ----------
         filename_or_obj : object
-            As for `open_dataset`.
+            As in `open_dataset`.
         **keywords
             The keywords of `open_dataset`.
 
@@ -183,11 +183,11 @@ class TensorFormatBackend(BackendEntrypoint):
         Raises
         ------
         TensorFormatError, OSError, ValueError, TypeError
-            As for `open_dataset`.
+            As in `open_dataset`.
 
         See Also
         --------
-        xarray.open_groups : What calls this.
+        xarray.open_groups : The public function.
         TensorFormatBackend.open_dataset : All keywords.
 
         Examples
@@ -200,21 +200,21 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_groups(filename_or_obj, parse_keywords(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether a local file, a file object or bytes can only be of one of the formats.
+        """Return whether a local file, a file object or bytes certainly have a supported format.
 
         Parameters
         ----------
         filename_or_obj : object
-            What the user passed to xarray.
+            The argument of `xarray.open_dataset`.
 
         Returns
         -------
         bool
-            False for URLs, of which nothing is requested, and for what cannot be read.
+            False for URLs, which are not requested, and for unreadable files.
         """
-        from xr_tensorfmt.opening import recognised  # noqa: PLC0415
+        from xr_tensorfmt.opening import is_recognised  # noqa: PLC0415
 
         try:
-            return recognised(filename_or_obj)
-        except Exception:  # noqa: BLE001  # xarray then asks the other engines
+            return is_recognised(filename_or_obj)
+        except Exception:  # noqa: BLE001  # xarray tries other engines
             return False

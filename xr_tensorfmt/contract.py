@@ -1,8 +1,8 @@
-"""Everything that a file format needs: the contract for built-in formats and other packages.
+"""The contract for file formats, built-in or of other packages.
 
-A package offers a format by an entry point of the group ``xr_tensorfmt.formats`` that names a
+A package registers a format with an entry point in the group ``xr_tensorfmt.formats`` that names a
 subclass of `Format`. Modules of formats import only this module, ``xr_tensorfmt.formats._shared``
-and their own folder. The names in `DOCUMENTED` follow `CONTRACT_VERSION`. The other names serve
+and their own folder. The names in `DOCUMENTED` follow `CONTRACT_VERSION`. Other names are for
 built-in formats and can change in any release.
 """
 
@@ -186,11 +186,11 @@ _LAZY = {
     "SiblingFile": "writing.file_plan",
     "Piece": "writing.write_target",
 }
-"""Names that are imported when a writer asks for them, as they need xarray and dask."""
+"""Names for writers, imported at first use because they need xarray and dask."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name for writers at its first use."""
+    """Import a name at its first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"xr_tensorfmt.{_LAZY[name]}"), name)
@@ -199,46 +199,45 @@ def __getattr__(name: str) -> Any:
 
 
 CONTRACT_VERSION = 1
-"""Version of `Format`. It changes if a format of another package must be changed."""
+"""Version of the contract. It increases if formats of other packages must change."""
 
 
 class Match(IntEnum):
     """How well a file matches a format."""
 
     NONE = 0
-    """The file is of another format."""
+    """The file has another format."""
 
     POSSIBLE = 1
-    """The file may be of this format; it is opened if ``engine="tensorfmt"`` is passed."""
+    """The file may have this format. It opens with ``engine="tensorfmt"``."""
 
     CERTAIN = 2
-    """The file can only be of this format; it is opened without ``engine=`` as well."""
+    """The file has this format. It also opens without ``engine=``."""
 
 
 class Format(ABC):
-    """A file format: how its files are recognised, read, written and checked.
+    """A file format: recognition, reading, writing and validation.
 
-    A subclass states the attributes and overrides `read`; the rest is optional. It has no state,
-    and its module should import what reads, writes or checks a file only when that is called.
+    A subclass defines the attributes and overrides `read`. Other methods are optional. Instances
+    have no state, and modules should import readers, writers and checks lazily.
 
     Attributes
     ----------
     contract_version : int
-        The `CONTRACT_VERSION` that a format of another package was written for.
+        The `CONTRACT_VERSION` that the format supports.
     name : str
-        The word for ``format=``, in lower case.
+        The value for ``format=``, in lower case.
     title : str
-        What messages and documents call the format.
+        Name of the format in messages.
     suffixes : tuple of str
-        Ends of file names, in lower case and with the dot. `to_file` chooses the format by them.
+        File suffixes, in lower case and with the dot. `to_file` uses them to select the format.
     magics : tuple of bytes
-        What the files begin with, one of them; none where the first bytes do not tell.
+        Magic numbers. Files begin with one of them, unless the tuple is empty.
     open_options : frozenset of str
-        Names of the open options that apply to the format: ``name``, ``sparse``, ``fill_value``,
-        ``text_errors``, ``verify``, ``apply_unit``. The others are refused before `read`.
+        Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
+        ``apply_unit``. Other options raise an error before `read` is called.
     write_options : mapping of str to tuple
-        Keywords of `plan` beside the input, with the values that each allows; an empty tuple
-        where that is for `plan` to say.
+        Keywords of `plan` and their allowed values. If the tuple is empty, `plan` checks the value.
     """
 
     contract_version: ClassVar[int]
@@ -250,19 +249,19 @@ class Format(ABC):
     write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Compare a file with the format; the engine and the guess without ``engine=`` use this.
+        """Return how well a file matches the format.
 
         Parameters
         ----------
         reader : HeaderReader
-            The file. ``reader.head`` has its first 64 bytes, ``reader.source`` its size and its
-            name; other programs may use the same magic number or suffix.
+            The file. ``reader.head`` are the first 64 bytes, ``reader.source`` has size and name.
+            Other programs may use the same magic number or suffix.
 
         Returns
         -------
         Match
-            By default certain if the file begins with one of ``magics``, and possible if there are
-            none and the file has one of ``suffixes``.
+            By default, certain if the file begins with one of ``magics``, and possible if there
+            are none and the file has one of ``suffixes``.
         """
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
@@ -293,7 +292,7 @@ class Format(ABC):
         reader : HeaderReader
             The file.
         options : OpenOptions
-            What the user asked for.
+            The options of the user.
 
         Returns
         -------
@@ -302,79 +301,76 @@ class Format(ABC):
         Raises
         ------
         TensorFormatError
-            The file is damaged or of another format.
+            The file is corrupt or has another format.
         ValueError
-            An option does not fit the file.
+            An option does not apply to the file.
         """
 
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """Which attributes of a variable describe the file that it was opened from.
+        """Return the attributes of a variable that describe the opened file.
 
-        `read` has set them, not the user. So no format refuses them, whether it has a place for
-        attributes or not, and they are left out where they may no longer be right.
+        `read` set these attributes, not the user. So they never block writing, and they are
+        omitted if they may be stale.
 
         Parameters
         ----------
         attrs : mapping
-            The attributes of a variable that is to be written, perhaps to another format.
+            The attributes of a variable to write, possibly to another format.
 
         Returns
         -------
         collection of str
-            Names of some of them; by default none.
+            Names of attributes, by default none.
         """
         return ()
 
     @property
     def can_write(self) -> bool:
-        """Whether the format has a `plan`."""
+        """Whether the format supports writing."""
         return type(self).plan is not Format.plan
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
-        """Plan a file: its header and the place of every value.
+        """Plan a file: its header and the layout of every variable.
 
-        The values of variables should not be computed here, except for what the header needs, such
-        as coordinates that it holds. If a plan depends on more, return `DeferredPlans`.
+        Compute only values that the header contains, such as coordinates. If the plan depends on
+        other values, return `DeferredPlans`.
 
         Parameters
         ----------
         checked : CheckedInput
-            The Dataset to write, with what the user asked for.
+            The Dataset to write, and the options of the user.
         **options
-            Those of ``write_options`` that the user gave.
+            The ``write_options`` that the user passed.
 
         Returns
         -------
         FilePlan or DeferredPlans
-            The plan, or the plans to try if they depend on the values.
+            The plan, or plans to try if they depend on values.
 
         Raises
         ------
         ValueError
-            The format cannot hold the Dataset; the message says what would work.
+            The format does not support the Dataset. The message should name an alternative.
         """
         raise NotImplementedError
 
     @property
     def check_options(self) -> OpenOptions:
-        """How `read` opens a file that is checked: as much of it as can be read."""
+        """Options of `read` for validation: lenient, to read as much as possible."""
         lenient: dict[str, Any] = {"verify": False, "text_errors": "surrogateescape"}
         return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        """Check what reading the header and all values does not: padding, claims, checksums.
-
-        A file may have as many faults of a kind as it has elements, so that a check that looks at
-        many elements ends when it has found `most`.
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Check rules of the format that `read` does not: padding, properties, checksums.
 
         Parameters
         ----------
         reader : HeaderReader
             The file.
         container : Container
-            What `read` made of it with `check_options`.
-        most : int
-            How many findings of one kind are wanted: 1, unless the user asks for all.
+            The result of `read` with `check_options`.
+        limit : int
+            Limit on similar findings: 1, unless the user requests all.
 
         Yields
         ------

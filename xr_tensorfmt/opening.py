@@ -23,15 +23,15 @@ Opened = TypeVar("Opened", Dataset, DataTree)
 
 
 def open_file(file: Any, request: Request) -> Dataset:
-    """Open a file, or one branch of it, as a Dataset."""
-    source, branch = _branch(file, request)
-    return _with_source(build_dataset(branch, source, request), file)
+    """Open a file, or a group of it, as a Dataset."""
+    source, group = _open_group(file, request)
+    return _redact_source(build_dataset(group, source, request), file)
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
-    """Open a file as one Dataset for each group, by path."""
-    source, branch = _branch(file, request)
-    nodes = groups.split_groups(branch, request.separator, is_tree=False)
+    """Open a file as one Dataset per group, by path."""
+    source, group = _open_group(file, request)
+    nodes = groups.split_groups(group, request.separator, is_tree=False)
     return {
         path: build_dataset(node, source, request, GroupVariable) for path, node in nodes.items()
     }
@@ -39,22 +39,22 @@ def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
 
 def open_tree(file: Any, request: Request) -> DataTree:
     """Open a file as a tree of groups."""
-    source, branch = _branch(file, request)
-    nodes = groups.split_groups(branch, request.separator, is_tree=True)
+    source, group = _open_group(file, request)
+    nodes = groups.split_groups(group, request.separator, is_tree=True)
     datasets = {path: build_dataset(node, source, request) for path, node in nodes.items()}
-    return _with_source(DataTree.from_dict(datasets), file)
+    return _redact_source(DataTree.from_dict(datasets), file)
 
 
-def _with_source(opened: Opened, file: Any) -> Opened:
-    """Name the source where xarray would name it by a URL with secrets in it."""
+def _redact_source(opened: Opened, file: Any) -> Opened:
+    """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
     url = getattr(file, "full_name", getattr(file, "path", file))
     if isinstance(url, str) and is_url(url) and redacted(url) != url:
         opened.encoding["source"] = redacted(url)
     return opened
 
 
-def recognised(file: Any) -> bool:
-    """Whether a file can only be of one of the formats, by its content."""
+def is_recognised(file: Any) -> bool:
+    """Return whether a file certainly has a supported format, from its content."""
     if is_remote(file):
         return False
     position = file.tell() if hasattr(file, "tell") else None
@@ -65,17 +65,17 @@ def recognised(file: Any) -> bool:
             file.seek(position)
 
 
-def _branch(file: Any, request: Request) -> tuple[Source, Container]:
-    """The source of a file, and what it holds of the group that is asked for."""
+def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
+    """Return the source of a file, and the tensors of the requested group."""
     source, head = find_source(
         file, request.io, request.storage_options, request.fs, request.timeout
     )
-    container = parsed(source, head, request)
+    container = parse_file(source, head, request)
     return source, groups.select_group(container, request.group, request.separator)
 
 
-def parsed(source: Source, head: bytes, request: Request) -> Container:
-    """Read the header of a file, and warn of what is wrong with it."""
+def parse_file(source: Source, head: bytes, request: Request) -> Container:
+    """Parse the header of a file, and warn about findings."""
     reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
     for finding in container.findings:

@@ -1,4 +1,4 @@
-"""The check of a file as a whole: its header, what its format prescribes, and its values."""
+"""Validation of files: header, format rules and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 MAX_FINDINGS = 1000
-"""Limit on the number of findings about one file."""
+"""Limit on the findings per file."""
 
 
 def validate(
@@ -29,46 +29,44 @@ def validate(
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
 ) -> list[Finding]:
-    """Check a file as thoroughly as its format allows.
+    """Check a whole file and return its faults.
 
-    The whole file is read, in pieces of some MiB, so that it may be larger than memory. What is
-    wrong with it is returned, not raised. Of findings of a kind, such as values of one variable
-    that cannot be read, the first one ends the search for more.
+    The file is read in pieces of a few MiB, so it may be larger than memory. By default, each
+    check stops at its first finding, such as the first unreadable value of a variable.
 
     Parameters
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
         The file: a path, a URL, or its content.
     all : bool
-        Look for more findings of a kind, up to 20.
+        Return up to 20 findings per check.
     format : str, optional
-        Name of a registered format. By default the content decides, or else the suffix of the
-        file, for a format whose files begin with no magic number.
+        Name of the format. The default depends on the content, or on the suffix for formats
+        without a magic number.
     storage_options : mapping, optional
         Options of the file system of a URL, such as ``{"anon": True}``.
     fs : AbstractFileSystem, optional
-        A file system of fsspec, or a store of obstore, in which `file` is a path.
+        The fsspec file system, or obstore store, of the path `file`.
 
     Returns
     -------
     list of Finding
-        What is wrong: header, checksums, bytes that should be zero, data that overlap or are
-        cut off, values that cannot be read, labels and indices that occur twice, properties
-        that the file states of its values and that do not hold. Empty if nothing is; a thousand
-        findings at most, and a last one which says that there are more.
+        Faults of the header, checksums, padding, overlapping or truncated data, unreadable
+        values, repeated labels and indices, and properties that the values violate. An empty list
+        if the file is valid. After 1000 findings, the last one reports that there are more.
 
     Raises
     ------
     SourceChangedError
-        The file changes while it is checked.
+        The file changes during the check.
     OSError
-        The file cannot be read at all.
+        The file cannot be read.
     ValueError, TypeError
-        An argument does not fit the file.
+        An argument does not apply to the file.
 
     See Also
     --------
-    Finding : What is known of each.
+    Finding : A fault.
 
     Examples
     --------
@@ -81,18 +79,15 @@ def validate(
     []
     """
     source, head = find_source(file, "read", storage_options, fs)
-    findings = list(
-        islice(
-            _findings(source, format, head, MAX_FINDINGS_PER_CHECK if all else 1), MAX_FINDINGS + 1
-        )
-    )
+    limit = MAX_FINDINGS_PER_CHECK if all else 1
+    findings = list(islice(_find_faults(source, format, head, limit), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:
-        message = f"more than {MAX_FINDINGS} findings, of which these are the first"
+        message = f"more than {MAX_FINDINGS} findings; only the first are listed"
         findings[MAX_FINDINGS:] = [Finding(source.name, None, "", message, "warning")]
     return findings
 
 
-def _findings(source: Source, format: str | None, head: bytes, most: int) -> Iterator[Finding]:
+def _find_faults(source: Source, format: str | None, head: bytes, limit: int) -> Iterator[Finding]:
     reader = HeaderReader(source, head)
     try:
         chosen = formats.choose(reader, format)
@@ -102,15 +97,17 @@ def _findings(source: Source, format: str | None, head: bytes, most: int) -> Ite
     except TensorFormatError as error:
         yield finding_from_error(error)
         return
-    checks = report_errors(lambda: chosen.check(reader, container, most))
-    yield from _merged(container.findings, list(islice(checks, MAX_FINDINGS + 1)))
-    yield from check_values(source, (*container.tensors, *container.coordinates), most)
+    checks = report_errors(lambda: chosen.check(reader, container, limit))
+    yield from _merge(container.findings, list(islice(checks, MAX_FINDINGS + 1)))
+    yield from check_values(source, (*container.tensors, *container.coordinates), limit)
 
 
-def _merged(by_reader: Iterable[Finding], by_check: Sequence[Finding]) -> Iterator[Finding]:
-    """The findings of both; of two about the same place that of the check, which knows more."""
-    checked = {(finding.path, finding.field, finding.offset) for finding in by_check}
-    for finding in by_reader:
+def _merge(
+    read_findings: Iterable[Finding], check_findings: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Yield findings of the reader and the check. If both report a field, yield the check's."""
+    checked = {(finding.path, finding.field, finding.offset) for finding in check_findings}
+    for finding in read_findings:
         if (finding.path, finding.field, finding.offset) not in checked:
             yield finding
-    yield from by_check
+    yield from check_findings

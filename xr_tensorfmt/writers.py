@@ -27,7 +27,7 @@ Form = Literal["short", "long", "hex"]
 
 
 class WriteOptions(TypedDict, total=False):
-    """The keywords that all functions for writing share; `to_file` describes them."""
+    """Keywords of all writers, documented in `to_file`."""
 
     mode: Mode
     compute: bool
@@ -38,18 +38,18 @@ class WriteOptions(TypedDict, total=False):
     fs: Any
 
 
-def _allowed(format: Format, name: str, value: Any) -> Any:
-    """The value of a keyword of a format; numbers and their str stand for each other."""
+def _normalize_option(format: Format, name: str, value: Any) -> Any:
+    """Return the value of a keyword of a format. Numbers and their strings are equal."""
     if name not in format.write_options:
-        own = " and ".join(sorted(format.write_options)) or "none"
+        supported = " and ".join(sorted(format.write_options)) or "none"
         hint = did_you_mean(name, (*format.write_options, *signature(to_file).parameters))
         raise TypeError(
-            f"{name!r}{hint} is not a keyword for {format.title} files; they take those of "
-            f"to_file and, of their own, {own}"
+            f"{name!r}{hint} is not a keyword for {format.title} files; they accept the keywords "
+            f"of to_file and {supported}"
         )
     allowed = format.write_options[name]
     for choice in allowed:
-        if _comparable(value) == _comparable(choice):
+        if _to_comparable(value) == _to_comparable(choice):
             return choice
     if allowed:
         hint = did_you_mean(value, allowed)
@@ -57,8 +57,8 @@ def _allowed(format: Format, name: str, value: Any) -> Any:
     return value
 
 
-def _comparable(value: Any) -> float | str:
-    """A number where a value, or its str, is one; else its str."""
+def _to_comparable(value: Any) -> float | str:
+    """Convert a value to a number if possible, otherwise to a str."""
     try:
         return str(value) if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -71,15 +71,15 @@ def _check_keywords(
     if not isinstance(region, Mapping | None):
         raise TypeError(f"region= must have the form {{'x': slice(0, 10)}}, not {region!r}")
     if mode not in get_args(Mode):
-        raise ValueError(f"mode={mode!r} is neither 'w' (replace) nor 'x' (only if there is none)")
+        raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'x' (create a new file)")
     if mode == "x" and region is not None:
         raise ValueError(
-            "mode='x' demands that there is no file, and region= writes into one; leave one out"
+            "mode='x' creates a new file, but region= writes to an existing file; omit one of them"
         )
     if given and region is not None:
         raise ValueError(
-            f"{', '.join(f'{name}=' for name in given)} is for new files, and region= writes into "
-            "one that exists; leave one of them out"
+            f"{', '.join(f'{name}=' for name in given)} is for new files, but region= writes to "
+            "an existing file; omit one of them"
         )
 
 
@@ -100,60 +100,60 @@ def to_file(
 ) -> Delayed | None:
     """Write a Dataset, DataArray or DataTree to a tensor file, chunk by chunk and in parallel.
 
-    The file has another name beside `path` until it is complete and on the disk. If anything
-    fails before that, what was there is unchanged.
+    Data are written to a temporary file that replaces `path` once it is complete. If an error
+    occurs before that, an existing file is unchanged.
 
     Parameters
     ----------
     data : Dataset, DataArray or DataTree
-        What to write: in memory, lazy, or in chunks of dask, which are written one by one. Only
-        coordinates that a header holds, labels of blocks, and pairs that were opened with
-        ``sparse="stored"`` are gathered in memory. The data may have been opened from the very
-        file that is written.
+        The data: in memory, lazy, or in dask chunks, which are written one by one. Coordinates in
+        a header, labels of blocks, and pairs that were opened with ``sparse="stored"`` are loaded
+        into memory. The data may be opened from the file that is overwritten.
     path : str, PathLike or OpenFile
-        The file, or a URL of any store that fsspec knows.
+        The file, or a URL that fsspec supports.
     format : str, optional
-        Name of the format; by default the suffix of `path` decides.
+        Name of the format. The default depends on the suffix of `path`.
     mode : {"w", "x"}
-        Replace what is there (the default), or refuse to.
+        ``"w"`` overwrites an existing file, ``"x"`` raises an error if it exists.
     compute : bool
-        If False, nothing is written yet: the `dask.delayed.Delayed` that is returned does it.
+        If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
     region : mapping of str to slice, optional
-        Write into a part of a local file that exists and has the same variables. The file is
-        changed in place, so that a failure leaves it changed in part.
+        Write to a part of an existing local file with the same variables. The file is changed in
+        place, so an error can leave the part incomplete.
     encoding : mapping, optional
-        ``{name: {"dtype": ...}}``: the dtype that a variable is stored with. Numbers are rounded
-        to it; an integer that would become another one is an error. Without it nothing is rounded.
-        A name such as ``"layers.*"`` is a pattern, and ``{"dtype": ...}`` is for all variables;
-        both change only those of the same kind, as floating-point ones for ``"bfloat16"``.
+        ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
+        rounded to it; integers must be representable. Without an encoding, values must be
+        representable in the dtype of the file. A name can be a pattern such as ``"layers.*"``, and
+        ``{"dtype": ...}`` applies to all variables. Both apply only to variables of the same kind,
+        such as floating-point variables for ``"bfloat16"``.
     drop : list of {"name", "dims", "coords", "attrs"}
-        What may be left out where the format has no place for it, which is an error otherwise.
+        Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str
-        Of a DataTree, what separates the parts of a variable's path in its name in the file.
+        Separator between group and variable names of a DataTree.
     storage_options : mapping, optional
-        Options of the file system of fsspec that the URL names.
+        Options of the fsspec file system of a URL.
     fs : AbstractFileSystem, optional
-        The file system of fsspec that `path` is in.
+        The fsspec file system of `path`.
     **format_options
-        Keywords of the format; `to_tens` and the like describe them. None counts as not given.
+        Keywords of the format, as in `to_tens`. None is the default.
 
     Returns
     -------
     Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     Raises
     ------
     ValueError
-        The format cannot hold something; the message says what, and what would work.
+        The format does not support the data. The message names an alternative.
     TypeError
-        A keyword is not one of the format, or a value has the wrong type.
+        A keyword is unknown, or a value has the wrong type.
     OSError
-        The system refuses: no space, no permission, no such directory.
+        The file cannot be written: no space, no permission, no such directory.
 
     See Also
     --------
-    to_cc4s, to_mag, to_npy, to_pycauset, to_safetensors, to_tens, to_vespa : What each holds.
+    to_cc4s, to_mag, to_npy, to_pycauset, to_safetensors, to_tens, to_vespa : Formats.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def to_file(
     if not chosen.can_write:
         raise ValueError(f"{chosen.title} files can only be read; choose another format")
     given = {
-        name: _allowed(chosen, name, value)
+        name: _normalize_option(chosen, name, value)
         for name, value in format_options.items()
         if value is not None
     }
@@ -181,7 +181,7 @@ def to_file(
     if isinstance(data, DataTree):
         data = flatten_tree(location.url, data, separator, drop)
     elif separator != ".":
-        raise ValueError(f"separator={separator!r} is for a DataTree; leave it out")
+        raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
     checked = check_input(
         data, location.url, chosen.title, encoding, drop, file_attrs=formats.find_file_attrs
     )
@@ -195,12 +195,16 @@ _Function = TypeVar("_Function")
 
 
 def with_write_options(function: _Function) -> _Function:
-    """Show the keywords of a function that takes `WriteOptions` as they are those of `to_file`."""
-    described: Any = function
-    own, shared = signature(described), signature(to_file).parameters
-    named = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    """Replace ``**options`` in the signature of a function with the keywords of `to_file`."""
+    writer: Any = function
+    original, shared = signature(writer), signature(to_file).parameters
+    named = [
+        parameter
+        for parameter in original.parameters.values()
+        if parameter.kind is not Parameter.VAR_KEYWORD
+    ]
     named += [shared[name] for name in WriteOptions.__annotations__]
-    described.__signature__ = own.replace(parameters=named)
+    writer.__signature__ = original.replace(parameters=named)
     return function
 
 
@@ -210,40 +214,40 @@ def to_cc4s(
     path: Any,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a tensor as cc4s reads it today: ``<name>.yaml`` and ``<name>.elements`` beside it.
+    """Write a cc4s tensor: ``<name>.yaml`` and its sibling ``<name>.elements``.
 
-    Several variables become a TensorSet, with a file of elements for each.
+    Several variables become a TensorSet, with one file of elements per variable.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write, as float64 or complex128. The names of dimensions become their types, without
-        a number at the end that makes them different: cc4s wants (``AuxiliaryField``, ``State``,
-        ``State_2``) for a Coulomb vertex. The attribute ``unit`` is the factor to atomic units, 1
-        if it is missing; other attributes become ``metaData``. Coordinates such as ``State_Spin``,
-        integers along ``State``, are written to ``State.yaml``.
+        The data. They are stored as float64 or complex128. Dimension names become types, without
+        the numbers that make them unique: a Coulomb vertex has (``AuxiliaryField``, ``State``,
+        ``State_2``). The attribute ``unit`` is the factor to atomic units, 1 by default. Other
+        attributes become ``metaData``. Integer coordinates such as ``State_Spin`` along ``State``
+        are written to ``State.yaml``.
     path : str or PathLike
-        The YAML file, or its URL. cc4s knows what the tensor is by the name that it is given in
-        its input; the usual one is that of the object, such as ``CoulombVertex.yaml``.
+        The YAML file, or its URL. By convention it is named after the object, such as
+        ``CoulombVertex.yaml``.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`. The YAML is replaced when all elements are on the disk.
+        As in `to_file`. The YAML file is replaced after the elements are complete.
 
     Returns
     -------
     Delayed or None
-        What writes the files when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     Raises
     ------
     ValueError
-        The format cannot hold something; the message says what, and what would work.
+        The format does not support the data. The message names an alternative.
     OSError
-        The system refuses; what was there before is unchanged.
+        The file cannot be written. An existing file is unchanged.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.to_tens : What cc4s read until 2020.
+    xr_tensorfmt.to_file : Common keywords.
+    xr_tensorfmt.to_tens : The format of cc4s until 2020.
 
     Examples
     --------
@@ -270,36 +274,36 @@ def to_mag(
     version: Literal[300, 1] | None = None,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a MAG file: every variable a tensor under its name.
+    """Write a MAG file, with variable names as keys.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write. Attributes of the Dataset become the file's metadata.
+        The data. Attributes of the Dataset become metadata of the file.
     path : str or PathLike
         The file, or its URL.
     version : {300, 1}
-        A snapshot that magnetron 0.2 loads, or an archive as magnetron 0.1.2 wrote it, which has
-        no place for dims, coordinates and attributes of variables.
+        300 is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron 0.1.2, without
+        dims, coordinates and attributes of variables.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
+        As in `to_file`.
 
     Returns
     -------
     Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     Raises
     ------
     ValueError
-        The format cannot hold something; the message says what, and what would work.
+        The format does not support the data. The message names an alternative.
     OSError
-        The system refuses; what was there before is unchanged.
+        The file cannot be written. An existing file is unchanged.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.to_safetensors : A format that more programs load.
+    xr_tensorfmt.to_file : Common keywords.
+    xr_tensorfmt.to_safetensors : A format with wider support.
 
     Examples
     --------
@@ -313,26 +317,25 @@ def to_mag(
 
 @with_write_options
 def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]) -> Delayed | None:
-    """Write one variable as an array that `numpy.load` loads.
+    """Write a variable as an array for `numpy.load`.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write. An array has no place for names, coordinates and attributes, which must be
-        dropped.
+        The data. The format does not support names, coordinates and attributes; `drop` omits them.
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
+        As in `to_file`.
 
     Returns
     -------
     Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share, and what they raise.
+    xr_tensorfmt.to_file : Common keywords and errors.
     numpy.save : The same for an array in memory.
 
     Examples
@@ -357,52 +360,51 @@ def to_pycauset(
     seed: int | None = None,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a PyCauset file: one matrix or vector.
+    """Write a PyCauset file with a matrix or vector.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write: one variable of one or two dimensions.
+        The data: one variable with one or two dimensions.
     path : str or PathLike
         The file, or its URL.
     version : {"r1", "v2"}
-        The container that PyCauset 0.5 and later load, or the format of 0.2, which holds only
-        some types of square matrices and no names, coordinates or attributes.
+        ``"r1"`` is the container of PyCauset 0.5 and later. ``"v2"`` is the format of 0.2, which
+        supports some types of square matrices, and no names, coordinates or attributes.
     matrix_type : str, optional
-        How to store it: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
+        How to store the matrix: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
         ``"DENSE_FLOAT"``, ``"INTEGER"``, ``"SYMMETRIC"``, ``"ANTISYMMETRIC"``, ``"DIAGONAL"``,
-        ``"IDENTITY"``, ``"VECTOR"`` or ``"UNIT_VECTOR"``. The values must be those of such a
-        matrix. By default the type in the file that the variable was opened from, and
-        ``"CAUSAL"`` for bools, if the values are those of such a matrix; else every element is
-        stored.
+        ``"IDENTITY"``, ``"VECTOR"`` or ``"UNIT_VECTOR"``. The values must fit the type. By
+        default, the type of the opened file, or ``"CAUSAL"`` for bools, if the values fit.
+        Otherwise all elements are stored.
     seed : int, optional
-        Of the random numbers that the values come from; by default the attribute ``seed``.
+        Seed of the random numbers in the values. The default is the attribute ``seed``.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
+        As in `to_file`.
 
     Returns
     -------
     Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     Raises
     ------
     ValueError
-        The format cannot hold something, or the values are not those of the matrix type;
-        the message says what, and what would work.
+        The format does not support the data, or the values do not fit the matrix type. The
+        message names an alternative.
     OSError
-        The system refuses; what was there before is unchanged.
+        The file cannot be written. An existing file is unchanged.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.popcount : Count the bits of such a file.
+    xr_tensorfmt.to_file : Common keywords.
+    xr_tensorfmt.popcount : Sums of packed bits.
 
     Notes
     -----
-    Of a symmetric or antisymmetric matrix one half is stored. To see that the other half is its
-    mirror image, every chunk is computed a second time. Where values turn out not to be those of
-    the type that was chosen by default, the file is begun again, and they are computed anew.
+    One half of a symmetric or antisymmetric matrix is stored. All chunks are computed twice, to
+    check that the other half is its mirror image. If values do not fit the default type, writing
+    restarts with another type, and the values are computed again.
 
     Examples
     --------
@@ -419,26 +421,26 @@ def to_pycauset(
 def to_safetensors(
     data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
 ) -> Delayed | None:
-    """Write a safetensors file: every variable a tensor under its name.
+    """Write a safetensors file, with variable names as keys.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write. Attributes of the Dataset that are strings become ``__metadata__``.
+        The data. String attributes of the Dataset become ``__metadata__``.
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
+        As in `to_file`.
 
     Returns
     -------
     Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share, and what they raise.
-    xr_tensorfmt.to_mag : A format with attributes of any kind.
+    xr_tensorfmt.to_file : Common keywords and errors.
+    xr_tensorfmt.to_mag : A format with attributes of all types.
 
     Examples
     --------
@@ -460,54 +462,54 @@ def to_tens(
     symmetries: str | Collection[str] | None = None,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a TENS file: one tensor.
+    """Write a TENS file with one tensor.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write; one variable, with its coordinates.
+        The data: one variable with its coordinates.
     path : str or PathLike
         The file, or its URL.
     version : {"1.0", "0.9"}, optional
-        What the specification describes, or what cc4s until 2020 and sisi4s read: float64 or
-        complex128, without names, coordinates and attributes. By default 0.9 for a suffix
-        ``.bin``; for a variable that was opened from a file of version 0.9 that version as well,
-        with a warning and version 1.0 where it cannot hold something; else 1.0.
+        "1.0" is the version of the specification. "0.9" is the version of sisi4s, and of cc4s
+        until 2020: float64 or complex128 without names, coordinates and attributes. The default is
+        0.9 for the suffix ``.bin`` and for variables that were opened from version 0.9. In the
+        second case, data that version 0.9 does not support are written as 1.0, with a warning.
+        Otherwise the default is 1.0.
     sparse : bool
-        Whether to store only what is not zero, as pairs of index and value. For this the values
-        are computed twice: to count them, and to write them. What was opened with
-        ``sparse="stored"`` is written as pairs in any case, after it is loaded and sorted.
+        Whether to store only nonzero elements, as pairs of index and value. The values are
+        computed twice, to count and to write them. Data that were opened with
+        ``sparse="stored"`` are loaded, sorted, and written as pairs in any case.
     symmetries : str or collection of str, optional
-        What leaves the tensor as it is, and is to be stated in a file of version 1.0: ``"-x ba"``
-        says T[a, b] = -T[b, a]. Dimensions of longer names are called a, b, ... in their order.
-        All values are stored nonetheless, and each is compared with its image first, which
-        computes them once more. By default those of the opened file, if its dims are still the
-        same; an empty list for none.
+        Symmetries to state in a file of version 1.0: ``"-x ba"`` means T[a, b] = -T[b, a], with
+        dimensions called a, b, ... if their names are longer. All values are stored. They are
+        computed once more, to check the symmetries. The default are the symmetries of the opened
+        file if the dims are unchanged. An empty list states none.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
+        As in `to_file`.
 
     Returns
     -------
     Delayed or None
-        What writes the file when it is computed, where ``compute=False``.
+        A `Delayed` if `compute` is False.
 
     Raises
     ------
     ValueError
-        The format cannot hold something, or the values do not have the symmetries; the message
-        says what, and what would work.
+        The format does not support the data, or the values violate a symmetry. The message names
+        an alternative.
     OSError
-        The system refuses; what was there before is unchanged.
+        The file cannot be written. An existing file is unchanged.
 
     Warns
     -----
     TensorFormatWarning
-        What was opened as version 0.9 is written as 1.0, which cc4s and sisi4s cannot load.
+        Data of version 0.9 are written as 1.0, which cc4s and sisi4s cannot read.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.to_cc4s : What cc4s reads today.
+    xr_tensorfmt.to_file : Common keywords.
+    xr_tensorfmt.to_cc4s : The current format of cc4s.
 
     Examples
     --------
@@ -532,30 +534,30 @@ def to_vespa(
     Parameters
     ----------
     data : Dataset or DataArray
-        What to write: one variable, ``"tensor"``, of float64, float32, bfloat16 or int8. A
-        dimension whose coordinate holds strings is mapped, and so is each coordinate of strings
-        along the dimension ``block``; dimensions without a coordinate are indexed.
+        The data: one variable named ``"tensor"`` of float64, float32, bfloat16 or int8. Dimensions
+        with a coordinate of strings are mapped, and so are coordinates of strings along the
+        dimension ``block``. Dimensions without a coordinate are indexed.
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As for `to_file`.
+        As in `to_file`.
 
     Returns
     -------
     Delayed or None
-        With ``compute=False`` an object that writes the file when it is computed.
+        A `Delayed` if `compute` is False.
 
     Raises
     ------
     ValueError
-        The format cannot hold something; the message says what, and what would work.
+        The format does not support the data. The message names an alternative.
     OSError
-        The file cannot be written; what was there before is unchanged.
+        The file cannot be written. An existing file is unchanged.
 
     See Also
     --------
-    xr_tensorfmt.to_file : All keywords that formats share.
-    xr_tensorfmt.vespa_to_json : The same as JSON.
+    xr_tensorfmt.to_file : Common keywords.
+    xr_tensorfmt.vespa_to_json : Convert to JSON.
 
     Examples
     --------
@@ -576,34 +578,35 @@ def vespa_to_json(
     encoding: Encoding | None = None,
     drop: Collection[Part] = (),
 ) -> dict[str, Any]:
-    """Make the JSON of a tensor, as Vespa returns it and as fields of documents are fed.
+    """Convert a tensor to the JSON that Vespa returns and accepts in documents.
 
     Parameters
     ----------
     data : Dataset or DataArray
-        One variable, as `to_vespa` takes it. JSON has no place for its name.
+        The data, as in `to_vespa`. The name of the variable is not stored.
     form : {"short", "long", "hex"}
-        Nested lists of values (the default), a list of cells with their addresses, or the short
-        form with hexadecimal digits for dense values, which are exact and quick to parse.
+        ``"short"`` has nested lists of values, ``"long"`` has a list of cells with addresses, and
+        ``"hex"`` is the short form with hexadecimal digits for dense values, which are lossless
+        and fast to parse.
     encoding : mapping, optional
-        ``{name: {"dtype": ...}}``, as `to_vespa` takes it.
+        ``{name: {"dtype": ...}}``, as in `to_vespa`.
     drop : list of {"coords", "attrs"}
-        What may be left out, which is an error otherwise.
+        Parts to omit. Otherwise they raise an error.
 
     Returns
     -------
     dict
-        With the ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or
-        pyvespa. NaN is None, and infinities are strings, as JSON has no numbers for them.
+        The ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or pyvespa.
+        NaN is None, and infinities are strings.
 
     Raises
     ------
     ValueError
-        Vespa cannot hold something; the message says what, and what would work.
+        Vespa does not support the data. The message names an alternative.
 
     See Also
     --------
-    vespa_from_json : The inverse.
+    vespa_from_json : Open JSON.
 
     Examples
     --------

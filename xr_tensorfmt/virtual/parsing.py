@@ -20,7 +20,7 @@ from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import parse_chunk_bytes
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.opening import parsed
+from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.virtual.arrays import (
     NotVirtualError,
     check_not_decoded,
@@ -119,7 +119,7 @@ class TensorFormatParser:
             verify=self.verify,
         )
         source = StoredObject.at(url, registry)
-        container = parsed(source, b"", request)
+        container = parse_file(source, b"", request)
         part = groups.select_group(container, request.group, request.separator)
         parts = {"/": part}
         if self.nested:
