@@ -43,7 +43,7 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Map windows of any size, so that small files go the way of large ones."""
-    monkeypatch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
+    monkeypatch.setattr("xr_tensorfmt.sources.local._MIN_WINDOW", 1)
 
 
 @pytest.fixture(autouse=True)

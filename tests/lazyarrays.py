@@ -45,7 +45,7 @@ def source_of(kind: str, content: bytes, path: Path) -> Source:
         case "file object":
             return FileObject(io.BytesIO(content))
         case _:
-            return LocalFile.at(path, mapped=kind == "mmap")
+            return LocalFile.from_path(path, mapped=kind == "mmap")
 
 
 def pair_of(

@@ -21,7 +21,7 @@ from dask.delayed import Delayed
 
 from tests.opening import opened
 from xr_tensorfmt import SourceChangedError, to_cc4s, to_mag
-from xr_tensorfmt.writing.atomic_file import AtomicFile, atomic_file_for
+from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.write_target import Piece
 
 
@@ -57,7 +57,7 @@ def test_a_failing_chunk_leaves_the_old_file(tmp_path: Path, error, scheduler: s
     to_mag(dataset(), path)
     with dask.config.set(scheduler=scheduler), pytest.raises(type(error)) as caught:
         to_mag(failing(error), path)
-    assert f"{path} was not written; what was there before is unchanged." in caught.value.__notes__
+    assert f"{path} was not written; the target is unchanged." in caught.value.__notes__
     xr.testing.assert_identical(opened(path).load(), dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
@@ -138,7 +138,7 @@ def test_paths_of_bytes_are_refused() -> None:
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no directory .*missing; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"no directory .*missing; create it first"):
         to_mag(dataset(), tmp_path / "missing" / "a.mag")
 
 
@@ -268,7 +268,7 @@ def test_a_file_that_is_too_large_for_the_system_leaves_the_old_one(tmp_path: Pa
         to_mag(dataset(2), path)
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(path)
-    assert "what was there before is unchanged" in str(caught.value)
+    assert "the target is unchanged" in str(caught.value)
     xr.testing.assert_identical(opened(path).load(), dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
@@ -304,7 +304,7 @@ def test_a_disk_that_is_too_small_says_so_before_anything_is_computed(
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
     free(monkeypatch, 1 << 20, 8191)
-    words = r"No space .* \(8191 bytes are free\), while writing its 8192 bytes; what was there"
+    words = r"No space .* \(8191 bytes are free\), while writing its 8192 bytes; the target is"
     with pytest.raises(OSError, match=words) as caught:
         to_mag(failing(PeculiarError()), path)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
@@ -452,7 +452,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "a")
-    atomic_file = atomic_file_for(path, 100, replace=True).begin()
+    atomic_file = build_atomic_file(path, 100, replace=True).begin()
     log = []
     write, sync = os.pwrite, os.fsync
     monkeypatch.setattr(
@@ -466,7 +466,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
 
 
 def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
-    atomic_file = atomic_file_for(str(tmp_path / "a"), 4, replace=True)
+    atomic_file = build_atomic_file(str(tmp_path / "a"), 4, replace=True)
     assert not atomic_file.discard()
     atomic_file = atomic_file.begin()
     atomic_file.complete([Piece(0, b"head")])
@@ -481,8 +481,8 @@ def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError) as caught:
         atomic_file.complete([Piece(0, b"head")])
     assert str(caught.value) == (
-        f"[Errno 2] this process sees no {tmp_path / 'gone.part'}, which becomes it; write to a "
-        "directory that all workers share; what was there before is unchanged: "
+        f"[Errno 2] this process cannot find the unfinished file {tmp_path / 'gone.part'}; write "
+        "to a directory that all workers share; the target is unchanged: "
         f"'{tmp_path / 'a'}'"
     )
 
@@ -495,7 +495,7 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
     # As on a cluster that has lost the first file, and not that a block was written to it.
-    graph["lost"] = (atomic_file_for(str(path), 8192, replace=True).begin,)
+    graph["lost"] = (build_atomic_file(str(path), 8192, replace=True).begin,)
     graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
     with pytest.raises(OSError, match=r"worker that began it was lost, .* again; what") as caught:
         dask.get(graph, task.key)
@@ -537,7 +537,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: P
 def test_a_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
-    atomic_file = atomic_file_for(str(target), 6, replace=True).begin()
+    atomic_file = build_atomic_file(str(target), 6, replace=True).begin()
     atomic_file.complete([Piece(0, b"new"), Piece(3, b"er!")])
     assert target.read_bytes() == b"old"
     atomic_file.publish()
@@ -547,7 +547,7 @@ def test_a_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
 
 
 def test_a_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
-    atomic_file = atomic_file_for(str(tmp_path / "a"), 3, replace=False).begin()
+    atomic_file = build_atomic_file(str(tmp_path / "a"), 3, replace=False).begin()
     atomic_file.complete([Piece(0, b"new")])
     assert atomic_file.discard()
     assert os.listdir(tmp_path) == []

@@ -284,7 +284,7 @@ def test_an_empty_file_says_so() -> None:
 def test_a_closed_file_object_says_what_to_do(path: Path) -> None:
     with path.open("rb") as file:
         dataset = xr.open_dataset(file, engine="tensorfmt")
-    with pytest.raises(ValueError, match="is closed, but values are still to be read from it"):
+    with pytest.raises(ValueError, match="is closed, so its values cannot be read"):
         dataset.load()
 
 

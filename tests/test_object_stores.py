@@ -22,8 +22,8 @@ from tests.processes import succeeds_in_a_child
 from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError, explain, to_file
+from xr_tensorfmt.sources.locations import locate_for_reading
 from xr_tensorfmt.sources.obstore_store import adapt_obstore
-from xr_tensorfmt.sources.places import locate_for_reading
 
 VALUES = np.arange(6000.0).reshape(30, 200)
 CONTENT = tf.version_0_9(VALUES)
@@ -66,7 +66,7 @@ def test_a_store_has_the_url_that_fsspec_gives(tmp_path: Path) -> None:
 
 def test_another_object_in_the_same_directory_is_found() -> None:
     for name, other in (("t", "u"), ("d/t", "d/u")):
-        place = locate_for_reading(name, None, MemoryStore(), 1).beside("u")
+        place = locate_for_reading(name, None, MemoryStore(), 1).sibling("u")
         assert (place.url, place.path) == (f"memory://{other}", other)
 
 
@@ -171,7 +171,7 @@ def test_urls_are_read_by_fsspec(s3: Moto) -> None:
 
 def test_nothing_is_written_by_obstore() -> None:
     data = xr.Dataset({"a": ("x", np.ones(3))})
-    with pytest.raises(TypeError, match="can be read from stores of obstore, but not written"):
+    with pytest.raises(TypeError, match="stores of obstore can be read, but not written"):
         to_file(data, "t.mag", fs=MemoryStore())
 
 

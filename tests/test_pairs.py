@@ -66,7 +66,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairtable, "BLOCK", 4)
         patch.setattr(pairtable, "_BLOCKS_AT_ONCE", 2)
-        patch.setattr("xr_tensorfmt.sources.local._SMALLEST_WINDOW", 1)
+        patch.setattr("xr_tensorfmt.sources.local._MIN_WINDOW", 1)
         tensor = xr.open_dataset(path, engine="tensorfmt", io=mapped).tensor
         native = dense.astype(dense.dtype.newbyteorder("="))
         np.testing.assert_array_equal(tensor.values, native, strict=True)

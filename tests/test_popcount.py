@@ -217,7 +217,7 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
     content, layout, values = causal(1500)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
-    source = LocalFile.at(tmp_path / "file")
+    source = LocalFile.from_path(tmp_path / "file")
     for first, stop in ((0, 1000), (700, 1400)):
         counts = BitCounts(source, layout, np.arange(1500), first, stop).by_row()
         np.testing.assert_array_equal(counts, values[:, first:stop].sum(1))

@@ -72,7 +72,7 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
     }
     assert found == {
         ("datasets/lazy_array.py", "_data"),
-        ("sources/places.py", "_strip_protocol"),
+        ("sources/locations.py", "_strip_protocol"),
     }
 
 
@@ -103,7 +103,7 @@ def test_python_calls_what_is_registered_before_it_joins_threads() -> None:
         def wait():
             started.set()
             try:
-                threads.first_done([threads.Future()])
+                threads.wait_for_first([threads.Future()])
             except RuntimeError as error:
                 print(error)
 

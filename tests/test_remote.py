@@ -21,8 +21,8 @@ from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
-from xr_tensorfmt.sources.places import Place
-from xr_tensorfmt.sources.remote import GAP, HEAD_BYTES, MAX_PART, RemoteFile
+from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.sources.remote import HEAD_BYTES, MAX_GAP, MAX_PART, RemoteFile
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
@@ -171,13 +171,13 @@ def test_a_column_is_one_request_and_a_row_skips_no_more_than_it_may(store: Stor
 def test_near_points_share_a_request_and_far_ones_do_not(store: Store) -> None:
     values = np.arange(MIB, dtype="f8")
     tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
-    near = GAP // 8
+    near = MAX_GAP // 8
     assert tensor.values.nbytes == 8 * MIB
     tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
     picked = [10, 10 + near, 500_000, 500_001, 500_001 + near + 2]
     np.testing.assert_array_equal(tensor.isel(a=picked), values[picked])
     assert sorted(store.log.gets) == [
-        (40 + 80, GAP + 8),
+        (40 + 80, MAX_GAP + 8),
         (40 + 4_000_000, 16),
         (40 + 8 * (500_001 + near + 2), 8),
     ]
@@ -353,7 +353,7 @@ def test_guessing_asks_no_store(store: Store) -> None:
 
 
 def test_a_source_is_equal_to_its_copy_and_small() -> None:
-    source = RemoteFile(Place("memory://x", MemoryStore().fs, "/x"), 5, Version("etag"))
+    source = RemoteFile(Location("memory://x", MemoryStore().fs, "/x"), 5, Version("etag"))
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source
     assert len(pickle.dumps(source)) < 500

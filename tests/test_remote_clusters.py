@@ -185,7 +185,7 @@ def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Sto
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     said = run_script(WRITER, str(scratch), json.dumps(s3.options), directory=tmp_path)
-    assert "s3://bucket/never.mag was not written; what was there before is unchanged" in said
+    assert "s3://bucket/never.mag was not written; the target is unchanged" in said
     assert "set dask's 'temporary-directory' to a directory that all workers share" in said
     values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)
     for name in ("now", "later"):

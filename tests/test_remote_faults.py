@@ -41,7 +41,7 @@ from xr_tensorfmt import (
     TensorFormatError,
     validate,
 )
-from xr_tensorfmt.sources.places import locate, locate_for_reading
+from xr_tensorfmt.sources.locations import locate, locate_for_reading
 from xr_tensorfmt.sources.remote import HEAD_BYTES
 from xr_tensorfmt.sources.retries import MAX_ATTEMPTS, MAX_TIMEOUTS
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
@@ -158,7 +158,7 @@ def test_a_store_that_never_answers_at_opening_is_a_timeout(
     server: FaultServer, way: Way, method: str
 ) -> None:
     server.always, server.methods = faults.silent, {method}
-    with pytest.raises(StoreTimeoutError, match=r"nothing was received|complete answ") as caught:
+    with pytest.raises(StoreTimeoutError, match=r"no data was received|not complete") as caught:
         opened(server, way, timeout=0.5)
     assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
 
@@ -227,7 +227,7 @@ def test_a_pause_longer_than_the_limit_is_not_waited_for(server: FaultServer, wa
     tensor = opened(server, way)
     server.forget()
     server.always = faults.status(503, Retry_After="3600")
-    with pytest.raises(StoreUnavailableError, match=r"once in .* asks for a pause of 3.6e.03 s"):
+    with pytest.raises(StoreUnavailableError, match=r"once in .* requests a pause of 3.6e.03 s"):
         tensor[:3, 7].values  # noqa: B018
     assert len(server.requests) == 1
 
@@ -241,7 +241,7 @@ def test_the_limit_is_among_the_options_for_functions_without_the_keyword(
         server.always = None
         assert validate(url, storage_options=options) == []
         server.always = faults.silent
-        with pytest.raises(StoreTimeoutError, match=r"nothing was received for 0\.2 s"):
+        with pytest.raises(StoreTimeoutError, match=r"no data was received for 0\.2 s"):
             validate(url, storage_options=options)
 
 
@@ -267,7 +267,8 @@ def test_s3_is_repeated_once_and_not_by_each_layer(server: FaultServer) -> None:
     server.always = faults.status(503)
     with pytest.raises(StoreUnavailableError) as caught:
         tensor[:3, 7].values  # noqa: B018
-    assert caught.value.attempts == len(server.requests) == 2
+    assert caught.value.attempts == 1
+    assert len(server.requests) == 2
     reading, writing = locate_for_reading(url, options, None, 7), locate(url, options, None)
     assert reading.fs.config_kwargs["read_timeout"] == 7
     assert "retries" not in writing.fs.config_kwargs

@@ -27,10 +27,10 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.datasets.lazy_array import unwrap
 from xr_tensorfmt.errors import TensorFormatError as FormatError
 from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.places import Place
+from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.remote import HEAD_BYTES, open_remote
 from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, Threads
+from xr_tensorfmt.sources.threads import MAX_REQUESTS, StoreThreads
 
 MIB = 1 << 20
 
@@ -302,7 +302,7 @@ def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3St
     fs = fsspec.filesystem("s3", **s3.options)
     for rows in (3, 40):
         url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
-        source, _ = open_remote(Place(url, fs, "bucket/bare"))
+        source, _ = open_remote(Location(url, fs, "bucket/bare"))
         bare = replace(source, version=Version())
         s3.put("bare", tf.version_0_9(np.ones((10, rows))))
         with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
@@ -396,7 +396,7 @@ def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
             "/a",
             {"fs": MemoryFileSystem(), "storage_options": {"a": 1}},
             ValueError,
-            "a file system is given already",
+            "already has a file system",
         ),
     ],
 )
@@ -424,7 +424,7 @@ def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None
 
     fs = Silent(skip_instance_cache=True)
     fs.pipe_file("/t", FILES["tens-0.9"]())
-    with pytest.raises(ValueError, match="does not tell the size of the object"):
+    with pytest.raises(ValueError, match="does not report the size of the object"):
         tensor_of("/t", fs=fs)
 
 
@@ -462,7 +462,7 @@ def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpSto
 
 
 def test_threads_that_cannot_be_started_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = Threads()
+    threads = StoreThreads()
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -490,7 +490,7 @@ def test_a_checksum_is_not_sent_as_a_condition(http: HttpStore) -> None:
 
 
 def test_threads_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> None:
-    threads, taken = Threads(), []
+    threads, taken = StoreThreads(), []
 
     def items():
         for number in range(1000):

@@ -85,7 +85,7 @@ def hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.DataArr
         file.truncate(96 + int(np.prod(lengths, dtype=object)) * element.stored.itemsize)
     layout = column_major(Dense(lengths[::-1], element, 96))
     dims = tuple("abcdef"[: len(lengths)])
-    return xr.DataArray(xr.Variable(dims, lazy_array(LocalFile.at(path), layout)))
+    return xr.DataArray(xr.Variable(dims, lazy_array(LocalFile.from_path(path), layout)))
 
 
 def memory(what: str) -> int:

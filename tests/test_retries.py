@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
 from xr_tensorfmt.sources import retries
 from xr_tensorfmt.sources.retries import MIN_RATE, retry
-from xr_tensorfmt.sources.store_errors import Transient, ask_store, transient
+from xr_tensorfmt.sources.store_errors import TransientFailure, call_store, find_transient_failure
 
 
 class RefusedError(Exception):
@@ -27,7 +25,7 @@ class RefusedError(Exception):
 class GivenUpError(Exception): ...
 
 
-def given_up(last: Transient, attempts: int, seconds: float) -> Exception:
+def given_up(last: TransientFailure, attempts: int, seconds: float) -> Exception:
     return GivenUpError(last.error, attempts)
 
 
@@ -81,10 +79,6 @@ def test_the_last_failure_is_raised_after_five_attempts_or_three_timeouts(
 def test_the_server_may_ask_for_a_pause(pauses: list[float]) -> None:
     assert attempts_of(RefusedError(429, Retry_After="7"), RefusedError(503, retry_after="30")) == 3
     assert pauses == [7, 30]
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
-    pauses.clear()
-    assert attempts_of(RefusedError(503, Retry_After=later)) == 2
-    assert 30 < pauses[0] <= 40
     for nothing in ("", "soon", "-3", "Wed, 21 Oct 2015 07:28:00 GMT"):
         pauses.clear()
         assert attempts_of(RefusedError(503, Retry_After=nothing)) == 2
@@ -117,12 +111,12 @@ def test_failures_are_known_by_the_errors_from_which_others_were_made() -> None:
     for cause in (RefusedError(503), TimeoutError(), ConnectionResetError(104, "reset")):
         error = FileNotFoundError("http://host/x")
         error.__cause__ = cause
-        found = transient(error)
+        found = find_transient_failure(error)
         assert found is not None
         assert found.error is cause
     missing = FileNotFoundError("http://host/x")
     missing.__cause__ = RefusedError(404)
-    assert transient(missing) is None
+    assert find_transient_failure(missing) is None
 
 
 @pytest.mark.parametrize("cause", [TimeoutError("late"), ConnectionRefusedError(111, "no")])
@@ -131,7 +125,7 @@ def test_a_failure_that_fsspec_calls_missing_keeps_its_type(cause: Exception) ->
         raise FileNotFoundError("http://host/x") from cause
 
     with pytest.raises(type(cause)):
-        ask_store(look, url="http://host/x", path="http://host/x", options={})
+        call_store(look, url="http://host/x", path="http://host/x", options={})
 
 
 class Window:

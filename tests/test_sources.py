@@ -41,20 +41,20 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(("start", "stop"), [(0, 1 << 20), (4097, 900_001), (5, 20)])
 def test_a_local_file_gives_its_bytes(path: Path, mapped: bool, start: int, stop: int) -> None:
-    read = LocalFile.at(path, mapped=mapped).read(Extents.single(start, stop))
+    read = LocalFile.from_path(path, mapped=mapped).read(Extents.single(start, stop))
     assert read.tobytes() == CONTENT[start:stop]
 
 
 def test_scattered_ranges_come_out_of_one_window(path: Path) -> None:
     starts = np.array([3, 70_000, 500_000, 1_000_000])
-    read = LocalFile.at(path).read(Extents.uniform(starts, 5))
+    read = LocalFile.from_path(path).read(Extents.uniform(starts, 5))
     assert read.tobytes() == b"".join(CONTENT[s : s + 5] for s in starts)
 
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_arrays_are_writable_and_the_file_never_changes(path: Path, mapped: bool) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    source = LocalFile.at(path, mapped=mapped)
+    source = LocalFile.from_path(path, mapped=mapped)
     values = layout.read(source, Selection.everything(layout.shape))
     values[:] = 7.0
     assert (values == 7.0).all()
@@ -64,13 +64,15 @@ def test_arrays_are_writable_and_the_file_never_changes(path: Path, mapped: bool
 
 def test_a_window_is_handed_out_without_a_copy(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.at(path), Selection.everything(layout.shape))
+    values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
     assert isinstance(owner(values), mmap.mmap)
 
 
 def test_reading_gives_memory_of_its_own(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.at(path, mapped=False), Selection.everything(layout.shape))
+    values = layout.read(
+        LocalFile.from_path(path, mapped=False), Selection.everything(layout.shape)
+    )
     assert owner(values) is None
 
 
@@ -84,7 +86,7 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
 )
 def test_a_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, entry) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
-    values = layout.read(LocalFile.at(path), Selection((131_071,), (entry,)))
+    values = layout.read(LocalFile.from_path(path), Selection((131_071,), (entry,)))
     assert owner(values) is None
     expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[entry]
     assert values.tobytes() == expected.astype("<f8").tobytes()
@@ -101,7 +103,7 @@ def test_a_window_is_unmapped_with_its_array(path: Path) -> None:
     def mappings() -> int:
         return Path("/proc/self/maps").read_text().count(str(path))
 
-    values = LocalFile.at(path).read(Extents.single(0, 1 << 20))
+    values = LocalFile.from_path(path).read(Extents.single(0, 1 << 20))
     assert mappings() == 1
     del values
     gc.collect()
@@ -112,7 +114,7 @@ def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -
     monkeypatch.setattr(os, "sysconf", {"SC_OPEN_MAX": 80}.get)
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    source = LocalFile.at(path)
+    source = LocalFile.from_path(path)
     arrays = [source.read(Extents.single(0, 1 << 20)) for _ in range(60)]
     assert len(os.listdir("/proc/self/fd")) - before <= 20
     assert all(array.tobytes() == CONTENT for array in arrays)
@@ -127,7 +129,7 @@ def written_over(path: Path) -> None:
 def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advice: int) -> None:
     monkeypatch.setattr(windows, "_POPULATE_WRITE", advice)
     monkeypatch.setattr(windows, "MAX_WINDOW", 3 * mmap.PAGESIZE)  # done in steps
-    source = LocalFile.at(path)
+    source = LocalFile.from_path(path)
     whole = source.read(Extents.single(0, 1 << 20))
     part = source.read(Extents.single(10_000, 900_000))
     part[0] = 7
@@ -135,13 +137,13 @@ def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advi
     written_over(path)
     assert whole.tobytes() == CONTENT
     assert part.tobytes() == b"\7" + CONTENT[10_001:900_000]
-    assert not LocalFile.at(path).mapped
+    assert not LocalFile.from_path(path).mapped
 
 
 def test_a_file_that_was_detached_is_not_mapped(path: Path) -> None:
-    before = LocalFile.at(path)
+    before = LocalFile.from_path(path)
     windows.detach(path.stat())
-    after = LocalFile.at(path)
+    after = LocalFile.from_path(path)
     assert before.mapped
     assert not after.mapped
     for source in (before, after):
@@ -155,12 +157,12 @@ def test_windows_of_another_file_stay_attached(path: Path) -> None:
     other = path.with_name("other")
     other.write_bytes(CONTENT)
     windows.detach(other.stat())
-    assert isinstance(owner(LocalFile.at(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
+    assert isinstance(owner(LocalFile.from_path(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports what it cannot copy")
 def test_a_window_over_a_file_that_was_cut_cannot_be_detached(path: Path) -> None:
-    whole = LocalFile.at(path).read(Extents.single(0, 1 << 20))
+    whole = LocalFile.from_path(path).read(Extents.single(0, 1 << 20))
     os.truncate(path, 0)
     with pytest.raises(OSError, match="Bad address"):
         windows.detach(path.stat())
@@ -173,14 +175,14 @@ def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.at(path), Selection.everything(layout.shape))
+    values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
     assert values.tobytes() == CONTENT
     assert owner(values) is None
 
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_rewritten_file_is_noticed(path: Path, mapped: bool) -> None:
-    source = LocalFile.at(path, mapped=mapped)
+    source = LocalFile.from_path(path, mapped=mapped)
     os.utime(path, ns=(0, 123_000_000_456))
     with pytest.raises(
         SourceChangedError,
@@ -191,7 +193,7 @@ def test_a_rewritten_file_is_noticed(path: Path, mapped: bool) -> None:
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_grown_or_cut_file_is_noticed(path: Path, mapped: bool) -> None:
-    source = LocalFile.at(path, mapped=mapped)
+    source = LocalFile.from_path(path, mapped=mapped)
     os.truncate(path, 1000)
     os.utime(path, ns=(source.mtime_ns, source.mtime_ns))
     with pytest.raises(
@@ -212,7 +214,7 @@ def with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
-    source = LocalFile.at(path, mapped=mapped)
+    source = LocalFile.from_path(path, mapped=mapped)
     other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
     other.replace(path)
     words = (
@@ -226,7 +228,7 @@ def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped:
 @pytest.mark.parametrize("mapped", [True, False])
 def test_other_content_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
     wait_for_a_tick(path)
-    source = LocalFile.at(path, mapped=mapped)
+    source = LocalFile.from_path(path, mapped=mapped)
     with path.open("r+b") as file:  # as cp -p, into the same inode
         file.write(CONTENT[::-1])
     set_mtime(path, source.mtime_ns)
@@ -248,7 +250,7 @@ def test_a_hard_link_and_another_mode_are_no_change_of_content(
     path: Path, mapped: bool, change: Callable[[Path], None]
 ) -> None:
     wait_for_a_tick(path)
-    source = LocalFile.at(path, mapped=mapped)
+    source = LocalFile.from_path(path, mapped=mapped)
     change(path)
     assert path.stat().st_ctime_ns > source.ctime_ns
     assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
@@ -256,7 +258,7 @@ def test_a_hard_link_and_another_mode_are_no_change_of_content(
 
 def test_a_replacement_with_another_mode_is_noticed(path: Path) -> None:
     wait_for_a_tick(path)
-    source = LocalFile.at(path)
+    source = LocalFile.from_path(path)
     other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
     other.chmod(0o400)
     other.replace(path)
@@ -265,7 +267,7 @@ def test_a_replacement_with_another_mode_is_noticed(path: Path) -> None:
 
 
 def test_an_inode_of_the_same_times_tells_a_file_that_has_just_changed(path: Path) -> None:
-    source = LocalFile.at(path)
+    source = LocalFile.from_path(path)
     assert source.inode == path.stat().st_ino
     with pytest.raises(SourceChangedError, match=r"inode \d+ changed"):
         replace(source, inode=0).read(Extents.single(0, 100))
@@ -276,12 +278,12 @@ def test_an_inode_number_is_of_no_account_where_the_time_of_change_tells(
 ) -> None:
     later = path.stat().st_ctime_ns + 10 * 10**9
     monkeypatch.setattr("xr_tensorfmt.sources.local.time.time_ns", lambda: later)
-    source = replace(LocalFile.at(path), inode=0)
+    source = replace(LocalFile.from_path(path), inode=0)
     assert source.read(Extents.single(0, 100)).tobytes() == CONTENT[:100]
 
 
 def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
-    source = replace(LocalFile.at(path), host="another")
+    source = replace(LocalFile.from_path(path), host="another")
     with_mtime(path.with_name("copy"), CONTENT, source.mtime_ns).replace(path)
     assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
     os.utime(path, ns=(0, 0))
@@ -290,7 +292,7 @@ def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
 
 
 def test_a_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
-    source = pickle.loads(pickle.dumps(LocalFile.at(path)))
+    source = pickle.loads(pickle.dumps(LocalFile.from_path(path)))
     with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
     with pytest.raises(SourceChangedError, match="are the same; open it again"):
         source.read(Extents.single(0, 1 << 20))
@@ -298,12 +300,12 @@ def test_a_source_of_this_machine_notices_in_another_process_too(path: Path) -> 
 
 def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(path.parent))
-    assert LocalFile.at("~/content.bin").path == str(path)
+    assert LocalFile.from_path("~/content.bin").path == str(path)
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a directory; pass the path of a file in it"):
-        LocalFile.at(tmp_path)
+        LocalFile.from_path(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +374,7 @@ def test_sources_travel(source) -> None:
 
 
 def test_a_local_file_pickles_small(path: Path) -> None:
-    assert len(pickle.dumps(LocalFile.at(path))) < 300
+    assert len(pickle.dumps(LocalFile.from_path(path))) < 300
 
 
 def test_text_and_pipes_are_refused(path: Path) -> None:
@@ -385,11 +387,11 @@ def test_text_and_pipes_are_refused(path: Path) -> None:
 
 
 def test_pipes_and_devices_are_refused_and_do_not_hang(path: Path, tmp_path: Path) -> None:
-    source = LocalFile.at(path)
+    source = LocalFile.from_path(path)
     os.mkfifo(tmp_path / "pipe")
     for name in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(OSError, match="is not a regular file"):
-            LocalFile.at(name)
+            LocalFile.from_path(name)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(SourceChangedError):
@@ -425,7 +427,7 @@ def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path) -> N
     path = tmp_path / "hole"
     with path.open("wb") as file:
         file.truncate(256 << 20)
-    source = LocalFile.at(path)
+    source = LocalFile.from_path(path)
     starts = np.array([8, 100 << 20, 255 << 20])
 
     def faults() -> int:
@@ -440,5 +442,5 @@ def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path) -> N
 
 def test_a_file_beside_it_with_too_long_a_name_is_missing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
-    with pytest.raises(FileNotFoundError, match="no file can have so long a name"):
-        LocalFile.at(tmp_path / "a").sibling("x" * 300)
+    with pytest.raises(FileNotFoundError, match="the file name is too long"):
+        LocalFile.from_path(tmp_path / "a").sibling("x" * 300)

@@ -588,7 +588,7 @@ class TestFilesThatExist:
         broken = (broken * 3).assign_coords(State_Spin=dataset.State_Spin + 5)
         with pytest.raises(ArithmeticError) as caught:
             to_cc4s(broken, tmp_path / "a.yaml")
-        assert "what was there before is unchanged" in caught.value.__notes__[0]
+        assert "the target is unchanged" in caught.value.__notes__[0]
         assert files_of(tmp_path) == before
 
     def test_a_directory_in_the_place_of_the_elements(self, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_worker_processes_write(tmp_path: Path) -> None:
     assert found["kept"]
     assert found["turned"] == [True, True]
     assert found["turned back"]
-    note = f"{folder / 'now.mag'} was not written; what was there before is unchanged."
+    note = f"{folder / 'now.mag'} was not written; the target is unchanged."
     assert found["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):

@@ -29,7 +29,7 @@ from xr_tensorfmt.writing import upload
 
 MIB = 1 << 20
 OLD = b"old"
-UNCHANGED = "what was there before is unchanged"
+UNCHANGED = "the target is unchanged"
 
 OPERATIONS: dict[str, tuple[str, str]] = {
     "put": ("PUT", ""),
@@ -176,7 +176,7 @@ def test_a_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str
 def test_whose_object_the_second_attempt_finds_is_not_known(s3: S3Store, bucket: Any) -> None:
     url, data = "s3://bucket/new.mag", dataset("put")
     s3.fault = Faults("put", "lost answer", times=1)
-    with pytest.raises(FileExistsError, match="has been replaced is not known") as caught:
+    with pytest.raises(FileExistsError, match="may have been replaced") as caught:
         to_mag(data, url, storage_options=impatient(s3), mode="x")
     assert UNCHANGED not in said(caught.value)
     xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
@@ -204,7 +204,7 @@ def test_a_store_that_takes_no_bytes_is_given_up(
     s3.fault = faults = Faults("part", "deaf")
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
-        pytest.raises(TimeoutError, match=f"no bytes for 1 s; {UNCHANGED}") as caught,
+        pytest.raises(TimeoutError, match=f"accepted no bytes for 1 s; {UNCHANGED}") as caught,
     ):
         WAYS[way](dataset("part"), url, storage_options=impatient(s3))
     assert caught.value.filename == url
@@ -222,7 +222,7 @@ def test_a_store_that_cannot_be_asked_is_no_proof(s3: S3Store, bucket: Any) -> N
         return None if faults.seen else faults(environ, answer)
 
     s3.fault = gone
-    with pytest.raises(OSError, match="has been replaced is not known") as caught:
+    with pytest.raises(OSError, match="may have been replaced") as caught:
         to_mag(dataset("complete"), url, storage_options=impatient(s3))
     assert UNCHANGED not in said(caught.value)
 
@@ -294,7 +294,7 @@ def test_a_signal_in_a_stalled_upload_ends_it(
         assert process.returncode != 0
         if way == "now":
             assert "KeyboardInterrupt" in said.decode()
-            assert f"s3://bucket/x.mag was given up; {UNCHANGED}" in said.decode()
+            assert f"s3://bucket/x.mag was cancelled; {UNCHANGED}" in said.decode()
         assert bucket.list_multipart_uploads("bucket") == []
     healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
@@ -320,7 +320,7 @@ class LosesAnswers(MemoryFileSystem):
         return {name: info[name] for name in ("name", "size", "type")} | self.version
 
 
-UNKNOWN = "whether the object has been replaced is not known; look at it before"
+UNKNOWN = "the object may have been replaced; check it before"
 WHOLE = 4496
 """Bytes of the object that is written."""
 

@@ -141,7 +141,7 @@ def test_a_failing_chunk_leaves_the_old_object_and_no_part(s3: S3Store, bucket: 
     url = s3.put("x.mag", b"old")
     with pytest.raises(ZeroDivisionError) as caught:
         to_mag(failing(), url, **at(s3))
-    assert f"{url} was not written; what was there before is unchanged." in caught.value.__notes__
+    assert f"{url} was not written; the target is unchanged." in caught.value.__notes__
     assert bucket.cat_file("bucket/x.mag") == b"old"
     assert bucket.list_multipart_uploads("bucket") == []
 
@@ -174,7 +174,7 @@ def test_a_store_that_refuses_leaves_the_old_object(s3: S3Store, bucket: Any, wh
     s3.refused = lambda environ: (
         environ["REQUEST_METHOD"] in requests and query in environ["QUERY_STRING"]
     )
-    with pytest.raises(PermissionError, match=f"what was there before is unchanged: '{url}'"):
+    with pytest.raises(PermissionError, match=f"the target is unchanged: '{url}'"):
         to_mag(dataset(6000).chunk(x=500), url, **at(s3))
     s3.refused = lambda environ: False
     assert bucket.list_multipart_uploads("bucket") == []
@@ -348,7 +348,7 @@ def test_a_region_of_a_local_url_is_written(tmp_path: Path) -> None:
 
 
 def test_what_only_reads_says_so(http: HttpStore) -> None:
-    with pytest.raises(OSError, match=r"its file system only reads; write to a local .*x.mag'"):
+    with pytest.raises(OSError, match=r"its file system is read-only; write to a local .*x.mag'"):
         to_mag(dataset(10), f"{http.url}/x.mag")
 
 
@@ -356,7 +356,7 @@ def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Pa
     for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
         with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
             to_mag(dataset(10), url, storage_options=s3.options if url[0] == "s" else None)
-    with pytest.raises(ValueError, match="the cache would keep what was there before"):
+    with pytest.raises(ValueError, match="the cache would keep the previous object"):
         to_mag(dataset(10), "simplecache::memory://bucket/x.mag")
     with pytest.raises(ValueError, match=r"storage_options= is for URLs, which .*x.mag is not"):
         to_mag(dataset(10), tmp_path / "x.mag", **at(s3))
@@ -442,7 +442,7 @@ def test_a_store_that_refuses_leaves_nothing_on_the_disk(
 def test_a_worker_that_does_not_see_the_directory_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = "this process sees no .*set dask's 'temporary-directory' to a directory that all work"
+    words = "this process cannot find .*set dask's 'temporary-directory' to a directory that all"
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         monkeypatch.setattr(upload.UploadedFile, "create", lambda file: file)

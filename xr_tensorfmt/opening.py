@@ -17,7 +17,7 @@ from xr_tensorfmt.datasets.lazy_array import GroupVariable
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.sources import find_source, is_remote, is_url, open_source
-from xr_tensorfmt.sources.store_errors import redacted
+from xr_tensorfmt.sources.store_errors import redact
 
 Opened = TypeVar("Opened", Dataset, DataTree)
 
@@ -48,8 +48,8 @@ def open_tree(file: Any, request: Request) -> DataTree:
 def _redact_source(opened: Opened, file: Any) -> Opened:
     """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
     url = getattr(file, "full_name", getattr(file, "path", file))
-    if isinstance(url, str) and is_url(url) and redacted(url) != url:
-        opened.encoding["source"] = redacted(url)
+    if isinstance(url, str) and is_url(url) and redact(url) != url:
+        opened.encoding["source"] = redact(url)
     return opened
 
 

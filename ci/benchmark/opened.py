@@ -37,7 +37,7 @@ class RowMajor(BackendEntrypoint):
         rows = (os.stat(filename_or_obj).st_size - offset) // (8 * ROW)
         layout = Dense((rows, ROW), Plain(np.dtype("<f8")), offset)
         chunk = dict(zip(("row", "col"), layout.chunk_shape(chunk_bytes), strict=True))
-        data = lazy_array(LocalFile.at(filename_or_obj), layout)
+        data = lazy_array(LocalFile.from_path(filename_or_obj), layout)
         encoding = {"preferred_chunks": chunk}
         return xr.Dataset({"tensor": xr.Variable(("row", "col"), data, encoding=encoding)})
 

@@ -13,7 +13,7 @@ import click
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.store_errors import redacted
+from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.unfinished import UnfinishedFile, unfinished_in
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -76,7 +76,7 @@ def _with_subdirectories(directories: Iterable[str]) -> Iterator[str]:
 def _unfinished_files(directory: str) -> list[UnfinishedFile]:
     if is_url(directory):
         raise ValueError(
-            f"{redacted(directory)} is a URL; give a local directory, and let a lifecycle rule of "
+            f"{redact(directory)} is a URL; give a local directory, and let a lifecycle rule of "
             "the bucket abort incomplete multipart uploads"
         )
     return sorted(unfinished_in(directory), key=attrgetter("path"))

@@ -36,7 +36,7 @@ from xr_tensorfmt.cli.options import (
 )
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.places import Place, exists, locate
+from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import Part, resolve_encoding
 from xr_tensorfmt.writing.unfinished import remove_own
 
@@ -158,8 +158,8 @@ def _convert_file(
         wanted |= {"drop": drop, "storage_options": storage_options}
         data, encoding = _chosen(source, content, to, **wanted)
         with errors_in_one_line(target, source):
-            place = _located(target, storage_options)
-            _check_target(source, target, place, storage_options, overwrite=overwrite)
+            location = _locate(target, storage_options)
+            _check_target(source, target, location, storage_options, overwrite=overwrite)
             name = os.path.basename(one_line(target).rstrip("/"))
             # Without a terminal, None disables the bar.
             bar = TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None)
@@ -169,13 +169,13 @@ def _convert_file(
                 "overwrite": overwrite,
                 "storage_options": options_for(target, storage_options),
             }
-            with sigterm_raises_exit(os.path.dirname(place.path)), bar:
+            with sigterm_raises_exit(os.path.dirname(location.path)), bar:
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
                     raise ValueError(f"--option is for tensor files, and {target} is {to}")
                 else:
-                    write_store(data, target, place, to, **writing)
+                    write_store(data, target, location, to, **writing)
 
 
 def _chosen(
@@ -206,24 +206,26 @@ def _chosen(
     return ds, encoding
 
 
-def _located(file: str, storage_options: Pairs) -> Place:
+def _locate(file: str, storage_options: Pairs) -> Location:
     """A file in its file system, without links."""
-    place = locate(file, options_for(file, storage_options), None)
-    return replace(place, path=os.path.realpath(place.path)) if place.is_local else place
+    location = locate(file, options_for(file, storage_options), None)
+    return (
+        replace(location, path=os.path.realpath(location.path)) if location.is_local else location
+    )
 
 
 def _check_target(
-    source: str, target: str, place: Place, storage_options: Pairs, *, overwrite: bool
+    source: str, target: str, location: Location, storage_options: Pairs, *, overwrite: bool
 ) -> None:
     """Refuse to write over the input, into it, over what it lies in, or over other files."""
-    origin = _located(source, storage_options)
-    read, written = (f"{each.path.rstrip('/')}/" for each in (origin, place))
+    origin = _locate(source, storage_options)
+    read, written = (f"{each.path.rstrip('/')}/" for each in (origin, location))
     is_within, contains = written.startswith(read), read.startswith(written)
-    if type(origin.fs) is type(place.fs) and (is_within or contains):
+    if type(origin.fs) is type(location.fs) and (is_within or contains):
         relation = "is" if read == written else "lies in" if is_within else "contains"
         raise ValueError(f"{target} {relation} the input {source}; write to another place")
-    place.fs.invalidate_cache()
-    if not overwrite and exists(place.fs, place.path):
+    location.fs.invalidate_cache()
+    if not overwrite and exists(location.fs, location.path):
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
 
 

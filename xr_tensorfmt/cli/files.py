@@ -13,8 +13,8 @@ from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, options_for, store_for
 from xr_tensorfmt.core.container import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.sources.places import Place, exists
-from xr_tensorfmt.writing.atomic_file import atomic_file_for, check_writable
+from xr_tensorfmt.sources.locations import Location, exists
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
 from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
 
 Opened = xr.Dataset | xr.DataTree
@@ -113,7 +113,7 @@ def encoding_by_group(
 def write_store(
     data: Opened,
     target: str,
-    place: Place,
+    location: Location,
     format: str,
     *,
     encoding: Mapping[Any, Any],
@@ -128,39 +128,39 @@ def write_store(
 
     data = plain(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(plain)
     if format == ZARR:
-        _check_replaceable(target, place)
+        _check_replaceable(target, location)
         mode: Literal["w", "w-"] = "w" if overwrite else "w-"
         options: dict[str, Any] = {
             "storage_options": storage_options,
             "write_empty_chunks": True,  # else -0.0, which equals the fill value, becomes 0.0
         }
-        where = place.path if place.is_local else target
+        where = location.path if location.is_local else target
         data.to_zarr(where, mode=mode, encoding=encoding, **options)
-    elif place.is_local:
-        _write_netcdf(data, place.path, encoding, replace=overwrite)
+    elif location.is_local:
+        _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:
         raise ValueError("netCDF is only written to local paths; write zarr there")
 
 
-def _check_replaceable(target: str, place: Place) -> None:
+def _check_replaceable(target: str, location: Location) -> None:
     """Refuse to replace by zarr what is no zarr store, or one that is write-protected."""
-    if not exists(place.fs, place.path):
+    if not exists(location.fs, location.path):
         return
-    found = [name for name in _ZARR_METADATA if exists(place.fs, f"{place.path}/{name}")]
+    found = [name for name in _ZARR_METADATA if exists(location.fs, f"{location.path}/{name}")]
     if not found:
         raise ValueError(
             f"{target} exists and is not a zarr store, so that it is not replaced by one; write to "
             "another place"
         )
-    for name in ("", *found) if place.is_local else ():
-        check_writable(os.path.join(place.path, name))
+    for name in ("", *found) if location.is_local else ():
+        check_writable(os.path.join(location.path, name))
 
 
 def _write_netcdf(data: Opened, path: str, encoding: Mapping[Any, Any], *, replace: bool) -> None:
     """Write a file of another name, which is renamed when it is complete."""
     groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
     is_complex = any(each.dtype.kind == "c" for ds in groups for each in ds.variables.values())
-    file = atomic_file_for(path, 0, replace=replace).begin()
+    file = build_atomic_file(path, 0, replace=replace).begin()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)
         file.complete(())

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import click
 
 from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.sources.store_errors import redacted
+from xr_tensorfmt.sources.store_errors import redact
 
 STDIN = "-"
 """The argument that stands for standard input."""
@@ -62,7 +62,7 @@ def printable(string: str) -> str:
 
 def one_line(message: str) -> str:
     """A message without line breaks and control characters, and without secrets in its URLs."""
-    return printable(redacted(" ".join(message.split())))
+    return printable(redact(" ".join(message.split())))
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import KEEP
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.sources.threads import threads_of
+from xr_tensorfmt.sources.threads import get_threads
 
 
 class TensorArray(BackendArray):
@@ -59,7 +59,7 @@ class TensorArray(BackendArray):
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in one of 24 threads, for concurrent reads by ``await ds.load_async()``."""
-        threads = threads_of(self.source.store, "load")
+        threads = get_threads(self.source.store, "load")
         return await asyncio.wrap_future(threads.submit(self.__getitem__, key))
 
 

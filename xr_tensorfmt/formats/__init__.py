@@ -32,7 +32,7 @@ from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
-from xr_tensorfmt.sources.store_errors import redacted
+from xr_tensorfmt.sources.store_errors import redact
 
 GROUP = "xr_tensorfmt.formats"
 """Entry points by which other packages offer formats."""
@@ -125,7 +125,7 @@ def find_format_for_path(path: str) -> Format:
         f"{choice.title} can only be read" if is_named else f"the suffix names no format{hint}"
     )
     raise ValueError(
-        f"{redacted(path)}: {problem}; pass format=, one of "
+        f"{redact(path)}: {problem}; pass format=, one of "
         f"{', '.join(repr(writer.name) for writer in writers)}, or use one of the suffixes "
         f"{', '.join(suffixes)}"
     )

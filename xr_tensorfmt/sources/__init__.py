@@ -48,21 +48,20 @@ def find_source(
     fs: AbstractFileSystem | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> tuple[Source, bytes]:
-    """Return the Source of what a user passes, and its first bytes if opening fetches them."""
+    """Return the Source of a file, and its first bytes if opening it fetches them."""
     if io not in _MODES:
         raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _MODES))}")
     if fs is None and not is_remote(file):
         if storage_options:
             raise ValueError("storage_options= applies to URLs only; leave it out for this file")
         return open_source(file, io), b""
-    from xr_tensorfmt.sources.cached_file import open_cached  # noqa: PLC0415
-    from xr_tensorfmt.sources.places import is_cache, locate_for_reading  # noqa: PLC0415
+    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
     from xr_tensorfmt.sources.remote import open_remote  # noqa: PLC0415
 
-    place = locate_for_reading(file, storage_options, fs, timeout)
-    if place.is_local:
-        return open_source(place.path, io), b""
-    return open_cached(place) if is_cache(place.fs) else open_remote(place)
+    location = locate_for_reading(file, storage_options, fs, timeout)
+    if location.is_local:
+        return open_source(location.path, io), b""
+    return open_remote(location)
 
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
@@ -70,7 +69,7 @@ def open_source(file: Any, io: InputOutput = "auto") -> Source:
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)
     if isinstance(file, str | os.PathLike):
-        return LocalFile.at(file, mapped=io != "read")
+        return LocalFile.from_path(file, mapped=io != "read")
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
     raise TypeError(

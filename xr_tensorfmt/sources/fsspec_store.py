@@ -1,34 +1,36 @@
-"""Requests to file systems of fsspec.
+"""Requests to fsspec file systems.
 
-A store makes one attempt of a request. It neither repeats the request nor converts errors.
+A store makes one attempt of a request. It neither retries nor translates errors.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from fsspec.asyn import get_loop, reset_lock
 
-from xr_tensorfmt.core.locks import call_in_children
-from xr_tensorfmt.sources.requests import Answer, RangeRequest, Version, changed
-from xr_tensorfmt.sources.threads import in_thread
+from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
+from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
+from xr_tensorfmt.sources.threads import start_in_thread
 
 _PIECE = 1 << 20
 
-# fsspec resets its loop in a child process, but not the lock for making a loop.
+# fsspec renews its event loop in a forked process, but not the lock that protects it.
 call_in_children(reset_lock)
 
 
 class FsspecStore:
-    """A file system of fsspec without conditions on the version of an object."""
+    """Any fsspec file system, without conditions on the version of an object."""
 
     is_conditional = False
-    """Whether a request for a range fails if the object was replaced."""
+    """Whether a range request fails if the object was replaced."""
 
     def __init__(self, fs: Any, timeout: float | None) -> None:
         self.fs = fs
@@ -36,49 +38,42 @@ class FsspecStore:
 
     @property
     def retries(self) -> bool:
-        """Whether the library itself repeats a request after an error status."""
-        return type(self.fs).__module__.partition(".")[0] == "adlfs"
+        """Whether the library itself retries error statuses."""
+        return type(self.fs).__module__.partition(".")[0] in ("adlfs", "gcsfs")
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop for requests; it runs in a thread of fsspec."""
+        """The event loop of requests, which runs in a thread of fsspec."""
         loop: asyncio.AbstractEventLoop = getattr(self.fs, "loop", None) or get_loop()
         return loop
 
     async def connect(self) -> None:
-        """Make the client. The client of S3 reads the models of botocore, but sends nothing."""
+        """Create the client. s3fs reads the models of botocore, which takes long."""
         if hasattr(self.fs, "set_session"):
             await self.fs.set_session()
 
     async def info(self, path: str) -> dict[str, Any]:
-        """Request size and version of an object, once."""
+        """Request size and version of an object."""
+        return dict(await self._call("info", path))
+
+    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+        """Request a byte range of an object, and copy it into a buffer of its length."""
+        data = await self._call("cat_file", request.path, start=request.start, end=request.stop)
+        return RangeResponse(copy_bytes(data, into))
+
+    async def _call(self, method: str, path: str, **options: Any) -> Any:
         if self.fs.async_impl:
-            info: dict[str, Any] = await _get_coroutine(self.fs, "info")(path)
-            return info
-        return dict(await asyncio.wrap_future(in_thread(self.fs.info, path)))
-
-    async def fetch(self, request: RangeRequest, into: memoryview) -> Answer:
-        """Request a range of an object, once, and put it into memory of its length."""
-        options = {"start": request.start, "end": request.stop}
-        if self.fs.async_impl:
-            data = await _get_coroutine(self.fs, "cat_file")(request.path, **options)
-        else:
-            cat_file = partial(self.fs.cat_file, request.path, **options)
-            data = await asyncio.wrap_future(in_thread(cat_file))
-        return Answer(put(data, into))
+            # fsspec documents this prefix of the coroutine functions.
+            return await getattr(self.fs, f"_{method}")(path, **options)
+        call = partial(getattr(self.fs, method), path, **options)
+        return await asyncio.wrap_future(start_in_thread(call))
 
 
-def _get_coroutine(fs: Any, method: str) -> Any:
-    """Return the coroutine function of a method; fsspec documents its name with an underscore."""
-    return getattr(fs, f"_{method}")
-
-
-def put(data: Any, into: memoryview) -> int:
-    """Copy bytes as far as they fit into memory, and return how many there were."""
+def copy_bytes(data: Any, into: memoryview) -> int:
+    """Copy bytes into a buffer up to its length, and return the number of bytes in `data`."""
     source, target = np.frombuffer(data, np.uint8), np.frombuffer(into, np.uint8)
     length = min(source.size, target.size)
-    # numpy lets other threads run meanwhile, a memoryview does not.
-    target[:length] = source[:length]
+    target[:length] = source[:length]  # numpy releases the GIL
     return source.size
 
 
@@ -86,22 +81,22 @@ async def _receive(pieces: AsyncIterator[bytes], into: memoryview) -> int:
     """Receive a body until it ends or is too long, and return the number of bytes."""
     count = 0
     async for piece in pieces:
-        count += put(piece, into[count:])
+        count += copy_bytes(piece, into[count:])
         if count > len(into):
             break
     return count
 
 
 class HttpStore(FsspecStore):
-    """HTTP servers, by aiohttp.
+    """HTTP servers.
 
-    ``_cat_file`` would receive the whole file from a server without byte ranges.
+    `_cat_file` would download the whole file if the server does not support byte ranges.
     """
 
     is_conditional = True
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> Answer:
-        """Request a range, with a condition on the version."""
+    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+        """Request a byte range of a version."""
         headers = {
             **self.fs.kwargs.get("headers", {}),
             "Accept-Encoding": "identity",
@@ -113,31 +108,32 @@ class HttpStore(FsspecStore):
             headers["If-Unmodified-Since"] = request.version.modified
         options = {**self.fs.kwargs, "headers": headers}
         if "timeout" not in self.fs.client_kwargs:
-            # aiohttp would limit the whole request to 300 s.
+            # By default, aiohttp limits the whole request to 300 s.
             limits = {"sock_connect": self.timeout, "sock_read": self.timeout}
             options.setdefault("timeout", sys.modules["aiohttp"].ClientTimeout(None, **limits))
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(request.path), **options) as response:
             response.raise_for_status()
             content_range = response.headers.get("Content-Range", "")
-            size = request.check_range(response.status, content_range, response.content_length)
+            length = response.content_length
+            size = request.check_content_range(response.status, content_range, length)
             count = await _receive(response.content.iter_any(), into)
-            return Answer(count, Version.of(response.headers), size)
+            return RangeResponse(count, Version.from_info(response.headers), size)
 
 
 class S3Store(FsspecStore):
-    """S3, by the client of s3fs: ``_cat_file`` has no conditions."""
+    """S3, through the client of s3fs; `_cat_file` has no conditions."""
 
     is_conditional = True
 
     @property
     def retries(self) -> bool:
-        """Whether botocore repeats requests; it does so four times by default."""
+        """Whether botocore retries error statuses, as it does by default."""
         retries = self.fs.config_kwargs.get("retries") or {}
-        return bool(retries.get("total_max_attempts", 1 + retries.get("max_attempts", 4)) > 1)
+        return bool(retries.get("total_max_attempts") != 1)
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> Answer:
-        """Request a range, with a condition on the version."""
+    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+        """Request a byte range of a version."""
         bucket, key, version_id = self.fs.split_path(request.path)
         client = await self.fs.get_s3(bucket)
         options = {
@@ -150,47 +146,72 @@ class S3Store(FsspecStore):
             "IfMatch": request.version.strong_etag,
         }
         names = client.meta.service_model.operation_model("GetObject").input_shape.members
-        given = {name: value for name, value in options.items() if name in names and value}
-        response = await client.get_object(**given)
+        arguments = {name: value for name, value in options.items() if name in names and value}
+        response = await client.get_object(**arguments)
         try:
             status = response["ResponseMetadata"]["HTTPStatusCode"]
-            length = response.get("ContentLength")
-            size = request.check_range(status, response.get("ContentRange", ""), length)
+            content_range, length = response.get("ContentRange", ""), response.get("ContentLength")
+            size = request.check_content_range(status, content_range, length)
             count = await _receive(response["Body"].iter_chunks(_PIECE), into)
-            return Answer(count, Version.of(response), size)
+            return RangeResponse(count, Version.from_info(response), size)
         finally:
             response["Body"].close()
 
 
-class GoogleStore(FsspecStore):
-    """Google Cloud Storage, by gcsfs."""
+class CachedStore(FsspecStore):
+    """Local copies of ``simplecache``, ``filecache`` or ``blockcache``.
+
+    fsspec decides when a copy is stale. Processes may have copies of different age, so only the
+    size is compared.
+    """
 
     is_conditional = True
-    retries = True
+    # fsspec downloads a file without a lock when it is first opened.
+    _lock = ForkSafeLock()
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> Answer:
-        """Request a range of a generation; only buckets with object versioning keep old ones."""
-        cat_file = partial(_get_coroutine(self.fs, "cat_file"), request.path)
-        generation = request.version.etag or None
-        try:
-            data = await cat_file(start=request.start, end=request.stop, generation=generation)
-        except FileNotFoundError:
-            self.fs.invalidate_cache(request.path)
-            version = Version.of(await self.info(request.path))
-            if request.version.differs(version):
-                raise changed(request.url, version, request.version) from None
-            raise
-        return Answer(put(data, into))
+    async def info(self, path: str) -> dict[str, Any]:
+        """Return size and version of the copy."""
+        return await asyncio.wrap_future(start_in_thread(self._get_info, path))
+
+    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+        """Read a byte range of the copy."""
+        return await asyncio.wrap_future(start_in_thread(self._read, request, into))
+
+    def _get_info(self, path: str) -> dict[str, Any]:
+        with self._open(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            # A block cache knows the info of the object. Other copies are local files.
+            details = getattr(file, "details", None)
+            return {**(details or {"mtime": os.fstat(file.fileno()).st_mtime_ns}), "size": size}
+
+    def _read(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+        with self._open(request.path) as file:
+            size = file.seek(0, os.SEEK_END)
+            request.check_size(size)
+            file.seek(request.start)
+            return RangeResponse(copy_bytes(file.read(len(into)), into), size=size)
+
+    @contextmanager
+    def _open(self, path: str) -> Iterator[BinaryIO]:
+        with self._lock.current:
+            try:
+                file = self.fs.open(path, "rb")
+            except FileNotFoundError:
+                # fsspec raises it for all failures. This call raises the actual error.
+                self.fs.fs.info(path)
+                raise
+            with file:
+                yield file
 
 
 _STORES: dict[str, type[FsspecStore]] = {
+    "fsspec.implementations.cached.CachingFileSystem": CachedStore,
     "fsspec.implementations.http.HTTPFileSystem": HttpStore,
     "s3fs.core.S3FileSystem": S3Store,
-    "gcsfs.core.GCSFileSystem": GoogleStore,
 }
 
 
 def get_fsspec_store(fs: Any, timeout: float | None) -> FsspecStore:
-    """Return the store for a file system. Its class is known by name, without an import."""
+    """Return the store of a file system, whose class is known by name and not imported."""
     names = (f"{base.__module__}.{base.__qualname__}" for base in type(fs).__mro__)
     return next((_STORES[name] for name in names if name in _STORES), FsspecStore)(fs, timeout)

@@ -1,7 +1,7 @@
-"""Local files, read through windows: private mappings that live as long as the array over them.
+"""Local files, read through windows: private memory maps that live as long as their array.
 
-A page of a window that was not written to changes when any program writes into the file. Before
-this package does so, `detach` copies the pages of all windows of the file.
+If a program writes to the file, the pages of its windows change. Before this package writes to a
+file, `detach` copies the pages of all windows of this process.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import MAX_WINDOW, Fill, MergedRange, Source, merge_ranges
 from xr_tensorfmt.errors import SourceChangedError
 
-# Before Python 3.13 every mapping keeps a file descriptor open; windows may use a quarter of these.
-_SHARE_OF_DESCRIPTORS = 4
+# Before Python 3.13, a memory map keeps a file descriptor open. Windows may use a quarter of them.
+_DESCRIPTOR_FRACTION = 4
 
-# Python has this flag from 3.13 on; Linux has the same value on x86, ARM, RISC-V and s390.
-# Without the flag Linux refuses a writable window that is larger than the memory.
+# Linux refuses a writable window that is larger than the memory without this flag. Python has it
+# since 3.13. The value is that of x86, ARM, RISC-V and s390.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
-# MADV_POPULATE_WRITE, from Linux 5.14 on, copies all pages of a range at once.
+# MADV_POPULATE_WRITE copies all pages of a range. It needs Linux 5.14.
 _POPULATE_WRITE = 23
 
 _FileKey = tuple[int, int]
-_attached: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
-_written_into: set[_FileKey] = set()
+_windows: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
+_changed_files: set[_FileKey] = set()
 _lock = ForkSafeLock()
 
 
 def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
-    """Map ``[start, stop)`` of an open file, copy-on-write; None where that is not possible."""
+    """Map ``[start, stop)`` of an open file, copy-on-write; return None if that is impossible."""
     origin = start - start % mmap.ALLOCATIONGRANULARITY
-    key = _key(os.fstat(descriptor))
+    key = _get_key(os.fstat(descriptor))
     with _lock.current:
-        if key in _written_into:
+        if key in _changed_files:
             return None
         try:
             mapping = _map(descriptor, origin, stop - origin)
@@ -57,7 +57,7 @@ def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = Fals
             return None
         if mapping is None:
             return None
-        _attached[mapping] = key
+        _windows[mapping] = key
     if scattered and hasattr(mmap, "MADV_RANDOM"):
         mapping.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapping, dtype=np.uint8)[start - origin :]
@@ -69,29 +69,29 @@ def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
     flags = mmap.MAP_PRIVATE | _NO_RESERVE
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, length, flags, offset=origin, trackfd=False)
-    if len(_attached) >= os.sysconf("SC_OPEN_MAX") // _SHARE_OF_DESCRIPTORS:
+    if len(_windows) >= os.sysconf("SC_OPEN_MAX") // _DESCRIPTOR_FRACTION:
         return None
     return mmap.mmap(descriptor, length, flags, offset=origin)
 
 
 def detach(status: os.stat_result) -> None:
-    """Copy the pages of all windows of a file, and stop mapping it in this process."""
-    key = _key(status)
+    """Copy the pages of all windows of a file, and map the file no longer in this process."""
+    key = _get_key(status)
     with _lock.current:
-        _written_into.add(key)
-        mappings = [mapping for mapping, of in _attached.items() if of == key]
+        _changed_files.add(key)
+        mappings = [mapping for mapping, file_key in _windows.items() if file_key == key]
     for mapping in mappings:
         _copy_pages(mapping)
         with _lock.current:
-            _attached.pop(mapping, None)
+            _windows.pop(mapping, None)
 
 
-def _key(status: os.stat_result) -> _FileKey:
+def _get_key(status: os.stat_result) -> _FileKey:
     return status.st_dev, status.st_ino
 
 
 def _copy_pages(mapping: mmap.mmap) -> None:
-    """Copy each page, as a write to it would."""
+    """Copy all pages of a window."""
     for start in range(0, len(mapping), MAX_WINDOW):
         length = min(MAX_WINDOW, len(mapping) - start)
         if sys.platform == "linux":
@@ -105,23 +105,22 @@ def _copy_pages(mapping: mmap.mmap) -> None:
         np.bitwise_or(pages, 0, out=pages)
 
 
-# Below this, a copy is quicker than a mapping and its page faults.
-_SMALLEST_WINDOW = 64 << 10
-# A page fault without read-ahead costs about as much as reading this many bytes in sequence.
-_SPARSE = 64 << 10
-# Two changes within so many nanoseconds may have the same time of change.
+# Smaller ranges are copied, which is faster than page faults.
+_MIN_WINDOW = 64 << 10
+# A page fault without read-ahead takes about as long as a sequential read of this size.
+_SPARSE_SPACING = 64 << 10
+# Two changes within this many nanoseconds may have the same time.
 _CLOCK_RESOLUTION = 2 * 10**9
 
 
 @dataclass(frozen=True)
 class LocalFile(Source):
-    """A local file, which is opened for each read.
+    """A local file, which is opened for every read.
 
-    A read raises SourceChangedError if size or modification time have changed. On the same machine
-    it also compares the time of the last change of the inode, which any program can only advance:
-    so it notices a file of the same size and modification time, as ``rsync -t`` and ``cp -p`` leave
-    it. A new time of change is ignored if the inode is the same and its mode, owner or number of
-    links explain it.
+    A read raises SourceChangedError if size or modification time have changed. On the same host,
+    it also compares the change time of the inode, which programs cannot set. This detects files
+    that ``rsync -t`` or ``cp -p`` replaced by files of the same size and modification time. A new
+    change time of the same inode is ignored if mode, owner or number of links have changed.
     """
 
     path: str
@@ -133,22 +132,22 @@ class LocalFile(Source):
     attributes: tuple[int, ...] = ()
     """Mode, owner, group and number of links."""
     is_recent: bool = False
-    """Whether the file had changed so recently that another one may have the same times."""
+    """Whether the file changed so recently that another file may have the same times."""
     mapped: bool = True
 
     @classmethod
-    def at(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
-        """The file at `path`, in which ``~`` is the home directory."""
+    def from_path(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
+        """Return the file at `path`; ``~`` is the home directory."""
         absolute = os.path.abspath(os.path.expanduser(path))
         try:
             status = os.stat(absolute)
         except FileNotFoundError:
             if glob.has_magic(absolute):
-                reason = "No file has this name; xarray.open_mfdataset opens the files of a pattern"
+                reason = "No file has this name; use xarray.open_mfdataset for a pattern"
                 raise FileNotFoundError(ENOENT, reason, absolute) from None
             raise
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(_about_directory(absolute))
+            raise IsADirectoryError(_describe_directory(absolute))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
         return cls(
@@ -160,7 +159,7 @@ class LocalFile(Source):
             platform.node(),
             _get_attributes(status),
             is_recent=time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION,
-            mapped=mapped and _key(status) not in _written_into,
+            mapped=mapped and _get_key(status) not in _changed_files,
         )
 
     @property
@@ -169,54 +168,58 @@ class LocalFile(Source):
         return self.path
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Path, size and times: a replaced file gets other names in dask."""
+        """Path, size and times. A replaced file has other names in dask."""
         return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
 
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
-        """Another file in the same directory or below it, read in the same way."""
+        """Open another file in the same directory or below it, with the same `mapped`."""
         directory = os.path.dirname(self.path)
         try:
-            return LocalFile.at(os.path.join(directory, *path.split("/")), mapped=self.mapped), b""
+            return LocalFile.from_path(
+                os.path.join(directory, *path.split("/")), mapped=self.mapped
+            ), b""
         except OSError as error:
             if error.errno != ENAMETOOLONG:
                 raise
-            raise FileNotFoundError(ENOENT, "no file can have so long a name", path) from error
+            raise FileNotFoundError(ENOENT, "the file name is too long", path) from error
 
     @contextmanager
     def _open(self) -> Iterator[FileIO]:
-        with FileIO(self.path, opener=_open_without_waiting) as file:
+        with FileIO(self.path, opener=_open_nonblocking) as file:
             status = os.fstat(file.fileno())
             self._check(status)
             yield file
 
     def _check(self, status: os.stat_result) -> None:
-        """Refuse a file that has changed since it was opened."""
+        """Raise SourceChangedError if the file has changed since it was opened."""
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
-            found = f"{status.st_size} bytes modified at {_time(status.st_mtime_ns)}"
-            expected = f"{self.size} bytes modified at {_time(self.mtime_ns)}"
+            actual = f"{status.st_size} bytes modified at {_format_time(status.st_mtime_ns)}"
+            expected = f"{self.size} bytes modified at {_format_time(self.mtime_ns)}"
             reason = "it has changed since it was opened"
         elif self.host == platform.node() and self._is_other_inode(status):
-            found = f"inode {status.st_ino} changed at {_time(status.st_ctime_ns)}"
-            expected = f"inode {self.inode} changed at {_time(self.ctime_ns)}"
+            actual = f"inode {status.st_ino} changed at {_format_time(status.st_ctime_ns)}"
+            expected = f"inode {self.inode} changed at {_format_time(self.ctime_ns)}"
             reason = (
                 "it was replaced, written to or renamed since it was opened, though size and "
                 "modification time are the same"
             )
         else:
             return
-        raise SourceChangedError(self.path, "the file", found, expected, f"{reason}; open it again")
+        raise SourceChangedError(
+            self.path, "the file", actual, expected, f"{reason}; open it again"
+        )
 
     def _is_other_inode(self, status: os.stat_result) -> bool:
-        """Return whether a file of the same size and modification time may be another one."""
+        """Return whether a file of the same size and modification time may be another file."""
         is_other = status.st_ino != self.inode
         if status.st_ctime_ns == self.ctime_ns:
-            # Some network file systems number inodes anew, so the times decide if they can.
+            # Some network file systems renumber inodes, so old times are sufficient.
             return is_other and self.is_recent
         return is_other or _get_attributes(status) == self.attributes
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Open the file for a batch of requests, and check that it has not changed."""
+        """Open the file for a batch of reads, and check that it has not changed."""
         with self._open() as file:
 
             def fill(start: int, buffer: memoryview) -> int:
@@ -226,8 +229,8 @@ class LocalFile(Source):
             yield fill
 
     def window(self, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
-        """A private mapping of the range: writing to it does not change the file."""
-        if not self.mapped or stop - start < _SMALLEST_WINDOW:
+        """Map a range; writing to the map does not change the file."""
+        if not self.mapped or stop - start < _MIN_WINDOW:
             return None
         with self._open() as file:
             return map_window(file.fileno(), start, stop, scattered=scattered)
@@ -239,12 +242,12 @@ class LocalFile(Source):
         return merge_ranges(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
 
     def transferred_bytes(self, part: MergedRange) -> int:
-        """The pages that are needed, in a window."""
-        in_window = self.mapped and part.size >= _SMALLEST_WINDOW
+        """Return the bytes of the touched pages of a window, or the size of a copy."""
+        in_window = self.mapped and part.size >= _MIN_WINDOW
         return part.extents.blocks(PAGE) * PAGE if in_window else part.size
 
     def read(self, extents: Extents) -> Bytes:
-        """Fetch byte ranges: one range as a window, several copied out of windows."""
+        """Fetch one range as a window, or copy several ranges from windows."""
         if not self.mapped:
             return super().read(extents)
         first, *others = self.merged_ranges(extents)
@@ -256,7 +259,7 @@ class LocalFile(Source):
         return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:
-        """Fetch one short range without a window, which would cost more than a copy."""
+        """Copy one short range, which is faster than a window."""
         content = np.empty(stop - start, dtype=np.uint8)
         with self.opened() as fill:
             self._fill(fill, start, content)
@@ -264,7 +267,7 @@ class LocalFile(Source):
 
     def _read_group(self, group: Extents) -> Bytes:
         start, stop = group.bounds
-        sparse = (stop - start) // len(group) > _SPARSE
+        sparse = (stop - start) // len(group) > _SPARSE_SPACING
         window = self.window(start, stop, scattered=len(group) > 1 and sparse)
         if window is None:
             return replace(self, mapped=False).read(group)
@@ -272,7 +275,7 @@ class LocalFile(Source):
 
 
 def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes the time of change, but not the content."""
+    """Return attributes whose changes affect the change time, but not the content."""
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
@@ -280,21 +283,22 @@ _ZARR_METADATA = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 _MAX_NAMES = 3
 
 
-def _about_directory(path: str) -> str:
-    """What a directory is, and what to open instead."""
+def _describe_directory(path: str) -> str:
+    """Describe a directory, and name files to open instead."""
     with os.scandir(path) as entries:
-        names = sorted(each.name for each in entries if each.is_file())
+        names = sorted(entry.name for entry in entries if entry.is_file())
     if not _ZARR_METADATA.isdisjoint(names):
         return f"{path} is a zarr store; leave out engine=, or pass engine='zarr'"
-    some = ", ".join(map(repr, names[:_MAX_NAMES]))
-    such = f", such as {some}" if some else ", of which there is none"
-    return f"{path} is a directory; pass the path of a file in it{such}"
+    if not names:
+        return f"{path} is a directory without files; pass the path of a file"
+    examples = ", ".join(map(repr, names[:_MAX_NAMES]))
+    return f"{path} is a directory; pass the path of a file in it, such as {examples}"
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open without blocking on a pipe that may have replaced the file."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open a file without waiting, in case a pipe has replaced it."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _time(nanoseconds: int) -> str:
+def _format_time(nanoseconds: int) -> str:
     return f"{np.datetime64(nanoseconds, 'ns')}Z"

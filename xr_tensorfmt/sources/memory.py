@@ -1,4 +1,4 @@
-"""Sources over bytes in memory and over file objects."""
+"""Bytes in memory and file objects as sources."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from uuid import uuid4
 
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.sources.store_errors import ask_store, redacted
+from xr_tensorfmt.sources.store_errors import call_store, redact
 
 
 class Memory(Source):
-    """The content of a file, given as ``bytes``, ``bytearray`` or ``memoryview``."""
+    """The content of a file as ``bytes``, ``bytearray`` or ``memoryview``."""
 
     def __init__(
         self, content: bytes | bytearray | memoryview, token: str = "", *, name: str = ""
@@ -27,17 +27,17 @@ class Memory(Source):
         self._name = name or f"<{self.size} bytes in memory>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        """Name this opening: dask would hash the whole content for each variable."""
+        """Return a random token, since dask would hash the content for every variable."""
         return type(self).__name__, self._token
 
     @property
     def name(self) -> str:
-        """The file from which the bytes were made, or a description."""
+        """Name of the file with these bytes, or a description."""
         return self._name
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Give access to the bytes."""
+        """Fill buffers from the bytes."""
 
         def fill(start: int, buffer: memoryview) -> int:
             piece = self._view[start : start + len(buffer)]
@@ -69,28 +69,28 @@ class FileObject(Source):
             raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        """Name this opening: dask would hash the whole content for each variable."""
+        """Return a random token, since dask would hash the content for every variable."""
         return type(self).__name__, self._token
 
     @property
     def name(self) -> str:
-        """The name of the file object, or else its type."""
+        """Name of the file object, or its type."""
         name = getattr(self._file, "name", None)
         if isinstance(name, str) and name:
-            return redacted(name)
+            return redact(name)
         return f"<{type(self._file).__name__}>"
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Lock the file object, whose position all readers share."""
-        fs, path = self._place
+        """Lock the file object, since all readers share its position."""
+        fs, path = self._location
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
             read = partial(self._file.read, len(buffer))
             context = f", while bytes {start} to {start + len(buffer) - 1} were read"
             piece = (
-                ask_store(read, url=self.name, path=path, options=fs, context=context)
+                call_store(read, url=self.name, path=path, options=fs, context=context)
                 if fs is not None
                 else read()
             )
@@ -99,30 +99,30 @@ class FileObject(Source):
 
         if getattr(self._file, "closed", False):
             raise ValueError(
-                f"{self.name} is closed, but values are still to be read from it; keep it open, "
-                "load the values before it is closed, or open it by path"
+                f"{self.name} is closed, so its values cannot be read; load the values before "
+                "closing the file, or open it by path"
             )
         with self._lock.current:
             yield fill
 
     def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[object, ...]]:
-        """Pickle the file object, if it can be pickled, with a new lock."""
+        """Pickle the file object without the lock; raise TypeError if it cannot be pickled."""
         try:
             content = pickle.dumps(self._file)
         except TypeError as error:
             raise TypeError(
-                f"{self.name} is an open file, which cannot be sent to other processes; "
+                f"{self.name} is an open file, so it cannot be sent to other processes; "
                 "open it by path"
             ) from error
-        return _unpickle, (content, *self._place, self.name, self._token)
+        return _unpickle, (content, *self._location, self.name, self._token)
 
     @property
-    def _place(self) -> tuple[Any, str]:
-        """File system and path of a file object of fsspec; of others None and an empty str."""
+    def _location(self) -> tuple[Any, str]:
+        """File system and path of a file object of fsspec, otherwise None and an empty str."""
         return getattr(self._file, "fs", None), str(getattr(self._file, "path", ""))
 
 
 def _unpickle(content: bytes, fs: Any, path: str, name: str, token: str) -> FileObject:
-    """Unpickle a file object, which may request something of a store."""
+    """Unpickle a file object, which may send requests to a store."""
     load = partial(pickle.loads, content)
-    return FileObject(ask_store(load, url=name, path=path, options=fs) if fs else load(), token)
+    return FileObject(call_store(load, url=name, path=path, options=fs) if fs else load(), token)

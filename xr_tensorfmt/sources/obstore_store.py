@@ -13,8 +13,8 @@ from typing import Any
 
 from fsspec.asyn import get_loop
 
-from xr_tensorfmt.sources.fsspec_store import put
-from xr_tensorfmt.sources.requests import Answer, RangeRequest, Version
+from xr_tensorfmt.sources.fsspec_store import copy_bytes
+from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
 
 _ROOTS = {
     "AzureStore": "az://",
@@ -27,33 +27,33 @@ _ROOTS = {
 _BUCKETS = "bucket", "container_name"
 _DEFAULT_RETRIES = 10
 
-# obstore says so of a response that is not the requested range.
-_OTHER_RANGE = re.compile("source: (NotPartial|UnexpectedRange)|RangeNotSupported")
+# Messages of obstore for a response that is not the requested range.
+_RANGE_ERROR = re.compile("source: (NotPartial|UnexpectedRange)|RangeNotSupported")
 
-_users: set[int] = set()
-"""Processes that have used obstore. A process that is forked from them lacks its threads."""
+_processes: set[int] = set()
+"""Processes that have used obstore. A process forked from one of them lacks its threads."""
 
 
 def is_obstore(store: object) -> bool:
-    """Return whether something is a store of obstore, without importing obstore."""
+    """Return whether an object is a store of obstore, without importing obstore."""
     return any(base.__module__.startswith("obstore.") for base in type(store).__mro__)
 
 
 class ObstoreStore:
-    """A store of obstore, with the attributes of file systems of fsspec that are used here."""
+    """A store of obstore, with the attributes of an fsspec file system that locations use."""
 
     is_conditional = True
     storage_args = ()
 
     def __init__(self, store: Any, pickled: bytes | None = None) -> None:
-        _users.add(os.getpid())
+        _processes.add(os.getpid())
         self.store = store
         self._pickled = pickled
         config = getattr(store, "retry_config", None) or {}
         self.retries = bool(config.get("max_retries", _DEFAULT_RETRIES))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the store; a process has it once, with its connections."""
+        """Pickle the store. A process unpickles equal stores once and shares the connections."""
         return _unpickle, (self._pickled or pickle.dumps(self.store),)
 
     @cached_property
@@ -64,21 +64,21 @@ class ObstoreStore:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop for requests; it runs in a thread of fsspec."""
+        """The event loop of requests, which runs in a thread of fsspec."""
         loop: asyncio.AbstractEventLoop = get_loop()
         return loop
 
     def check_process(self) -> None:
-        """Raise RuntimeError in a process that was forked from one that has used obstore."""
-        if _users - {os.getpid()}:
+        """Raise RuntimeError if the process was forked after obstore was used."""
+        if _processes - {os.getpid()}:
             raise RuntimeError(
-                "a store of obstore cannot be used in a process that was forked from one that has "
-                "used obstore; start the process by 'spawn' or 'forkserver', or pass a file system "
-                "of fsspec"
+                "a store of obstore cannot be used in a process that was forked after obstore was "
+                "used; start the process with 'spawn' or 'forkserver', or pass an fsspec file "
+                "system"
             )
 
     def invalidate_cache(self, path: str) -> None:
-        """Do nothing, because obstore caches nothing."""
+        """Do nothing. obstore does not cache."""
 
     def unstrip_protocol(self, path: str) -> str:
         """Return the URL of an object."""
@@ -89,44 +89,45 @@ class ObstoreStore:
         return f"{_ROOTS[type(self.store).__name__]}{joined}"
 
     async def connect(self) -> None:
-        """Do nothing, because the first request connects."""
+        """Do nothing. The first request connects."""
 
     async def info(self, path: str) -> dict[str, Any]:
-        """Request size and version of an object, once."""
-        return _describe(await self.store.head_async(path))
+        """Request size and version of an object."""
+        return _convert_meta(await self.store.head_async(path))
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> Answer:
-        """Request a range, with a condition on the version."""
+    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+        """Request a byte range of a version, and copy it into a buffer of its length."""
         options: dict[str, Any] = {"range": (request.start, request.stop)}
         if request.version.strong_etag:
             options["if_match"] = request.version.strong_etag
         try:
             response = await self.store.get_async(request.path, options=options)
         except Exception as error:
-            if _OTHER_RANGE.search(str(error)):
-                raise request.refuse("another range, or the whole file,") from None
+            if _RANGE_ERROR.search(str(error)):
+                raise request.build_range_error("another range, or the whole file,") from None
             raise
         size = response.meta["size"]
         request.check_size(size)
-        count = put(await response.bytes_async(), into)
-        return Answer(count, Version.of(_describe(response.meta)), size)
+        count = copy_bytes(await response.bytes_async(), into)
+        return RangeResponse(count, Version.from_info(_convert_meta(response.meta)), size)
 
 
 @lru_cache(maxsize=32)
 def _unpickle(pickled: bytes) -> ObstoreStore:
-    return ObstoreStore(pickle.loads(pickled), pickled)  # noqa: S301  # our own bytes
+    return ObstoreStore(pickle.loads(pickled), pickled)  # noqa: S301  # pickled by this module
 
 
 def adapt_obstore(store: Any) -> ObstoreStore:
-    """Return the same object for equal stores, so that they share a limit on requests."""
-    with suppress(TypeError):  # a store in memory is not pickled
+    """Return the adapter of a store. Equal stores have one adapter and one limit on requests."""
+    with suppress(TypeError):  # a MemoryStore cannot be pickled
         return _unpickle(pickle.dumps(store))
     return ObstoreStore(store)
 
 
-def _describe(meta: Any) -> dict[str, Any]:
-    """Return size and version by the names of fsspec; obstore has 1970 for an unknown time."""
-    modified = meta["last_modified"]
+def _convert_meta(meta: Any) -> dict[str, Any]:
+    """Return size and version under the names of fsspec."""
     info = {"size": meta["size"], "ETag": meta["e_tag"]}
-    is_known = modified != datetime.fromtimestamp(0, UTC)
-    return info | ({"LastModified": modified.isoformat()} if is_known else {})
+    modified = meta["last_modified"]
+    if modified != datetime.fromtimestamp(0, UTC):  # 1970 stands for an unknown time
+        info["LastModified"] = modified.isoformat()
+    return info

@@ -1,4 +1,4 @@
-"""What a store is asked for, and checks of its answer; nothing here sends a request."""
+"""Byte-range requests and the checks of their responses, without I/O."""
 
 from __future__ import annotations
 
@@ -10,35 +10,31 @@ from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 
-# Names in the infos of file systems and in the headers of responses, in order of preference.
-# Checksums such as Content-MD5 are no entity tags: a server compares If-Match with its ETag alone,
-# and the checksum of a partial response may be that of the part.
-_ETAGS = "generation", "ETag", "etag"
+# Names in infos of file systems and in headers of responses, in order of preference. Checksums such
+# as Content-MD5 are not entity tags: a server does not compare them with If-Match.
+_ETAGS = "ETag", "etag", "generation"
 _TIMES = "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created"
 
 
 @dataclass(frozen=True)
 class Version:
-    """Entity tag and time of modification of an object; empty if the store gives none.
-
-    The entity tag of Google Cloud Storage is the generation.
-    """
+    """Entity tag and modification time of an object, or empty strings if they are unknown."""
 
     etag: str = ""
     modified: str = ""
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> Version:
+    def from_info(cls, info: Mapping[str, Any]) -> Version:
         """Return the version in the info of a file system, or in the headers of a response."""
         return cls(_get_first(info, _ETAGS), _get_first(info, _TIMES))
 
     @property
     def strong_etag(self) -> str:
-        """The entity tag, for a condition; empty if it is a weak one (RFC 9110, section 8.8.1)."""
+        """The entity tag, or an empty str if it is weak (RFC 9110, section 8.8.1)."""
         return "" if self.etag.startswith("W/") else self.etag
 
     def differs(self, other: Version) -> bool:
-        """Return whether two versions are known to differ; False if they cannot be compared."""
+        """Return whether two versions differ; False if they cannot be compared."""
         if self.etag and other.etag:
             return self.etag.removeprefix("W/") != other.etag.removeprefix("W/")
         return bool(self.modified and other.modified) and self.modified != other.modified
@@ -54,13 +50,13 @@ def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 NO_VERSION = Version()
-_PARTIAL, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 206, 412, 416
+_OK, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 200, 412, 416
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The number of bytes that a store sent, and the version and size of their object."""
+class RangeResponse:
+    """Number of received bytes, and version and size of the object if the response has them."""
 
     count: int
     version: Version = NO_VERSION
@@ -71,7 +67,7 @@ class Answer:
 class RangeRequest:
     """A request for the bytes ``[start, stop)`` of an object.
 
-    `version` and `size` are those of the object that was opened.
+    `version` and `size` are those of the opened object, unless it is being opened.
     """
 
     url: str
@@ -83,7 +79,7 @@ class RangeRequest:
 
     @property
     def length(self) -> int:
-        """Requested bytes."""
+        """Number of requested bytes."""
         return self.stop - self.start
 
     @property
@@ -91,54 +87,55 @@ class RangeRequest:
         """The requested bytes, for messages."""
         return f", while bytes {self.start} to {self.stop - 1} were fetched"
 
-    def check_range(self, status: int, content_range: str, length: int | None) -> int | None:
-        """Refuse a response with other bytes before its body is received; return the size."""
-        if status == _PARTIAL:
-            parts = _CONTENT_RANGE.fullmatch(content_range)
-            size = None if parts is None or parts[3] == "*" else int(parts[3])
-            sent = f"the range {content_range!r}"
-            is_valid = bool(parts and int(parts[1]) == self.start and int(parts[2]) < self.stop)
-            if is_valid and length is not None and length > self.length:
-                is_valid, sent = False, f"{length} bytes"
+    def check_content_range(
+        self, status: int, content_range: str, length: int | None
+    ) -> int | None:
+        """Raise if a response has other bytes than requested; return the size of the object."""
+        is_short = length is None or length <= self.length
+        if status == _OK:
+            size, actual = length, "the whole file"
+            is_valid = self.start == 0 and length is not None
         else:
-            size, sent = length, "the whole file"
-            is_valid = self.start == 0 and length is not None and length <= self.stop
-        if size is not None:
-            self.check_size(size)
-        if not is_valid:
-            raise self.refuse(sent)
+            match = _CONTENT_RANGE.fullmatch(content_range)
+            size = int(match[3]) if match and match[3] != "*" else None
+            is_valid = bool(match and int(match[1]) == self.start and int(match[2]) < self.stop)
+            actual = f"{length} bytes" if is_valid else f"the range {content_range!r}"
+        self.check_size(size)
+        if not (is_valid and is_short):
+            raise self.build_range_error(actual)
         return size
 
-    def refuse(self, sent: str) -> OSError:
-        """Return the error for a response that is not the requested range."""
+    def build_range_error(self, actual: str) -> OSError:
+        """Return the error for a response with other bytes than requested."""
         return OSError(
             errno.EIO,
-            f"the server sent {sent} instead of bytes {self.start} to {self.stop - 1}; it "
+            f"the server sent {actual} instead of bytes {self.start} to {self.stop - 1}; it "
             "does not serve byte ranges; put 'simplecache::' before the URL to open a local copy",
             self.url,
         )
 
-    def check_size(self, size: int) -> None:
-        """Refuse an object of another size."""
-        if self.size not in (None, size):
-            raise changed(self.url, f"{size} bytes", f"{self.size} bytes")
+    def check_size(self, size: int | None) -> None:
+        """Raise SourceChangedError if the object has another size."""
+        if size is not None and self.size not in (None, size):
+            raise build_changed_error(self.url, f"{size} bytes", f"{self.size} bytes")
 
     def check_status(self, status: int) -> None:
-        """Refuse a status that means that the object was replaced."""
+        """Raise SourceChangedError if a status means that the object was replaced."""
         if status == _PRECONDITION_FAILED:
-            raise changed(self.url, "another version", self.version)
+            raise build_changed_error(self.url, "another version", self.version)
         if status == _NOT_SATISFIABLE and self.size is not None:
-            raise changed(self.url, f"no byte {self.start}", f"{self.size} bytes")
+            raise build_changed_error(self.url, f"no byte {self.start}", f"{self.size} bytes")
 
-    def check_answer(self, answer: Answer) -> None:
-        """Refuse another version, and another number of bytes than was requested."""
-        if self.version.differs(answer.version):
-            raise changed(self.url, answer.version, self.version)
-        if self.size is not None and answer.count != self.length:
+    def check_response(self, response: RangeResponse) -> None:
+        """Raise if a response has another version, size or number of bytes."""
+        if self.version.differs(response.version):
+            raise build_changed_error(self.url, response.version, self.version)
+        self.check_size(response.size)
+        if self.size is not None and response.count != self.length:
             raise TensorFormatError(
                 self.url,
                 f"bytes {self.start} to {self.stop - 1}",
-                f"{answer.count} bytes",
+                f"{response.count} bytes",
                 f"{self.length} bytes",
                 "the store sent another number of bytes than were requested; "
                 "the object has changed, or its server does not serve byte ranges",
@@ -146,8 +143,8 @@ class RangeRequest:
             )
 
 
-def changed(path: str, actual: object, expected: object) -> SourceChangedError:
-    """Return the error for an object that was replaced after it had been opened."""
+def build_changed_error(path: str, actual: object, expected: object) -> SourceChangedError:
+    """Return the error for an object that was replaced after it was opened."""
     return SourceChangedError(
         path,
         "the object",

@@ -1,4 +1,4 @@
-"""The time limit of a request, and its repetition after failures that may be transient."""
+"""Time limit and retries of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf, isfinite
 from random import SystemRandom
 from typing import Any, TypeVar
 
-from xr_tensorfmt.sources.store_errors import Transient, transient
+from xr_tensorfmt.sources.store_errors import TransientFailure, find_transient_failure
 
 Result = TypeVar("Result")
 
@@ -17,23 +17,25 @@ DEFAULT_TIMEOUT = 60.0
 """Seconds that a request may take without progress."""
 
 MIN_RATE = 5000
-"""Bytes per second that a request must receive on average, beyond its timeout.
+"""Average bytes per second that a request must receive after its timeout.
 
-A line of 200 kB/s gives each of 24 concurrent requests 8 kB/s.
+Over a line of 200 kB/s, 24 concurrent requests receive 8 kB/s each.
 """
 
 MAX_ATTEMPTS = 5
+"""Limit on the attempts of a request."""
+
 MAX_TIMEOUTS = 3
-"""Limits on the attempts of a request, and on the attempts that end by a timeout."""
+"""Limit on the attempts that time out."""
 
 FIRST_PAUSE = 0.5
-"""Seconds before the second attempt, less up to a half; the pauses double."""
+"""Seconds before the second attempt, randomly reduced by up to a half. Later pauses double."""
 
 _jitter = SystemRandom()
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Return a number of seconds, or None for no limit; raise if it is neither."""
+    """Return a timeout in seconds, or None for no limit; raise if `timeout` is invalid."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
@@ -47,49 +49,50 @@ async def retry(
     attempt: Callable[[], Awaitable[Result]],
     seconds_allowed: float | None,
     slot: AbstractAsyncContextManager[Any],
-    give_up: Callable[[Transient, int, float], Exception],
+    build_error: Callable[[TransientFailure, int, float], Exception],
     *,
     nbytes: int = 0,
     store_retries: bool = False,
 ) -> Result:
-    """Make a request, and repeat it with growing pauses while its failures may be transient.
+    """Make a request, and retry it with growing pauses after transient failures.
 
     Parameters
     ----------
     attempt : callable
         Makes the request once.
     seconds_allowed : float or None
-        Seconds without progress; None for no limit.
+        Seconds without progress, or None for no limit.
     slot : asynchronous context manager
-        Limits the concurrent requests; pauses are made outside of it.
-    give_up : callable
-        Returns the error to raise, from the last failure, the number of requests and their seconds.
+        Limits the concurrent requests. It is released during pauses.
+    build_error : callable
+        Returns the error to raise, given the last failure, the number of attempts and the seconds.
     nbytes : int
         Requested bytes.
     store_retries : bool
-        Whether the library of the store has repeated the request after an error status.
+        Whether the library of the store retries error statuses itself.
     """
     clock = asyncio.get_running_loop().time
-    number, sent, timeouts, seconds, pause = 0, 0, 0, 0.0, FIRST_PAUSE
+    attempts, timeouts, seconds, pause = 0, 0, 0.0, FIRST_PAUSE
     while True:
-        number += 1
+        attempts += 1
         async with slot:
-            began = clock()
+            start = clock()
             try:
                 return await _limit(attempt, seconds_allowed, nbytes)
             except Exception as error:
-                last = transient(error)
-                if last is None:
+                failure = find_transient_failure(error)
+                if failure is None:
                     raise
-            seconds += clock() - began
-        sent, timeouts = sent + last.sent, timeouts + last.is_timeout
-        is_last = number == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
-        if is_last or last.wait > (seconds_allowed or inf) or (last.is_status and store_retries):
-            # Outside of the except clause, so that this error has not the other as its context.
-            raise give_up(last, sent, seconds)
-        wait = max(last.wait, _jitter.uniform(pause / 2, pause))
-        await asyncio.sleep(wait)
-        seconds, pause = seconds + wait, 2 * pause
+            seconds += clock() - start
+        timeouts += failure.is_timeout
+        is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
+        is_too_long = failure.pause > (seconds_allowed or inf)
+        if is_last or is_too_long or (failure.is_status and store_retries):
+            # Raising outside of the except clause leaves out the original error as context.
+            raise build_error(failure, attempts, seconds)
+        actual_pause = max(failure.pause, _jitter.uniform(pause / 2, pause))
+        await asyncio.sleep(actual_pause)
+        seconds, pause = seconds + actual_pause, 2 * pause
 
 
 async def _limit(
@@ -106,5 +109,5 @@ async def _limit(
         if not window.expired():
             raise
     if nbytes:
-        raise TimeoutError(f"there was no complete answer within {seconds:.3g} s")
-    raise TimeoutError(f"nothing was received for {seconds:.3g} s")
+        raise TimeoutError(f"the response was not complete within {seconds:.3g} s")
+    raise TimeoutError(f"no data was received for {seconds:.3g} s")

@@ -1,7 +1,7 @@
-"""Threads whose waits end with the process.
+"""Threads for requests.
 
-Python joins the threads of a pool when it ends. A thread that waits for a store that never answers
-would keep the process alive, so waits end when the process does.
+A thread may wait for a store that does not answer. Python joins the threads of a pool at exit, so
+waits end when the interpreter shuts down.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ Result = TypeVar("Result")
 
 # Ctrl-C does not interrupt a long wait on Windows.
 _INTERVAL = 0.2
-_ending = threading.Event()
+_is_shutdown = threading.Event()
 
-# Python calls these before it joins the threads of pools, the last one first. atexit is later.
-getattr(threading, "_register_atexit", atexit.register)(_ending.set)
+# Python calls these functions before it joins the threads of pools. Functions of atexit are later.
+getattr(threading, "_register_atexit", atexit.register)(_is_shutdown.set)
 
 
-def first_done(futures: Collection[Future[Any]]) -> set[Future[Any]]:
-    """Wait until at least one of some futures is done."""
-    while not _ending.is_set():
+def wait_for_first(futures: Collection[Future[Any]]) -> set[Future[Any]]:
+    """Wait until at least one future is done, and return the futures that are done."""
+    while not _is_shutdown.is_set():
         done = wait(futures, _INTERVAL, FIRST_COMPLETED).done
         if done:
             return done
-    raise RuntimeError("the process is ending, so that nothing more is read")
+    raise RuntimeError("the process is ending, so the read was cancelled")
 
 
-def result_of(future: Future[Result]) -> Result:
-    """Wait for a future; if the wait is interrupted, the future is cancelled."""
+def wait_for_result(future: Future[Result]) -> Result:
+    """Wait for a future, and cancel it if the wait is interrupted."""
     try:
-        first_done([future])
+        wait_for_first([future])
         return future.result()
     finally:
         future.cancel()
 
 
-def in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
-    """Start a call in a thread of its own, which the end of the process does not wait for."""
+def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Start a call in a new daemon thread, which is not joined at exit."""
     future: Future[Result] = Future()
     threading.Thread(target=_run, args=(future, call, arguments), daemon=True).start()
     return future
@@ -59,37 +59,37 @@ def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ..
         return
     try:
         result = call(*arguments)
-    except BaseException as error:  # noqa: BLE001  # the thread that waits raises it
+    except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
         future.set_exception(error)
     else:
         future.set_result(result)
 
 
-class Threads(ThreadPoolExecutor):
-    """Up to 24 threads for calls that wait for a store."""
+class StoreThreads(ThreadPoolExecutor):
+    """A pool of 24 threads for calls that wait for a store."""
 
     def __init__(self) -> None:
         super().__init__(MAX_REQUESTS)
 
     def run_all(self, call: Callable[[Item], None], items: Iterable[Item]) -> None:
-        """Call with each item in the threads, and wait for all calls."""
+        """Call a function with every item, and wait for all calls; stop at the first error."""
         pending: deque[Future[None]] = deque()
         try:
             for item in items:
                 if len(pending) >= MAX_REQUESTS:
-                    result_of(pending.popleft())
+                    wait_for_result(pending.popleft())
                 pending.append(self.submit(call, item))
             while pending:
-                result_of(pending.popleft())
+                wait_for_result(pending.popleft())
         finally:
             for future in pending:
                 future.cancel()
 
 
-_pools: dict[Hashable, Threads] = {}
+_pools: dict[Hashable, StoreThreads] = {}
 call_in_children(_pools.clear)
 
 
-def threads_of(store: Hashable, purpose: str) -> Threads:
-    """Return the threads for calls to a store; calls that wait for others have another purpose."""
-    return _pools.setdefault((store, purpose), Threads())
+def get_threads(store: Hashable, purpose: str) -> StoreThreads:
+    """Return the threads of a store. Calls that wait for each other need different purposes."""
+    return _pools.setdefault((store, purpose), StoreThreads())

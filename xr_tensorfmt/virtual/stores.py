@@ -19,7 +19,7 @@ from zarr.abc.store import ByteRequest
 from zarr.storage import MemoryStore
 
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.sources.store_errors import redacted
+from xr_tensorfmt.sources.store_errors import redact
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,13 @@ class StoredObject(Source):
         try:
             size = int(store.head(path)["size"])
         except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, os.strerror(errno.ENOENT), redacted(url)
-            ) from None
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), redact(url)) from None
         return cls(url, registry, size)
 
     @property
     def name(self) -> str:
         """The URL."""
-        return redacted(self.url)
+        return redact(self.url)
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:

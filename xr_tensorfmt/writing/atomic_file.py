@@ -1,4 +1,4 @@
-"""Writing of local files by calls of the system; a whole file appears when it is complete."""
+"""Atomic writing of local files: a complete file replaces the target."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ from xr_tensorfmt.writing.unfinished import remove_orphaned, unfinished_path
 from xr_tensorfmt.writing.write_target import Piece
 
 
-def exists_already(path: str) -> FileExistsError:
-    """The error about a file that must not be replaced."""
+def build_exists_error(path: str) -> FileExistsError:
+    """Return the error for a file that must not be replaced."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
 
-def target_of(path: str, *, replace: bool) -> str:
-    """The file that a path leads to; OSError where it cannot be written or replaced."""
+def resolve_target(path: str, *, replace: bool) -> str:
+    """Resolve symbolic links; raise OSError if the file cannot be written or replaced."""
     target = os.path.realpath(path)
     if os.path.islink(target):
-        raise OSError(ELOOP, "its symbolic links lead to each other", path)
+        raise OSError(ELOOP, "its symbolic links form a loop", path)
     directory = os.path.dirname(target)
     if os.path.isdir(target):
         raise IsADirectoryError(f"{path} is a directory; give the name of a file")
     if not os.path.isdir(directory):
-        raise FileNotFoundError(f"{path}: there is no directory {directory}; make it first")
+        raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(EINVAL, "it is not a regular file, so that it cannot be replaced", path)
+        raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
     if not replace and os.path.exists(target):
-        raise exists_already(target)
+        raise build_exists_error(target)
     check_writable(target)
     return target
 
 
-_ANY_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_writable(path: str) -> None:
-    """Raise OSError if a file exists and must not be written, even if it could be replaced."""
+    """Raise OSError if a file is write-protected, even if its directory allows replacing it."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
         return
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         raise OSError(EROFS, "its file system is read-only; write to another directory", path)
-    # Root may write to every file, but the mode says what its owner meant.
-    if not mode & _ANY_WRITES or not os.access(path, os.W_OK):
-        reason = f"it is write-protected (mode {mode:04o}); allow to write to it, or remove it"
+    # Root may write to any file, but the mode shows the intention of the owner.
+    if not mode & _WRITE_BITS or not os.access(path, os.W_OK):
+        reason = f"it is write-protected (mode {mode:04o}); make it writable, or remove it"
         raise PermissionError(EACCES, reason, path)
 
 
-# Pieces below this may share pages with others that are still to come.
-_LARGE = 1 << 20
+# Smaller pieces often share pages with pieces that are written later.
+_MIN_FLUSHED = 1 << 20
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
-_OF_ONE_USER = stat.S_IRUSR | stat.S_IWUSR
-_OF_NEW_FILES = 0o666
-_NO_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_PRIVATE_MODE = stat.S_IRUSR | stat.S_IWUSR
+_DEFAULT_MODE = 0o666
+_NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
 
 
 @contextmanager
-def opened(path: str, flags: int = os.O_RDWR, mode: int = _OF_ONE_USER) -> Iterator[int]:
-    """Open a file, by default one that exists for reading and writing."""
-    # Windows would convert line ends without the flag.
+def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = _PRIVATE_MODE) -> Iterator[int]:
+    """Open a file descriptor, by default for reading and writing an existing file."""
+    # Without this flag, Windows converts line endings.
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), mode)
     try:
         yield descriptor
@@ -77,26 +77,26 @@ def opened(path: str, flags: int = os.O_RDWR, mode: int = _OF_ONE_USER) -> Itera
         os.close(descriptor)
 
 
-def _start_writing_out(descriptor: int, offset: int, length: int) -> None:
-    """Let the disk begin to write, so that the sync at the end is short."""
+def _start_flush(descriptor: int, offset: int, length: int) -> None:
+    """Start writing pages to the disk, so that the final sync is short."""
     if hasattr(os, "posix_fadvise"):
-        # The first and the last page may still be incomplete, and would be written twice.
+        # The first and the last page may be incomplete, and would be written twice.
         start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
-        # Linux drops only pages that are on the disk, and begins to write the others.
+        # Linux drops pages that are on the disk, and starts to write the other pages.
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def write_batches(path: str, batches: Iterator[Encoded]) -> None:
     """Write bytes at their offsets into an existing file."""
-    with opened(path) as descriptor:
-        for start, data in _runs_of(batches):
+    with open_descriptor(path) as descriptor:
+        for start, data in _split_batches(batches):
             write_at(descriptor, data, start)
-            if len(data) >= _LARGE:
-                _start_writing_out(descriptor, start, len(data))
+            if len(data) >= _MIN_FLUSHED:
+                _start_flush(descriptor, start, len(data))
 
 
-def _runs_of(batches: Iterator[Encoded]) -> Iterator[tuple[int, memoryview]]:
-    """Offsets and the bytes that belong there."""
+def _split_batches(batches: Iterator[Encoded]) -> Iterator[tuple[int, memoryview]]:
+    """Yield contiguous bytes and their offsets."""
     for extents, data in batches:
         buffer, position = data.data, 0
         for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
@@ -116,13 +116,13 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
         offset += count
 
 
-def _mode_of(target: str, path: str) -> int:
-    """The mode of the file that another one replaces, or else that of new files."""
+def _get_mode(target: str, path: str) -> int:
+    """Return the mode of the replaced file, or the default mode of new files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(os.stat(target).st_mode)
-    # Only the system knows it, by the process and by the rules of the directory.
+    # The default depends on the umask and on the access control list of the directory.
     probe = unfinished_path(os.path.join(os.path.dirname(path), os.path.basename(target)))
-    with opened(probe, _NEW, _OF_NEW_FILES) as descriptor:
+    with open_descriptor(probe, _CREATE, _DEFAULT_MODE) as descriptor:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     os.unlink(probe)
     return mode
@@ -132,7 +132,7 @@ def _mode_of(target: str, path: str) -> int:
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
 
-    Only its owner can read it before that, because others may share the directory.
+    Until then only its owner can read it, since other users may share the directory.
     """
 
     target: str
@@ -141,21 +141,21 @@ class AtomicFile:
     path: str = ""
 
     @property
-    def _final(self) -> str:
-        """The name of the target, in the directory of the unfinished file."""
+    def _named_path(self) -> str:
+        """The directory of the unfinished file, joined with the name of the target."""
         return self.target
 
     def begin(self) -> Self:
-        """Return a new file of this size; OSError if the disk has less free space.
+        """Create an unfinished file; raise OSError if the disk has too little free space.
 
-        Files left by ended processes that wrote to the same target are removed.
+        Orphaned files of the same target are removed.
         """
-        remove_orphaned(self._final)
-        return replace(self, path=unfinished_path(self._final)).create()
+        remove_orphaned(self._named_path)
+        return replace(self, path=unfinished_path(self._named_path)).create()
 
     def create(self) -> Self:
         """Create the unfinished file at `path`."""
-        with self._explained(discards=True), opened(self.path, _NEW) as descriptor:
+        with self._add_hint(discard=True), open_descriptor(self.path, _CREATE) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
                 raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
@@ -163,31 +163,34 @@ class AtomicFile:
         return self
 
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Write bytes at their offsets; any number of threads and processes may do so at once."""
-        with self._explained():
+        """Write bytes at their offsets. Threads and processes may do so concurrently."""
+        with self._add_hint():
             write_batches(self.path, batches)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
-        """Write the pieces, and wait until the disk has all bytes."""
-        with self._explained(discards=True), opened(self.path) as descriptor:
-            # The disk may take bytes in any order, but not across a sync: the header is last.
+        """Write the pieces, and flush the file to the disk."""
+        with self._add_hint(discard=True), open_descriptor(self.path) as descriptor:
+            # A sync between them guarantees that the header reaches the disk last.
             for group in (pieces[1:], pieces[:1]):
                 for piece in group:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
                 os.fsync(descriptor)
             with suppress(OSError):  # file systems without modes
-                os.chmod(self.path, _mode_of(self.target, self.path))
+                os.chmod(self.path, _get_mode(self.target, self.path))
 
     def publish(self) -> None:
-        """Rename the complete file."""
-        with self._explained(discards=True):
+        """Rename the complete file to the target."""
+        with self._add_hint(discard=True):
             self._rename()
-        # The disk gets the new name as well, if the system can sync directories.
-        with suppress(OSError), opened(os.path.dirname(self.target), os.O_RDONLY) as descriptor:
+        # Flush the new name, if the system can sync directories.
+        with (
+            suppress(OSError),
+            open_descriptor(os.path.dirname(self.target), os.O_RDONLY) as descriptor,
+        ):
             os.fsync(descriptor)
 
     def discard(self) -> bool:
-        """Remove the unfinished file; False if there is none because it was renamed."""
+        """Remove the unfinished file; return False if it does not exist or was renamed."""
         try:
             os.unlink(self.path)
         except OSError:
@@ -201,36 +204,36 @@ class AtomicFile:
         try:
             os.link(self.path, self.target)
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in _NO_HARD_LINKS:
                 raise
-            # Without links, another program could create the target between these two calls.
+            # Without hard links, another program could create the target between these calls.
             if os.path.exists(self.target):
-                raise exists_already(self.target) from None
+                raise build_exists_error(self.target) from None
             os.rename(self.path, self.target)
         else:
             os.unlink(self.path)
 
     @contextmanager
-    def _explained(self, *, discards: bool = False) -> Iterator[None]:
-        """Add the file that was written to an error of the system; its type stays."""
+    def _add_hint(self, *, discard: bool = False) -> Iterator[None]:
+        """Add the target and a hint to an OSError of the same type."""
         try:
             yield
         except OSError as error:
-            if discards:
+            if discard:
                 self.discard()
             if error.errno is None or error.filename == self.target:
                 raise
-            raise self._explain(error) from error
+            raise self._build_error(error) from error
 
-    def _explain(self, error: OSError) -> OSError:
+    def _build_error(self, error: OSError) -> OSError:
         size = f"its {self.size} bytes" if self.size else "it"
         reason = f"{error.strerror}, while writing {size}"
         if isinstance(error, FileNotFoundError):
-            advice = "write to a directory that all workers share"
-            reason = f"this process sees no {self.path}, which becomes it; {advice}"
-        return OSError(error.errno, f"{reason}; what was there before is unchanged", self.target)
+            reason = f"this process cannot find the unfinished file {self.path}"
+            reason = f"{reason}; write to a directory that all workers share"
+        return OSError(error.errno, f"{reason}; the target is unchanged", self.target)
 
 
-def atomic_file_for(path: str, size: int, *, replace: bool) -> AtomicFile:
-    """Return the file for a path; nothing is created yet."""
-    return AtomicFile(target=target_of(path, replace=replace), size=size, replace=replace)
+def build_atomic_file(path: str, size: int, *, replace: bool) -> AtomicFile:
+    """Return the atomic file of a path, without creating the unfinished file."""
+    return AtomicFile(target=resolve_target(path, replace=replace), size=size, replace=replace)

@@ -127,7 +127,7 @@ def _finish(
     if not frozenset().union(*written) <= {file.path for file in files}:
         reason = (
             "the worker that began it was lost, and with it what others had written; compute it "
-            "again; what was there before is unchanged"
+            "again; the target is unchanged"
         )
         raise OSError(ESTALE, reason, files[-1].target)
     if finish is not None:

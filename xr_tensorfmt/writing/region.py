@@ -21,8 +21,8 @@ from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.datasets.explanation import find_sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
-from xr_tensorfmt.sources.places import Place
-from xr_tensorfmt.writing.atomic_file import check_writable, opened, write_batches
+from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
@@ -43,7 +43,7 @@ class SharedFile(LocalFile):
 
 @dataclass(frozen=True)
 class ExistingFile:
-    """A file that is written into in place; its header stays as it is."""
+    """A file that is changed in place; its header stays as it is."""
 
     path: str
     identity: tuple[int, ...]
@@ -87,7 +87,7 @@ class ExistingFile:
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Wait until the disk has all bytes; the header stays as it is."""
         del pieces
-        with opened(self.path) as descriptor:
+        with open_descriptor(self.path) as descriptor:
             os.fsync(descriptor)
 
     def publish(self) -> None:
@@ -124,19 +124,19 @@ def _identity(path: str) -> tuple[int, ...]:
 
 def write_region(
     checked: CheckedInput,
-    place: Place,
+    location: Location,
     region: Region,
     read: Callable[[HeaderReader], Container],
     *,
     compute: bool,
 ) -> Delayed | None:
     """Write into a part of a file, in place; `read` parses its header."""
-    if not place.is_local:
+    if not location.is_local:
         raise ValueError(
-            f"{place.url}: no store can change a part of an object; write all of it, "
+            f"{location.url}: no store can change a part of an object; write all of it, "
             "without region="
         )
-    source = SharedFile.at(checked.path, mapped=False)
+    source = SharedFile.from_path(checked.path, mapped=False)
     container = read(HeaderReader(source))
     if container.derived:
         raise ValueError(

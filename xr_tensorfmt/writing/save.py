@@ -14,9 +14,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.sources import is_remote
-from xr_tensorfmt.sources.places import Place, locate
-from xr_tensorfmt.sources.store_errors import redacted
-from xr_tensorfmt.writing.atomic_file import target_of
+from xr_tensorfmt.sources.locations import Location, locate
+from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.writing.atomic_file import resolve_target
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.upload import Upload
 from xr_tensorfmt.writing.write_files import write_files
@@ -28,70 +28,74 @@ def get_name(path: Any) -> str:
     name = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(name, str):
         raise TypeError(
-            f"{redacted(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
+            f"{redact(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
         )
     return name
 
 
-def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Place:
+def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Location:
     """Return the location of a local file, or of an object in a store."""
     name = get_name(path)
     if fs is not None or is_remote(path):
-        place = locate(path, storage_options, fs)
-        return replace(place, url=place.path) if place.is_local else place
+        location = locate(path, storage_options, fs)
+        return replace(location, url=location.path) if location.is_local else location
     if storage_options:
         raise ValueError(f"storage_options= is for URLs, which {name} is not; leave it out")
-    return Place(name, LocalFileSystem(), os.path.abspath(os.path.expanduser(name)))
+    return Location(name, LocalFileSystem(), os.path.abspath(os.path.expanduser(name)))
 
 
-def _check_place(place: Place, *, replace: bool) -> None:
+def _check_target(location: Location, *, replace: bool) -> None:
     """Refuse what cannot be written there, or must not be replaced."""
-    if place.is_local:
-        target_of(place.path, replace=replace)
+    if location.is_local:
+        resolve_target(location.path, replace=replace)
     else:
-        Upload(place, replace=replace).check()
+        Upload(location, replace=replace).check()
 
 
 def save(
-    plan: FilePlan | DeferredPlans, place: Place, *, replace: bool, compute: bool
+    plan: FilePlan | DeferredPlans, location: Location, *, replace: bool, compute: bool
 ) -> Delayed | None:
     """Write a planned file or object, and its sibling files."""
-    # Errors of the place come before any value is computed.
-    _check_place(place, replace=replace)
+    # Errors of the location come before any value is computed.
+    _check_target(location, replace=replace)
     if isinstance(plan, FilePlan):
-        return _save_planned(plan, place, replace=replace, compute=compute)
+        return _save_planned(plan, location, replace=replace, compute=compute)
     if not compute:
         # dask would compute the arrays of a plan that is an argument, and gather their chunks.
-        later = partial(save, plan, place, replace=replace, compute=True)
+        later = partial(save, plan, location, replace=replace, compute=True)
         return delayed(later, pure=False)()  # type: ignore[no-any-return]
     error: UnrepresentableValueError | None = None
     for file_plan in plan.plans():
         try:
-            return _save_planned(file_plan, place, replace=replace, compute=True)
+            return _save_planned(file_plan, location, replace=replace, compute=True)
         except UnrepresentableValueError as not_held:
             error = not_held
-    raise error or RuntimeError(f"{place.url}: the format has made no plan; report this bug")
+    raise error or RuntimeError(f"{location.url}: the format has made no plan; report this bug")
 
 
-def _save_planned(plan: FilePlan, place: Place, *, replace: bool, compute: bool) -> Delayed | None:
-    files = [*_changed(plan, place, replace=replace), (plan, place)]
+def _save_planned(
+    plan: FilePlan, location: Location, *, replace: bool, compute: bool
+) -> Delayed | None:
+    files = [*_changed(plan, location, replace=replace), (plan, location)]
     return write_files(files, replace=replace, compute=compute)
 
 
-def _changed(plan: FilePlan, place: Place, *, replace: bool) -> Iterator[tuple[FilePlan, Place]]:
+def _changed(
+    plan: FilePlan, location: Location, *, replace: bool
+) -> Iterator[tuple[FilePlan, Location]]:
     """The files beside a planned one, without those that are there and say the same."""
     for each in plan.beside:
-        where = place.beside(each.name)
+        where = location.sibling(each.name)
         if each.is_kept is None or not each.is_kept(_content_of(where)):
-            _check_place(where, replace=replace)
+            _check_target(where, replace=replace)
             yield each.file_plan, where
 
 
-def _content_of(place: Place) -> bytes:
+def _content_of(location: Location) -> bytes:
     """Return the content of a small file or object, or nothing if it does not exist."""
-    fs = place.for_this_process().fs
-    fs.invalidate_cache(place.path)
+    fs = location.renew_after_fork().fs
+    fs.invalidate_cache(location.path)
     try:
-        return bytes(fs.cat_file(place.path))
+        return bytes(fs.cat_file(location.path))
     except FileNotFoundError:
         return b""

@@ -1,4 +1,4 @@
-"""Writing of planned files to local paths and stores."""
+"""Write planned files to local paths and stores."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import partial
 import dask.config
 from dask.delayed import Delayed
 
-from xr_tensorfmt.sources.places import Place
-from xr_tensorfmt.writing.atomic_file import AtomicFile, atomic_file_for
+from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
 from xr_tensorfmt.writing.graph import compare, plan_tasks
 from xr_tensorfmt.writing.upload import UploadedFile
@@ -20,45 +20,48 @@ from xr_tensorfmt.writing.write_target import Piece, WriteTarget
 
 
 def write_files(
-    files: Sequence[tuple[FilePlan, Place]], *, replace: bool, compute: bool
+    files: Sequence[tuple[FilePlan, Location]], *, replace: bool, compute: bool
 ) -> Delayed | None:
-    """Write planned files; they appear one after the other when all are complete."""
-    targets = [_get_target(place, plan.size, replace=replace) for plan, place in files]
+    """Write planned files, and publish them one after the other when all are complete."""
+    targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
     grids = [plan.block_grids for plan, _ in files]
     contents = [(plan.pieces, plan.compared) for plan, _ in files]
     orphans = [
-        place.beside(name).path for plan, place in files if place.is_local for name in plan.orphans
+        location.sibling(name).path
+        for plan, location in files
+        if location.is_local
+        for name in plan.orphans
     ]
     finish = partial(_finish, contents, orphans)
     if not compute:
         begins = [target.begin for target in targets]
         return plan_tasks(list(zip(begins, grids, strict=True)), finish)
-    begun: list[AtomicFile] = []
+    begun: list[WriteTarget] = []
     try:
-        # A task that begins a file could still run after another one has failed.
+        # A task that begins a file could still run after another task has failed.
         begun += (target.begin() for target in targets)
         tasks = plan_tasks(list(zip(begun, grids, strict=True)))
         tasks.compute()  # type: ignore[no-untyped-call]
-        # Ctrl-C interrupts this thread, and not those of dask.
+        # Ctrl-C interrupts this thread, but not the threads of dask.
         finish(begun)
     except BaseException as error:
         discarded = [file.discard() for file in begun]
         if begun and all(discarded):
-            note = f"{targets[-1].target} was not written; what was there before is unchanged."
+            note = f"{targets[-1].target} was not written; the target is unchanged."
             error.add_note(note)
         raise
     return None
 
 
-def _get_target(place: Place, size: int, *, replace: bool) -> AtomicFile:
-    if place.is_local:
-        return atomic_file_for(place.path, size, replace=replace)
+def _get_target(location: Location, size: int, *, replace: bool) -> WriteTarget:
+    if location.is_local:
+        return build_atomic_file(location.path, size, replace=replace)
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     return UploadedFile(
-        target=place.url,
+        target=location.url,
         size=size,
         replace=replace,
-        place=place,
+        location=location,
         directory=os.path.abspath(directory),
     )
 

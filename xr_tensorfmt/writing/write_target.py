@@ -1,4 +1,4 @@
-"""Files that are written."""
+"""The protocol of files that are written, and the bytes that are known in advance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xr_tensorfmt.core.layout import Encoded
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of a file that are known before any value is computed.
+    """Bytes of a file that do not depend on values, such as a header.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Piece:
 
 
 class WriteTarget(Protocol):
-    """A file that is written in any order by several threads or processes."""
+    """A file that several threads or processes write in any order."""
 
     @property
     def target(self) -> str:
@@ -34,10 +34,10 @@ class WriteTarget(Protocol):
 
     @property
     def path(self) -> str:
-        """Path of the unfinished file; every call of `begin` returns another one."""
+        """Path of the unfinished file, which differs for every call of `begin`."""
 
     def begin(self) -> Self:
-        """Return a file that is ready for writing."""
+        """Create an unfinished file and return its target."""
 
     def write(self, batches: Iterator[Encoded]) -> None:
         """Write bytes at their offsets."""
@@ -46,7 +46,7 @@ class WriteTarget(Protocol):
         """Write the remaining bytes."""
 
     def publish(self) -> None:
-        """Make the complete file appear at its target."""
+        """Move the complete file to its target."""
 
     def discard(self) -> bool:
-        """Remove the unfinished file; return whether the target is known to be unchanged."""
+        """Remove the unfinished file; return whether the target is certainly unchanged."""
