@@ -65,7 +65,7 @@ def test_while_a_thread_computes_a_cached_value() -> None:
 
     with in_a_thread(lambda pause: cached.get(lambda: compute(pause))):
         assert succeeds_in_a_child(lambda: cached.get(lambda: 2) == 2)
-    assert cached.known == 1
+    assert cached.value == 1
 
 
 def test_while_a_thread_makes_the_index_of_pairs(

@@ -304,7 +304,7 @@ def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="is a directory; pass the path of a file in it"):
+    with pytest.raises(IsADirectoryError, match="is a directory without files; pass the path of a file"):
         LocalFile.from_path(tmp_path)
 
 
@@ -418,7 +418,7 @@ def test_words_for_io_are_checked() -> None:
 def test_a_file_cut_while_it_is_read_is_an_error() -> None:
     source = RecordingSource(CONTENT)
     source.content = CONTENT[:100]
-    with pytest.raises(TensorFormatError, match="truncated while it was read"):
+    with pytest.raises(TensorFormatError, match="truncated while it was open"):
         source.read(Extents.single(0, 200))
 
 

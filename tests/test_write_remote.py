@@ -434,7 +434,7 @@ def test_a_store_that_refuses_leaves_nothing_on_the_disk(
         tasks.compute()
 
     s3.refused = lambda environ: environ["REQUEST_METHOD"] == "PUT"
-    with pytest.raises(PermissionError, match=r"before is unchanged: 's3://bucket/x.mag'"):
+    with pytest.raises(PermissionError, match=r"target is unchanged: 's3://bucket/x.mag'"):
         write()
     assert list(tmp_path.iterdir()) == []
 
