@@ -304,7 +304,9 @@ def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="is a directory without files; pass the path of a file"):
+    with pytest.raises(
+        IsADirectoryError, match="is a directory without files; pass the path of a file"
+    ):
         LocalFile.from_path(tmp_path)
 
 
