@@ -23,7 +23,7 @@ from tests.opening import load, opened
 from tests.processes import run_script
 from tests.servers import S3Store
 from tests.tensfiles import version_0_9
-from xr_tensorfmt import to_cc4s, to_file, validate
+from xr_tensorfmt import TensorFormatWarning, to_cc4s, to_file, validate
 
 DATA = Path(__file__).parent / "data" / "cc4s"
 
@@ -61,7 +61,9 @@ class TestFiles:
             dataset if chunks is None else dataset.chunk(chunks), tmp_path / "CoulombVertex.yaml"
         )
         assert sorted(files_of(tmp_path)) == ["CoulombVertex.elements", "CoulombVertex.yaml"]
-        assert (tmp_path / "CoulombVertex.yaml").read_text() == (
+        text, comment = (tmp_path / "CoulombVertex.yaml").read_text().split("# ")
+        assert comment.startswith("CRC-32 of elements: ")
+        assert text == (
             "version: 100\ntype: Tensor\nscalarType: Complex64\ndimensions:\n"
             "  - length: 6\n    type: AuxiliaryField\n  - length: 4\n    type: State\n"
             "  - length: 4\n    type: State\nelements:\n  type: IeeeBinaryFile\nunit: 0.5\n"
@@ -401,6 +403,33 @@ class TestOrphans:
         assert "Amplitudes.components.ph.elements" not in files_of(tmp_path)
         np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
 
+    @pytest.mark.parametrize("compute", [True, False])
+    def test_orphaned_elements_are_removed_from_a_store(
+        self, memory: MemoryFileSystem, compute: bool
+    ) -> None:
+        url = "memory://orphans/Amplitudes.yaml"
+        amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
+        to_cc4s(amplitudes, url)
+        written = to_cc4s(amplitudes.ph.rename("Amplitudes"), url, compute=compute)
+        if written is not None:
+            assert len(memory.ls("/orphans", detail=False)) == 3
+            written.compute()
+        names = {os.path.basename(path) for path in memory.ls("/orphans", detail=False)}
+        assert names == {"Amplitudes.yaml", "Amplitudes.elements"}
+        np.testing.assert_array_equal(load(url).Amplitudes, amplitudes.ph)
+
+    def test_orphaned_objects_that_cannot_be_removed_are_listed(self, s3: S3Store) -> None:
+        s3.put("keep", b"")
+        url = "s3://bucket/orphans/Amplitudes.yaml"
+        to_cc4s(self.amplitudes.assign(hh=("State_2", np.ones(2))), url, storage_options=s3.options)
+        s3.refused = lambda environ: environ["REQUEST_METHOD"] == "DELETE"
+        try:
+            with pytest.warns(TensorFormatWarning, match=r"components\.hh\.elements.*remove them"):
+                to_cc4s(self.amplitudes, url, storage_options=s3.options)
+        finally:
+            s3.refused = lambda environ: False
+        xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
+
     def test_elements_stay_if_the_write_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "Amplitudes.yaml"
         to_cc4s(self.amplitudes, path)
@@ -651,7 +680,7 @@ class TestRegions:
         np.testing.assert_array_equal(found.ph[1], [7, 8])
         np.testing.assert_array_equal(found.ph[::2], integrals().ph[::2])
         changed = {name for name, each in files_of(tmp_path).items() if each != before[name]}
-        assert changed == {"a.components.ph.elements"}
+        assert changed == {"a.components.ph.elements", "a.yaml"}
 
     def test_values_that_were_loaded_do_not_change(
         self, tmp_path: Path, always_mapped: None

@@ -175,7 +175,7 @@ class LocalFile(Source):
         """Open another file in the same directory or below it, with the same `mapped`."""
         directory = os.path.dirname(self.path)
         try:
-            return LocalFile.from_path(
+            return type(self).from_path(
                 os.path.join(directory, *path.split("/")), mapped=self.mapped
             ), b""
         except OSError as error:

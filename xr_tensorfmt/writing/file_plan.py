@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.writing.block_grids import GriddedVariable, build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.write_target import Piece
@@ -16,18 +17,18 @@ from xr_tensorfmt.writing.write_target import Piece
 
 @dataclass(frozen=True, eq=False)
 class PlannedVariable:
-    """A variable and the layout that it has in the file.
+    """A variable and its layout in the file.
 
     Parameters
     ----------
     variable : Variable
-        The values: in memory, lazy or in chunks of dask.
+        The values: in memory, lazy or in dask chunks.
     layout : Layout
-        The layout with which they will be read.
+        The layout in the file.
     conversion : Conversion
-        The dtype that they are stored with.
+        The dtype in the file.
     origin : tuple of int, optional
-        Index of the first value in the layout, where the variable is only a part of it.
+        Index of the first value in the layout, if the variable is a part of it.
     """
 
     variable: Variable
@@ -38,17 +39,17 @@ class PlannedVariable:
 
 @dataclass(frozen=True, eq=False)
 class SiblingFile:
-    """Another file of a format that has several in one directory.
+    """Another file in the same directory, for formats with several files.
 
     Parameters
     ----------
     name : str
-        Its name.
+        File name.
     file_plan : FilePlan
-        Its content.
+        Plan of the file.
     is_kept : callable, optional
-        Whether a file of that name with this content says the same, so that it stays as it is;
-        ValueError where it must not be replaced.
+        Returns whether an existing file with this content is kept. Raises ValueError if it must
+        not be replaced.
     """
 
     name: str
@@ -58,51 +59,56 @@ class SiblingFile:
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """A file before any of its values is computed.
+    """A file whose values are not computed yet.
 
     Parameters
     ----------
     size : int
-        Its length in bytes; bytes that neither a piece nor a variable sets are zero.
+        Size in bytes. Bytes without a piece or variable are zero.
     pieces : tuple of Piece
-        The header first, then other bytes that are known, in ascending order.
-    placed : tuple of PlannedVariable
+        The header, then other known bytes, in file order.
+    variables : tuple of PlannedVariable
         The variables.
-    beside : tuple of SiblingFile
-        Files in the same directory that are complete before this one appears.
-    orphans : tuple of str
-        Names of local files in the same directory that only the replaced file describes. They are
-        removed after the new file appears.
+    siblings : tuple of SiblingFile
+        Sibling files, which are complete before this file appears.
+    describe_siblings : callable, optional
+        Returns pieces that depend on the sibling files, given the complete ones by their names.
+    find_orphans : callable, optional
+        Returns the names of sibling files that only the replaced file describes, given the content
+        of that file. They are removed after the new file appears.
     """
 
     size: int
     pieces: tuple[Piece, ...]
-    placed: tuple[PlannedVariable, ...]
-    beside: tuple[SiblingFile, ...] = ()
-    orphans: tuple[str, ...] = ()
+    variables: tuple[PlannedVariable, ...]
+    siblings: tuple[SiblingFile, ...] = ()
+    describe_siblings: Callable[[Mapping[str, Source]], Sequence[Piece]] | None = None
+    find_orphans: Callable[[bytes], Collection[str]] | None = None
 
     @cached_property
     def block_grids(self) -> list[GriddedVariable]:
-        """The variables that have elements, and their blocks."""
-        return build_block_grids(self.placed)
+        """Variables with elements, and their blocks."""
+        return build_block_grids(self.variables)
 
     @property
     def compared(self) -> tuple[PlannedVariable, ...]:
-        """The variables that must be compared with the file once it is written."""
+        """Variables to compare with the written file."""
         return tuple(
-            each for each in self.placed if type(each.layout).compare is not Layout.compare
+            variable
+            for variable in self.variables
+            if type(variable.layout).compare is not Layout.compare
         )
 
 
 @dataclass(frozen=True, eq=False)
 class DeferredPlans:
-    """A file whose plan depends on its values.
+    """Plans of a file that depend on its values.
 
     Parameters
     ----------
     plans : callable
-        Returns plans in the order in which to try them, and may compute values for each. The next
-        plan is tried if a layout of a plan cannot represent a value.
+        Yields plans in the order to try them, and may compute values. The next plan is tried if a
+        layout cannot represent a value.
     """
 
     plans: Callable[[], Iterable[FilePlan]]

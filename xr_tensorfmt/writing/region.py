@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
 from xarray import Variable
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, HeaderUpdate, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, Encoded
 from xr_tensorfmt.core.selection import Selection
@@ -22,7 +23,12 @@ from xr_tensorfmt.datasets.explanation import find_sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
+from xr_tensorfmt.writing.atomic_file import (
+    check_writable,
+    open_descriptor,
+    write_at,
+    write_batches,
+)
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import dtype_name
@@ -36,6 +42,8 @@ Region = Mapping[Any, slice]
 class SharedFile(LocalFile):
     """A file whose values may change while its header is used."""
 
+    is_shared = True
+
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:
             super()._check(status)
@@ -43,7 +51,7 @@ class SharedFile(LocalFile):
 
 @dataclass(frozen=True)
 class ExistingFile:
-    """A file that is changed in place; its header stays as it is."""
+    """A file that is changed in place."""
 
     path: str
     identity: tuple[int, ...]
@@ -85,9 +93,10 @@ class ExistingFile:
         write_batches(self.path, batches)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
-        """Wait until the disk has all bytes; the header stays as it is."""
-        del pieces
+        """Write the pieces, and wait until the disk has all bytes."""
         with open_descriptor(self.path) as descriptor:
+            for piece in pieces:
+                write_at(descriptor, memoryview(piece.data), piece.offset)
             os.fsync(descriptor)
 
     def publish(self) -> None:
@@ -101,6 +110,22 @@ class ExistingFile:
 def _complete(files: Sequence[ExistingFile]) -> None:
     for file in files:
         file.complete(())
+
+
+def _complete_and_update(
+    path: str, read: Callable[[HeaderReader], Container], files: Sequence[ExistingFile]
+) -> None:
+    """Complete files, and update the bytes of headers that depend on the values."""
+    _complete(files)
+    # Another process may write an older update afterwards, so look again.
+    while updates := [update for update in _read_updates(path, read) if update.is_due]:
+        for update in updates:
+            piece = Piece(update.offset, update.current)
+            ExistingFile(update.path, _identity(update.path)).complete([piece])
+
+
+def _read_updates(path: str, read: Callable[[HeaderReader], Container]) -> tuple[HeaderUpdate, ...]:
+    return read(HeaderReader(SharedFile.from_path(path, mapped=False))).updates
 
 
 def detach_file(path: str) -> None:
@@ -156,7 +181,10 @@ def write_region(
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
     files = [(ExistingFile.at(path).begin, build_block_grids(part)) for path, part in parts.items()]
-    tasks = plan_tasks(files, _complete)
+    for update in container.updates:
+        check_writable(update.path)
+    finish = partial(_complete_and_update, checked.path, read) if container.updates else _complete
+    tasks = plan_tasks(files, finish)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

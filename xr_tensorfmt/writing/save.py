@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,11 +15,14 @@ from fsspec.implementations.local import LocalFileSystem
 from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.sources.store_errors import call_store, redact
 from xr_tensorfmt.writing.atomic_file import resolve_target
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.upload import Upload
 from xr_tensorfmt.writing.write_files import write_files
+
+MAX_REPLACED_BYTES = 65 << 20
+"""Limit on the bytes of a replaced file that are searched for names of sibling files."""
 
 
 def get_name(path: Any) -> str:
@@ -45,7 +48,7 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
 
 
 def _check_target(location: Location, *, replace: bool) -> None:
-    """Refuse what cannot be written there, or must not be replaced."""
+    """Raise an error if a target cannot be written or must not be replaced."""
     if location.is_local:
         resolve_target(location.path, replace=replace)
     else:
@@ -61,37 +64,61 @@ def save(
     if isinstance(plan, FilePlan):
         return _save_planned(plan, location, replace=replace, compute=compute)
     if not compute:
-        # dask would compute the arrays of a plan that is an argument, and gather their chunks.
+        # Hide the plan from dask, which would compute its arrays in memory.
         later = partial(save, plan, location, replace=replace, compute=True)
         return delayed(later, pure=False)()  # type: ignore[no-any-return]
     error: UnrepresentableValueError | None = None
     for file_plan in plan.plans():
         try:
             return _save_planned(file_plan, location, replace=replace, compute=True)
-        except UnrepresentableValueError as not_held:
-            error = not_held
-    raise error or RuntimeError(f"{location.url}: the format has made no plan; report this bug")
+        except UnrepresentableValueError as unrepresentable:
+            error = unrepresentable
+    raise error or RuntimeError(f"{location.url}: the format returned no plan; report this bug")
 
 
 def _save_planned(
     plan: FilePlan, location: Location, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    files = [*_changed(plan, location, replace=replace), (plan, location)]
-    return write_files(files, replace=replace, compute=compute)
+    files = [*_changed_siblings(plan, location, replace=replace), (plan, location)]
+    orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
+    return write_files(files, orphans, replace=replace, compute=compute)
 
 
-def _changed(
+def _changed_siblings(
     plan: FilePlan, location: Location, *, replace: bool
 ) -> Iterator[tuple[FilePlan, Location]]:
-    """The files beside a planned one, without those that are there and say the same."""
-    for each in plan.beside:
-        where = location.sibling(each.name)
-        if each.is_kept is None or not each.is_kept(_content_of(where)):
-            _check_target(where, replace=replace)
-            yield each.file_plan, where
+    """Yield the sibling files to write, without existing files of equal content."""
+    for sibling in plan.siblings:
+        target = location.sibling(sibling.name)
+        if sibling.is_kept is None or not sibling.is_kept(_read_small_file(target)):
+            _check_target(target, replace=replace)
+            yield sibling.file_plan, target
 
 
-def _content_of(location: Location) -> bytes:
+def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
+    """Return the names of sibling files that only the replaced file describes."""
+    if plan.find_orphans is None:
+        return ()
+    try:
+        content = _read_start(location)
+    except OSError:  # the file is new, or must not be read
+        return ()
+    return plan.find_orphans(content)
+
+
+def _read_start(location: Location) -> bytes:
+    fs = location.renew_after_fork().fs
+    fs.invalidate_cache(location.path)
+    content: bytes = call_store(
+        lambda: fs.cat_file(location.path, start=0, end=MAX_REPLACED_BYTES),
+        url=location.url,
+        path=location.path,
+        options=fs,
+    )
+    return bytes(content)
+
+
+def _read_small_file(location: Location) -> bytes:
     """Return the content of a small file or object, or nothing if it does not exist."""
     fs = location.renew_after_fork().fs
     fs.invalidate_cache(location.path)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import dask.config
 from dask.delayed import Delayed
 
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.sources.store_errors import call_store
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
 from xr_tensorfmt.writing.graph import compare, plan_tasks
@@ -19,18 +24,32 @@ from xr_tensorfmt.writing.upload import UploadedFile
 from xr_tensorfmt.writing.write_target import Piece, WriteTarget
 
 
+@dataclass(frozen=True, eq=False)
+class Content:
+    """The content of a file that is written after the values."""
+
+    name: str
+    pieces: Sequence[Piece]
+    compared: Sequence[PlannedVariable]
+    describe: Callable[[Mapping[str, Source]], Sequence[Piece]] | None
+
+
 def write_files(
-    files: Sequence[tuple[FilePlan, Location]], *, replace: bool, compute: bool
+    files: Sequence[tuple[FilePlan, Location]],
+    orphans: Sequence[Location],
+    *,
+    replace: bool,
+    compute: bool,
 ) -> Delayed | None:
-    """Write planned files, and publish them one after the other when all are complete."""
+    """Write planned files, which appear one after the other when all are complete.
+
+    Remove the orphans after that.
+    """
     targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
     grids = [plan.block_grids for plan, _ in files]
-    contents = [(plan.pieces, plan.compared) for plan, _ in files]
-    orphans = [
-        location.sibling(name).path
+    contents = [
+        Content(os.path.basename(location.path), plan.pieces, plan.compared, plan.describe_siblings)
         for plan, location in files
-        if location.is_local
-        for name in plan.orphans
     ]
     finish = partial(_finish, contents, orphans)
     if not compute:
@@ -67,16 +86,40 @@ def _get_target(location: Location, size: int, *, replace: bool) -> WriteTarget:
 
 
 def _finish(
-    contents: Sequence[tuple[Sequence[Piece], Sequence[PlannedVariable]]],
-    orphans: Sequence[str],
+    contents: Sequence[Content],
+    orphans: Sequence[Location],
     files: Sequence[WriteTarget],
 ) -> None:
-    for (pieces, compared), file in zip(contents, files, strict=True):
-        if compared:
-            compare(file, compared)
-        file.complete(pieces)
+    complete: dict[str, Source] = {}
+    for content, file in zip(contents, files, strict=True):
+        if content.compared:
+            compare(file, content.compared)
+        described = content.describe(complete) if content.describe is not None else ()
+        file.complete((*content.pieces, *described))
+        complete[content.name] = open_source(file.path)
     for file in files:
         file.publish()
-    for path in orphans:
-        with suppress(OSError):  # best effort: the new files are complete
-            os.unlink(path)
+    _remove(orphans)
+
+
+def _delete(location: Location) -> None:
+    fs, path = location.renew_after_fork().fs, location.path
+    call_store(lambda: fs.rm_file(path), url=location.url, path=path, options=fs)
+
+
+def _remove(orphans: Sequence[Location]) -> None:
+    """Remove files or objects, and warn about those that remain."""
+    remaining = []
+    for location in orphans:
+        try:
+            _delete(location)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            remaining.append(f"{location.url} ({error.strerror or error})")
+    if remaining:
+        message = (
+            f"{', '.join(remaining)}: no file describes these elements any longer, and they could "
+            "not be removed; remove them"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

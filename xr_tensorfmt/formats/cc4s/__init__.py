@@ -1,4 +1,4 @@
-"""cc4s, tensors of today's cc4s and of programs that exchange them with it: YAML and elements."""
+"""The format of cc4s since 2022: a YAML file and files of elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Cc4sFormat(Format):
-    """One tensor or several: a YAML file, and a file of elements for each."""
+    """A YAML file that describes tensors, and a file of elements per tensor."""
 
     name = "cc4s"
     title = "cc4s"
@@ -21,27 +21,27 @@ class Cc4sFormat(Format):
     open_options = frozenset({"name", "sparse", "verify", "apply_unit"})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the keys of the YAML, because many other programs have such files."""
+        """Compare the keys of the YAML file, since many programs write YAML."""
         if not self.suffix_of(reader.source.name):
             return Match.NONE
-        from xr_tensorfmt.formats.cc4s.read import recognises  # noqa: PLC0415
+        from xr_tensorfmt.formats.cc4s.read import is_cc4s  # noqa: PLC0415
 
-        return Match.CERTAIN if recognises(reader) else Match.POSSIBLE
+        return Match.CERTAIN if is_cc4s(reader) else Match.POSSIBLE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the YAML, and what it says of the files beside it."""
+        """Read the YAML files, and open the elements."""
         from xr_tensorfmt.formats.cc4s.read import read  # noqa: PLC0415
 
         return read(reader, options)
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        """Compare what the YAML says with the elements, and with the rules of cc4s."""
+        """Compare the YAML file with the elements and with the rules of cc4s."""
         from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415
 
         return check(container.parsed, container.tensors)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan the files; there are no keywords."""
+        """Plan the YAML file and its siblings. The format has no keywords."""
         from xr_tensorfmt.formats.cc4s.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

@@ -1,4 +1,4 @@
-"""Tensors of which only the blocks are stored that symmetry does not make zero."""
+"""Tensors stored as blocks. Elements outside the blocks are zero by symmetry."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from xr_tensorfmt.formats.cc4s.spec import Properties, TensorHeader
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 MAX_BLOCKS = 1 << 22
-"""Limit on the blocks of a tensor: conservation of momentum at 160 points leaves so many."""
+"""Limit on the blocks of a tensor: enough for 160 points if momentum is conserved."""
 
 MAX_INDICES = 1 << 24
-"""Limit on the lengths of dimensions of a tensor of blocks, whose indices are kept in memory."""
+"""Limit on the lengths of dimensions of a tensor of blocks. Indices are kept in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The sets of indices that blocks have along an axis; no two of them share an index."""
+    """Disjoint sets of indices along an axis. A block covers one set."""
 
-    # For each index the number of its set, or -1.
+    # Number of the set of every index, or -1.
     labels: Integers
-    # The indices by their sets, first those of none, and where each set begins and the last ends.
+    # Indices sorted by set, and where sets begin and end. Indices in no set come first.
     order: Integers
     starts: Integers
 
     @classmethod
     def of(cls, labels: Integers, count: int) -> Axis:
-        """Sort the indices by their sets, of which there are so many."""
+        """Sort indices by the number of their set; there are `count` sets."""
         order = np.argsort(labels, kind="stable")
         return cls(labels, order, np.searchsorted(labels[order], np.arange(count + 1)))
 
     @cached_property
     def positions(self) -> Integers:
-        """The position of each index within its set."""
+        """Position of every index in its set."""
         positions = np.empty_like(self.order)
         positions[self.order] = np.arange(self.order.size)
         return np.asarray(positions - self.starts[self.labels])
@@ -59,23 +59,23 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a tensor, in the order of the file; axes are slowest first."""
+    """Blocks of a tensor in the order of the file. The slowest axis comes first."""
 
     lengths: tuple[int, ...]
     axes: tuple[Axis, ...]
-    # For each block, and for each axis, which of the sets it has.
+    # Number of the set, per block and axis.
     labels: Integers
 
     @cached_property
     def shapes(self) -> Integers:
-        """Lengths of the axes of each block."""
+        """Shapes of the blocks, one per row."""
         sizes = [np.diff(axis.starts) for axis in self.axes]
         columns = [size[label] for size, label in zip(sizes, self.labels.T, strict=True)]
         return np.stack(columns, axis=1)
 
     @cached_property
     def offsets(self) -> Integers:
-        """Elements in the file before each block, and at last in all of them."""
+        """Index of the first element of every block, and the number of all elements."""
         return np.concatenate(([0], np.cumsum(self.shapes.prod(axis=1))))
 
     @property
@@ -83,8 +83,8 @@ class Blocks:
         """Number of stored elements."""
         return int(self.offsets[-1])
 
-    def places_of(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
-        """Which points are in a block, and which of the stored elements these are."""
+    def locate(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
+        """Return the numbers of points that are in a block, and their indices in the file."""
         axes = list(zip(self.axes, points, strict=True))
         label = np.stack([axis.labels[indices] for axis, indices in axes], axis=1)
         within = np.stack([axis.positions[indices] for axis, indices in axes], axis=1)
@@ -102,7 +102,7 @@ class Blocks:
 def find_blocks(
     fields: Fields, header: TensorHeader, properties: Mapping[str, Properties]
 ) -> Blocks:
-    """The blocks that the conditions of a tensor name; the first condition varies fastest."""
+    """Return the blocks of a tensor. The first condition varies fastest."""
     counts = [len(condition.non_zeros) for condition in header.conditions]
     if prod(counts) > MAX_BLOCKS:
         raise fields.error(
@@ -110,8 +110,8 @@ def find_blocks(
         )
     if max(header.lengths, default=0) > MAX_INDICES:
         hint = "the file is damaged"
-        found = f"blocks of a tensor of shape {header.lengths}"
-        raise fields.error("nonZeroCondition", found, f"lengths up to {MAX_INDICES}", hint)
+        actual = f"blocks of a tensor of shape {header.lengths}"
+        raise fields.error("nonZeroCondition", actual, f"lengths up to {MAX_INDICES}", hint)
     numbers, chosen = np.arange(prod(counts)), []
     for condition, count in zip(header.conditions, counts, strict=True):
         chosen.append(condition.non_zeros[numbers % max(1, count)])
@@ -141,38 +141,38 @@ def _indices(
     name: str,
     properties: Mapping[str, Properties],
 ) -> Integers:
-    """The property of each index of a dimension."""
-    length, kind = header.dimensions[dimension].length, header.dimensions[dimension].type
-    known = properties.get(kind or "")
-    found = None if known is None else known.indices.get(name)
-    if found is None or found.size != length:
-        what = "missing" if found is None else f"given for {found.size} indices"
+    """Return a property of a dimension as an array with one integer per index."""
+    length, dimension_type = header.dimensions[dimension].length, header.dimensions[dimension].type
+    of_type = properties.get(dimension_type or "")
+    indices = None if of_type is None else of_type.indices.get(name)
+    if indices is None or indices.size != length:
+        what = "missing" if indices is None else f"given for {indices.size} indices"
         raise fields.error(
             "nonZeroCondition",
             f"the property {name!r} of dimension {dimension}, which is {what}",
-            f"it for {length} indices in {kind}.yaml beside this file",
+            f"it for {length} indices in {dimension_type}.yaml in the same directory",
             "fetch that file too",
         )
-    return found
+    return indices
 
 
 def _axis(
     length: int, constraints: Sequence[tuple[Integers, Integers]], count: int
 ) -> tuple[Axis, Integers]:
-    """The different sets of indices along a dimension, and which one each block has."""
+    """Return the sets of indices along a dimension, and the set of every block."""
     if not constraints:
         return Axis.of(np.zeros(length, np.int64), 1), np.zeros(count, np.int64)
     of_indices = np.stack([indices for indices, _ in constraints], axis=1)
     of_blocks = np.stack([values for _, values in constraints], axis=1)
     row = _numbers_of_rows(np.concatenate((of_blocks, of_indices)))
-    wanted, label = np.unique(row[:count], return_inverse=True)
+    used, label = np.unique(row[:count], return_inverse=True)
     label_of_row = np.full(row.size, -1)
-    label_of_row[wanted] = np.arange(wanted.size)
-    return Axis.of(label_of_row[row[count:]], wanted.size), label
+    label_of_row[used] = np.arange(used.size)
+    return Axis.of(label_of_row[row[count:]], used.size), label
 
 
 def _numbers_of_rows(table: Integers) -> Integers:
-    """The same number for equal rows, from 0 on."""
+    """Number the rows of a table from 0. Equal rows have equal numbers."""
     order = np.lexsort(table.T)
     ascending = table[order]
     numbers = np.zeros(len(table), dtype=np.int64)
@@ -182,7 +182,7 @@ def _numbers_of_rows(table: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class Filled(Layout):
-    """The whole tensor, with zeros where no block is, from the vector of stored elements."""
+    """The dense tensor. Elements outside the blocks are zero."""
 
     inner: Layout
     blocks: Blocks
@@ -194,48 +194,50 @@ class Filled(Layout):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the stored elements."""
+        """Data type of the stored elements."""
         return self.inner.dtype
 
     def extents(self, selection: Selection) -> Extents:
-        """Those of all elements of the blocks that the selection touches."""
-        places = [place.reshape(-1) for _, place in self._places(selection)]
-        if not places:
+        """Return the byte ranges of the selected elements that are stored."""
+        offsets = [offsets.reshape(-1) for _, offsets in self._locate_blocks(selection)]
+        if not offsets:
             return Extents.none()
-        return self.inner.extents(_vector(self.inner, np.sort(np.concatenate(places))))
+        return self.inner.extents(_vector(self.inner, np.sort(np.concatenate(offsets))))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """As if all elements were stored."""
+        """Return the chunk shape of a dense file."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @property
     def prefers_points(self) -> bool:
-        """Points need no search through all blocks for each."""
+        """True, since reading points does not search all blocks."""
         return True
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read the blocks that the selection touches."""
+        """Read the selected parts of blocks."""
         values = np.zeros(selection.shape, dtype=self.dtype)
-        parts = list(self._places(selection))
+        parts = list(self._locate_blocks(selection))
         if parts:
-            flat = np.concatenate([place.reshape(-1) for _, place in parts])
+            flat = np.concatenate([offsets.reshape(-1) for _, offsets in parts])
             stored = _read_vector(self.inner, source, flat)
             position = 0
-            for target, place in parts:
-                values[target] = stored[position : position + place.size].reshape(place.shape)
-                position += place.size
+            for target, offsets in parts:
+                values[target] = stored[position : position + offsets.size].reshape(offsets.shape)
+                position += offsets.size
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the points that are in a block."""
+        """Read the points that are in a block. Other points are zero."""
         values = np.zeros(points[0].size, dtype=self.dtype)
-        inside, flat = self.blocks.places_of(points)
+        inside, flat = self.blocks.locate(points)
         if flat.size:
             values[inside] = _read_vector(self.inner, source, flat)
         return values
 
-    def _places(self, selection: Selection) -> Iterator[tuple[tuple[Integers, ...], Integers]]:
-        """For each block that is touched, where in the selection and where in the file it is."""
+    def _locate_blocks(
+        self, selection: Selection
+    ) -> Iterator[tuple[tuple[Integers, ...], Integers]]:
+        """Yield the indices of blocks in the selection, and their indices in the file."""
         if not selection.size:
             return
         within = []
@@ -243,7 +245,7 @@ class Filled(Layout):
             indices = entry_indices(entry)
             here = Axis.of(sets.labels[indices], sets.starts.size - 1)
             chosen = [here.order[start:stop] for start, stop in pairwise(here.starts.tolist())]
-            within.append([(each, sets.positions[indices[each]]) for each in chosen])
+            within.append([(part, sets.positions[indices[part]]) for part in chosen])
         touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
         for axis, pairs in enumerate(within):
             nonempty = np.array([chosen.size > 0 for chosen, _ in pairs], dtype=np.bool_)
@@ -251,11 +253,11 @@ class Filled(Layout):
         for number in np.flatnonzero(touched).tolist():
             pairs = [within[axis][label] for axis, label in enumerate(self.blocks.labels[number])]
             strides = row_major_strides(self.blocks.shapes[number].tolist())
-            place = np.full((1,) * len(pairs), self.blocks.offsets[number])
+            first = np.full((1,) * len(pairs), self.blocks.offsets[number])
             steps = zip(np.ix_(*(inside for _, inside in pairs)), strides, strict=True)
             yield (
                 np.ix_(*(chosen for chosen, _ in pairs)),
-                sum((index * stride for index, stride in steps), place),
+                sum((index * stride for index, stride in steps), first),
             )
 
 
@@ -264,7 +266,7 @@ def _vector(inner: Layout, ascending: Integers) -> Selection:
 
 
 def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
-    """Elements of a vector; all between the first and the last if most of them are needed."""
+    """Read elements of a vector. Read them as one range if it contains few others."""
     first, stop = int(flat.min()), int(flat.max()) + 1
     if stop - first <= 2 * flat.size:
         return inner.read(source, Selection(inner.shape, (slice(first, stop, 1),)))[flat - first]
@@ -275,14 +277,14 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
 
 @dataclass(frozen=True)
 class IndexOfStored(Layout):
-    """The index along an axis of each stored element; nothing is read."""
+    """Indices of the stored elements along an axis. They are computed, not read."""
 
     blocks: Blocks
     axis: int
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One axis, the stored elements."""
+        """Number of stored elements."""
         return (self.blocks.stored,)
 
     @property
@@ -293,11 +295,11 @@ class IndexOfStored(Layout):
     unchecked = None  # no byte is stored
 
     def extents(self, selection: Selection) -> Extents:
-        """None at all."""
+        """Return no byte ranges."""
         return Extents.none()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """As if the values were in the file."""
+        """Return the chunk shape of a stored vector."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:

@@ -18,8 +18,8 @@ from xr_tensorfmt.formats.cc4s.spec import (
     YAML,
     Dimension,
     count_states,
+    get_stem,
     object_types,
-    stem_of,
     unique_dims,
     variable_name,
 )
@@ -88,7 +88,7 @@ def open_cc4s_calculation(
     dimensions: dict[str, list[Dimension]] = {}
     for path in _find_tensors(Path(directory)):
         ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
-        cc4s_object = variable_name(stem_of(path.name))
+        cc4s_object = variable_name(get_stem(path.name))
         for name, tensor in ds.data_vars.items():
             is_component = "component" in get_file_info(tensor.variable)
             full_name = f"{cc4s_object}.{name}" if is_component else cc4s_object
@@ -101,7 +101,7 @@ def open_cc4s_calculation(
             dimensions[full_name] = _dimensions(cc4s_object, tensor)
     dims = _shared_dims(dimensions)
     merged = _merge(_with_dims(ds, name, dims[name]) for name, ds in tensors.items())
-    for tensor in merged.data_vars.values():  # from which the writer takes the types
+    for tensor in merged.data_vars.values():  # the writer finds the types by these names
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
     return merged.assign_attrs(_count(merged))
 
@@ -235,13 +235,13 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
 
 
 def _find_tensors(directory: Path) -> list[Path]:
-    """Return the YAML files of tensors: those that the engine recognises or that have elements."""
-    with_elements = {stem_of(path.name) for path in directory.glob(f"*{ELEMENTS}")}
+    """Return the YAML files that the engine is_cc4s or that have elements."""
+    with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
     engine = xr.backends.list_engines()["tensorfmt"]
     paths = [
         path
         for path in sorted(directory.glob(f"*{YAML}"))
-        if stem_of(path.name) in with_elements or engine.guess_can_open(path)
+        if get_stem(path.name) in with_elements or engine.guess_can_open(path)
     ]
     if not paths:
         raise FileNotFoundError(
@@ -270,7 +270,7 @@ def _dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
 
 
 def _shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
-    """Return dimension names, numbered from the states of the calculation to those of slices."""
+    """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
     known = {_ENERGIES: tensors[_ENERGIES]} if _ENERGIES in tensors else tensors
     lengths = [
         dimension.length
@@ -318,7 +318,7 @@ def _check_lengths(ds: Dataset, size: int) -> None:
 
 
 def _count(ds: Dataset) -> dict[str, int]:
-    """Return the numbers of occupied and virtual states, or nothing if they are not known."""
+    """Return the numbers of occupied and virtual states, or an empty dict if unknown."""
     energies = ds.get(_ENERGIES)
     if energies is None or "fermiEnergy" not in energies.attrs:
         return {}

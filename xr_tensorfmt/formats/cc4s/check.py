@@ -1,25 +1,36 @@
-"""Checks of cc4s files: what cc4s requires, and metadata that repeat the elements."""
+"""Checks of cc4s files: rules of cc4s, checksums, and metadata that repeat the elements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError
+from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError, finding_from_error
+from xr_tensorfmt.formats.cc4s.checksums import ChecksumError
 from xr_tensorfmt.formats.cc4s.read import Part
 from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
 
 
 def check(parts: Sequence[Part], tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Check the tensors of a YAML file; `tensors` are those of `parts`."""
+    """Check the tensors of a YAML file. Part and tensor of an index belong together."""
     for part, tensor in zip(parts, tensors, strict=True):
+        yield from _check_checksums(part, tensor)
         yield from _check_conditions(part)
         yield from _check_energies(part, tensor)
+
+
+def _check_checksums(part: Part, tensor: Tensor) -> Iterator[Finding]:
+    if part.checksums is None or tensor.source is None:
+        return
+    try:
+        part.checksums.check_validated(tensor.source, part.fields.path)
+    except ChecksumError as error:
+        yield finding_from_error(error)
 
 
 def _check_conditions(part: Part) -> Iterator[Finding]:
     for number, condition in enumerate(part.header.conditions):
         if not condition.is_named:
-            field = part.fields.name_of(f"nonZeroCondition.all.{number}.name")
+            field = part.fields.get_path(f"nonZeroCondition.all.{number}.name")
             message = "no such key, expected a str; cc4s requires it, so add any name"
             yield Finding(part.fields.path, None, field, message)
 
@@ -44,5 +55,5 @@ def _check_energies(part: Part, tensor: Tensor) -> Iterator[Finding]:
             f"number {first}: {energies[first]}, expected {values[first]}; cc4s counts occupied "
             "states by them, so correct them"
         )
-        field = part.fields.name_of("metaData.energies")
+        field = part.fields.get_path("metaData.energies")
         yield Finding(part.fields.path, None, field, message, "warning")

@@ -1,9 +1,10 @@
-"""Reading of YAML and elements: from the files beside each other to the tensors."""
+"""Read cc4s tensors: a YAML file, its elements, and properties of dimensions."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,10 +25,12 @@ from xr_tensorfmt.contract import (
     End,
     Finding,
     HeaderReader,
+    HeaderUpdate,
     InMemory,
     Layout,
     OpenOptions,
     Source,
+    SourceChangedError,
     Tensor,
     TensorFormatError,
     apply_embedded_metadata,
@@ -41,6 +44,12 @@ from xr_tensorfmt.contract import (
     parse_json,
 )
 from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
+from xr_tensorfmt.formats.cc4s.checksums import (
+    ChecksumError,
+    Checksums,
+    find_checksums,
+    format_checksums,
+)
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     EMBEDDED,
@@ -55,9 +64,9 @@ from xr_tensorfmt.formats.cc4s.spec import (
     apply_unit,
     check_version,
     elements_file,
+    get_metadata,
+    get_stem,
     get_unit_keys,
-    metadata_of,
-    stem_of,
     unique_dims,
     variable_name,
 )
@@ -65,65 +74,98 @@ from xr_tensorfmt.formats.cc4s.text import Text
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 ENTRY = "entry"
-"""Dimension of stored elements, where a file has only blocks."""
+"""Dimension of the stored elements of a tensor of blocks."""
 
 MAX_COMPONENTS = 1 << 10
-"""Limit on the components of a set, each of which is a file."""
+"""Limit on the components of a TensorSet. Every component is a file."""
 
-_LEAST_TEXT = 2  # a digit and the end of the line
+PAUSE = 0.1
+"""Seconds to wait for a writer that has replaced the elements, and not yet the YAML file."""
 
-_LOOKED_AT = 64 << 10
-"""Bytes at each end of a YAML file that tell whether it is one of cc4s."""
+_MIN_TEXT = 2  # a digit and the end of the line
 
-# What no other YAML file has all of. Some programs write it first, and some sort all keys.
+_SEARCHED_BYTES = 64 << 10
+"""Bytes at both ends of a YAML file that are searched for keys of cc4s."""
+
+# Only files of cc4s match all patterns. Programs write the keys in any order.
 _VERSION = re.compile(rb"^ *version: *100\b", re.MULTILINE)
 _TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
 _SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
 
 
-def recognises(reader: HeaderReader) -> bool:
-    """Whether a file can only be of this format."""
-    found = _yaml_of(reader)
-    if found is None:
+def is_cc4s(reader: HeaderReader) -> bool:
+    """Return whether a file has the keys of a cc4s tensor."""
+    yaml = _find_yaml(reader)
+    if yaml is None:
         return False
-    size = found.source.size
-    content = found.read_head(_LOOKED_AT)
-    if size > _LOOKED_AT:
-        last = min(_LOOKED_AT, size - _LOOKED_AT)
-        content += found.read_field(size - last, last, "the end of the YAML")
+    size = yaml.source.size
+    content = yaml.read_head(_SEARCHED_BYTES)
+    if size > _SEARCHED_BYTES:
+        last = min(_SEARCHED_BYTES, size - _SEARCHED_BYTES)
+        content += yaml.read_field(size - last, last, "the end of the YAML")
     return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
 
 
-def _yaml_of(reader: HeaderReader) -> HeaderReader | None:
-    """The YAML file: the file that was opened, or the one beside the elements."""
+def _find_yaml(reader: HeaderReader) -> HeaderReader | None:
+    """Return the YAML file: the opened file or, for elements, their sibling."""
     source = reader.source
     file = os.path.basename(source.name)
     if not file.casefold().endswith(ELEMENTS):
         return reader
-    beside = source.sibling(f"{stem_of(file)}{YAML}")
-    return None if beside is None else HeaderReader(*beside)
+    sibling = source.sibling(f"{get_stem(file)}{YAML}")
+    return None if sibling is None else HeaderReader(*sibling)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of the YAML file, which may be a component, and the file of its elements."""
+    """A tensor of the YAML file, and the name of its file of elements."""
 
     name: str
     fields: Fields
     header: TensorHeader
     elements: str
+    checksums: Checksums | None = None
+
+    @property
+    def key(self) -> str:
+        """The component, or the usual name of a sole tensor."""
+        return self.name if self.fields.within else OpenOptions.name
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
-    yaml = _yaml_of(reader)
+    yaml = _find_yaml(reader)
     if yaml is None:
         raise no_directory_error(reader.source)
+    source = reader.source
+    try:
+        return _read(source, yaml, options, is_strict=not source.is_shared)
+    except ChecksumError:
+        time.sleep(PAUSE)
+    except (SourceChangedError, FileNotFoundError):
+        pass
+    # A writer may have replaced the elements and then the YAML file meanwhile.
+    sibling = source.sibling(os.path.basename(yaml.source.name))
+    yaml = yaml if sibling is None else HeaderReader(*sibling)
+    return _read(source, yaml, options, is_strict=options.verify and not source.is_shared)
+
+
+def _read(
+    source: Source, yaml: HeaderReader, options: OpenOptions, *, is_strict: bool
+) -> Container:
+    """Read the files once. Raise ChecksumError if `is_strict`, else report it."""
     fields = Fields.read(yaml)
-    parts = _parts(fields, options)
-    opened = _open_all(reader.source, parts, fields.path)
+    offset, checksums = find_checksums(yaml.read_head(yaml.source.size))
+    parts = [replace(part, checksums=checksums.get(part.key)) for part in _parts(fields, options)]
+    opened = _open_all(source, parts, fields.path)
+    mismatches: list[Finding] = []
+    updates: tuple[HeaderUpdate, ...] = ()
+    if source.is_shared and checksums:
+        updates = (_compute_update(fields.path, offset, checksums, parts, opened),)
+    elif not source.is_shared:
+        mismatches = _compare_checksums(parts, opened, is_strict=is_strict)
     if not yaml.source.high_latency:
-        # Writers replace the elements before the YAML. These may be newer than what was read.
+        # Writers replace the elements before the YAML. Raise an error if it has been replaced.
         yaml.source.read_bytes(0, 1)
     properties, findings = _properties(opened)
     embedded, names = _embedded_dims(fields, parts)
@@ -138,6 +180,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
         siblings=tuple(source for source, _ in opened.values()),
         findings=(
+            *mismatches,
             *findings,
             *chain.from_iterable(variable.findings for variable in variables),
             *unfitting,
@@ -145,6 +188,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
         decoded=True,
+        updates=updates,
         parsed=parts,
     )
     return _in_atomic_units(fields.path, container, options) if options.apply_unit else container
@@ -153,8 +197,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _embedded_dims(
     fields: Fields, parts: Sequence[Part]
 ) -> tuple[Any, dict[str, tuple[str, ...] | None]]:
-    """Return the embedded metadata, parsed if possible, and their dims of each tensor."""
-    embedded: Any = metadata_of(fields).get(EMBEDDED)
+    """Return the embedded metadata, parsed if possible, and its dims by tensor."""
+    embedded: Any = get_metadata(fields).get(EMBEDDED)
     tensors: Mapping[str, EmbeddedVariable] = {}
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         embedded = parse_json(embedded)
@@ -169,7 +213,7 @@ def _embedded_dims(
 
 
 def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> Container:
-    """Convert the attributes of the tensors, which may be embedded."""
+    """Convert attributes of the tensors, embedded ones included."""
     if container.embedded is not None:
         container = replace(apply_embedded_metadata(path, container, options), embedded=None)
     tensors = []
@@ -181,15 +225,46 @@ def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> C
     return replace(container, tensors=tuple(tensors))
 
 
+def _compare_checksums(parts: Sequence[Part], opened: Opened, *, is_strict: bool) -> list[Finding]:
+    """Return findings about elements that differ from their checksums, or raise the first one."""
+    findings = []
+    for part in parts:
+        if part.checksums is None:
+            continue
+        try:
+            part.checksums.check_opened(*opened[part.elements], part.fields.path)
+        except ChecksumError as error:
+            if is_strict:
+                raise
+            findings.append(finding_from_error(error))
+    return findings
+
+
+def _compute_update(
+    path: str,
+    offset: int,
+    checksums: Mapping[str, Checksums],
+    parts: Sequence[Part],
+    opened: Opened,
+) -> HeaderUpdate:
+    """Return the checksums in the file and the checksums of the present elements."""
+    sources = {part.key: opened[part.elements][0] for part in parts}
+    current = {
+        key: Checksums.compute(sources[key]) if key in sources else stored
+        for key, stored in checksums.items()
+    }
+    return HeaderUpdate(path, offset, format_checksums(checksums), format_checksums(current))
+
+
 def _parts(fields: Fields, options: OpenOptions) -> list[Part]:
-    """The tensors that the YAML describes."""
+    """Return the tensors that the YAML file describes."""
     is_set = fields.values.get("type") == TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
         check_version(fields)
     if "dimensionType" in fields:
-        found, hint = "properties of a dimension", "open a tensor beside it, which gets them"
-        raise fields.error("type", found, f"{TENSOR} or {TENSOR_SET}", hint)
-    stem = stem_of(os.path.basename(fields.path))
+        actual, hint = "properties of a dimension", "open a tensor beside it, which gets them"
+        raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
+    stem = get_stem(os.path.basename(fields.path))
     if fields.choice("type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
         options.check_unnamed(fields.path)
         return list(_components(fields.mapping("components"), stem))
@@ -214,12 +289,12 @@ def _components(components: Fields, stem: str) -> Iterator[Part]:
 
 
 Opened = Mapping[str, tuple[Source, bytes]]
-"""Files by their names, with their first bytes."""
+"""Sources and first bytes of files, by name."""
 
 
 def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
-    """Open the elements, and those properties that exist, all at once where that takes requests."""
-    types = {each.type for part in parts for each in part.header.dimensions}
+    """Open the elements, and the files of properties that exist, concurrently if remote."""
+    types = {dimension.type for part in parts for dimension in part.header.dimensions}
     of_properties = sorted(f"{name}{YAML}" for name in types if is_file_name(name))
     files = [*(part.elements for part in parts), *of_properties]
     opened: dict[str, tuple[Source, bytes]] = {}
@@ -237,14 +312,16 @@ def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
 
 
 def _properties(opened: Opened) -> tuple[Mapping[str, Properties], list[Finding]]:
-    """The properties of all types; a file that is damaged is a finding."""
+    """Return the properties by type, and findings about damaged files."""
     findings = []
     properties = {}
-    for file, found in opened.items():
+    for file, source_and_head in opened.items():
         if not file.endswith(YAML):
             continue
         try:
-            properties[stem_of(file)] = Properties.unpack(Fields.read(HeaderReader(*found)))
+            properties[get_stem(file)] = Properties.unpack(
+                Fields.read(HeaderReader(*source_and_head))
+            )
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
@@ -252,28 +329,28 @@ def _properties(opened: Opened) -> tuple[Mapping[str, Properties], list[Finding]
 
 @dataclass(frozen=True)
 class InAtomicUnits(Elementwise):
-    """Values times the unit of the file."""
+    """Values multiplied by the unit of the file."""
 
     unit: float
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the values."""
+        """Data type of the values."""
         return self.inner.dtype
 
     def apply(self, values: Array) -> Array:
-        """Multiply in place, as what a layout reads belongs to the reader."""
+        """Multiply in place, because the reader owns the array."""
         values *= self.unit
         return values
 
 
 @dataclass(frozen=True)
 class ReadVariable:
-    """A variable, and the dimensions of the file with their names, and those by default."""
+    """A variable, and its dimensions as (name, default name, dimension)."""
 
     tensor: Tensor
     dimensions: list[tuple[str, str, Dimension]]
-    # The indices of stored elements, if only these are wanted.
+    # Coordinates of the stored elements with sparse="stored".
     indices: list[Tensor]
     findings: list[Finding]
     end: End
@@ -286,7 +363,7 @@ def _variable(
     dims: tuple[tuple[str, ...], tuple[str, ...] | None],
     options: OpenOptions,
 ) -> ReadVariable:
-    """Say where the values of a tensor are; `dims` are the usual names and the embedded ones."""
+    """Build the variable of a tensor. `dims` are the default and the embedded names."""
     default, embedded = dims
     header, path = part.header, part.fields.path
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
@@ -298,7 +375,7 @@ def _variable(
     if blocks is not None and options.sparse == "stored":
         axes, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
         along = (IndexOfStored(blocks, last - number) for number in range(len(names)))
-        indices = [Tensor(name, axes, each) for name, each in zip(names, along, strict=True)]
+        indices = [Tensor(name, axes, layout) for name, layout in zip(names, along, strict=True)]
     else:
         layout = column_major(layout if blocks is None else Filled(layout, blocks))
     if options.apply_unit and header.unit != 1:
@@ -307,7 +384,7 @@ def _variable(
     if header.has_stale_energies:
         message = (
             f"{len(attrs['energies'])} energies, and the tensor has {header.total}; cc4s counts "
-            "occupied states by them, so write the file anew with to_cc4s, which corrects them"
+            "occupied states by them, so write the file again with to_cc4s"
         )
         findings.append(Finding(path, None, "metaData.energies", message, "warning"))
     if "unit" in attrs:
@@ -322,7 +399,7 @@ def _variable(
 def _blocks(
     part: Part, properties: Mapping[str, Properties], options: OpenOptions
 ) -> Blocks | None:
-    """The blocks of a tensor; None where all elements are stored."""
+    """Return the blocks of a tensor, or None if all elements are stored."""
     if not part.header.conditions:
         options.check_all_stored(part.fields.path)
         return None
@@ -332,19 +409,19 @@ def _blocks(
             "dimensions",
             f"{part.header.total} elements, of which {blocks.stored} are stored",
             f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
+            "open it with sparse='stored', or with sparse='dense' to fill in the zeros",
         )
     return blocks
 
 
 def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
-    """The elements in the order of the file, after a look at its size."""
+    """Return the layout of the elements; raise an error if the file is truncated."""
     header = part.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
     count, is_text = prod(lengths), header.elements == TEXT
     least = count * header.element.stored.itemsize
     if is_text:
-        least = count * _LEAST_TEXT - 1 if count else 0
+        least = count * _MIN_TEXT - 1 if count else 0
     if source.size < least:
         raise TensorFormatError(
             source.name,
@@ -357,13 +434,13 @@ def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, 
     if is_text:
         end = End(source, source.size, "the elements")
         return Text(lengths, header.element.dtype.kind == "c", source.size), end
-    # Programs do not truncate the file: bytes of a larger tensor may follow.
+    # Programs do not truncate the file, so bytes of a larger tensor may follow.
     return Dense(lengths, header.element, 0), End(source, least, "the elements", "warning")
 
 
 def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:
     header = part.header
-    facts = {
+    file_info = {
         "format": "cc4s",
         "version": VERSION,
         "shape": header.lengths,
@@ -377,36 +454,38 @@ def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict
         "types": tuple(dimension.type for dimension in header.dimensions),
     }
     if header.elements != TEXT:
-        facts["offset"] = 0
+        file_info["offset"] = 0
     if part.fields.within:
-        facts["component"] = part.name
-    return {"tensorfmt": facts, "dtype": header.element.encoding}
+        file_info["component"] = part.name
+    return {"tensorfmt": file_info, "dtype": header.element.encoding}
 
 
 def _labels(
     variables: Sequence[ReadVariable], properties: Mapping[str, Properties]
 ) -> tuple[list[Tensor], list[Finding]]:
-    """Coordinates for the properties of dimensions, and findings about those that do not fit."""
+    """Return properties as coordinates, and findings about properties that do not fit."""
     labels: dict[str, Tensor] = {}
     findings = []
     every = [dimension for variable in variables for dimension in variable.dimensions]
-    for kind, known in properties.items():
-        lengths = {each.length for _, _, each in every if each.type == kind}
-        for prop, indices in known.indices.items():
-            attrs = {"values": known.values[prop]} if prop in known.values else {}
-            for name, default, each in every:
-                if each == Dimension(indices.size, kind):
+    for dimension_type, of_type in properties.items():
+        lengths = {
+            dimension.length for _, _, dimension in every if dimension.type == dimension_type
+        }
+        for prop, indices in of_type.indices.items():
+            attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
+            for name, default, dimension in every:
+                if dimension == Dimension(indices.size, dimension_type):
                     label = f"{default}_{prop}"
                     labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
-            # Slices of cc4s, such as DeltaIntegrals, have fewer indices than the calculation.
+            # Slices of cc4s, such as DeltaIntegrals, have fewer states than the calculation.
             if indices.size not in lengths and indices.size < max(lengths):
                 message = (
                     f"{indices.size} integers, expected {max(lengths)} "
-                    "as the dimension has so many indices; they are not used: the file is of "
+                    "for the length of the dimension; they are not used, since the file is of "
                     "another calculation"
                 )
                 field = f"propertyIndices.{prop}"
-                findings.append(Finding(known.path, None, field, message, "warning"))
+                findings.append(Finding(of_type.path, None, field, message, "warning"))
     present = {dim for variable in variables for dim in variable.tensor.dims}
     taken = present | {variable.tensor.name for variable in variables}
     usable = (label for label in labels.values() if present.issuperset(label.dims))

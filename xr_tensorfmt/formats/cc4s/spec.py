@@ -1,6 +1,6 @@
-"""What the YAML files say of a tensor and of the properties of its dimensions.
+"""Headers of tensors, and properties of their dimensions, in YAML.
 
-The keys are those of ``TensorIo.cxx`` of cc4s and of its user manual.
+The keys are documented in the user manual of cc4s and in its ``TensorIo.cxx``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TENSOR, TENSOR_SET = "Tensor", "TensorSet"
 
 SCALAR_TYPES: Mapping[str, Element] = {
     "Real64": Plain(np.dtype("<f8")),
-    "Complex64": Plain(np.dtype("<c16")),  # 64 bits for each of the two parts
+    "Complex64": Plain(np.dtype("<c16")),  # 64 bits per part
 }
 
 BINARY, TEXT = "IeeeBinaryFile", "TextFile"
@@ -54,7 +54,7 @@ OBJECTS = frozenset(
         "StructureFactors",
     }
 )
-"""Objects of the user manual of cc4s, by which files are named."""
+"""Objects of cc4s. Its user manual names files after them."""
 
 
 STATE = "State"
@@ -88,30 +88,30 @@ def count_states(energies: Iterable[float], fermi_energy: float) -> tuple[int, i
 
 
 ENERGY_TOLERANCE = 1e-6
-"""Relative difference by which energies in metadata, often rounded, may differ from elements."""
+"""Relative tolerance of energies in metadata, which are often rounded."""
 
 
 def find_wrong_energies(energies: Sequence[float], values: NDArray[Any]) -> Integers:
-    """Return the numbers of energies that differ from the values that they repeat."""
+    """Return the indices of energies that differ from the values."""
     expected = np.asarray(energies, dtype=float)
     is_same = np.isclose(values, expected, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
     return np.flatnonzero(~is_same)
 
 
 def variable_name(stem: str) -> str:
-    """The name of the tensor of a file: the object that its name ends with, or all of the name."""
+    """Return the name of a tensor: the object at the end of the stem, else the stem."""
     last = stem.rpartition("_")[2]
     return last if last in OBJECTS else stem
 
 
 def elements_file(stem: str, component: str | None = None) -> str:
-    """Name of the file of elements beside ``<stem>.yaml``."""
+    """Return the name of the elements of ``<stem>.yaml``."""
     within = "" if component is None else f".components.{component}"
     return f"{stem}{within}{ELEMENTS}"
 
 
-def stem_of(file: str) -> str:
-    """What the names of the files of a tensor begin with, from the name of one of them."""
+def get_stem(file: str) -> str:
+    """Return the stem that the names of a YAML file and its elements share."""
     if file.casefold().endswith(ELEMENTS):
         return file[: -len(ELEMENTS)].partition(".components.")[0]
     return file[: -len(YAML)] if file.casefold().endswith(YAML) else file
@@ -119,7 +119,7 @@ def stem_of(file: str) -> str:
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension; `type` says which file has its properties."""
+    """A dimension. ``<type>.yaml`` has its properties."""
 
     length: int
     type: str | None = None
@@ -139,11 +139,11 @@ class Dimension:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """Blocks that are not zero: for some dimensions the index of a property of each."""
+    """Blocks that are not zero, given by properties of dimensions."""
 
-    # Names of properties, and the dimensions of which they are.
+    # Names of properties, and numbers of their dimensions.
     properties: tuple[tuple[str, int], ...]
-    # A row for each block, with an index for each of the properties.
+    # One row per block, one property index per column.
     non_zeros: Integers
     # Whether it has a name, which cc4s requires.
     is_named: bool = True
@@ -152,16 +152,16 @@ class Condition:
     def unpack(cls, fields: Fields, rank: int) -> Self:
         """Check the fields."""
         properties = []
-        for each in fields.mappings("properties"):
-            dimension = each.integer("dimension")
+        for item in fields.mappings("properties"):
+            dimension = item.integer("dimension")
             if not 0 <= dimension < rank:
-                raise each.error("dimension", dimension, f"0 to {rank - 1}", "correct the file")
-            properties.append((each.string("property"), dimension))
+                raise item.error("dimension", dimension, f"0 to {rank - 1}", "correct the file")
+            properties.append((item.string("property"), dimension))
         rows = fields.sequence("nonZeros")
         count = len(properties)
         wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
         if wrong is not None or None in rows:
-            expected = f"lists of {count}, one for each of the properties"
+            expected = f"lists of {count}, one for each property"
             raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
         numbers = _integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         is_named = "name" in fields
@@ -169,26 +169,26 @@ class Condition:
 
 
 def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
-    """A list of integers as an array."""
+    """Convert a list of integers to an array."""
     if set(map(type, values)) - {int}:
-        found = shorten(repr(next(each for each in values if type(each) is not int)))
-        raise fields.error(key, found, "integers of at most 64 bits", "correct the file")
+        actual = shorten(repr(next(value for value in values if type(value) is not int)))
+        raise fields.error(key, actual, "integers of at most 64 bits", "correct the file")
     return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What the YAML says of one tensor."""
+    """Description of a tensor in YAML."""
 
     scalar_type: str
-    # In the order of the indices, of which the first varies fastest in the file.
+    # The first dimension varies fastest in the file.
     dimensions: tuple[Dimension, ...]
     elements: str
     # Factor from the values in the file to atomic units.
     unit: float
-    # What programs add, without rules.
+    # Free-form additions of programs.
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    # Which blocks the file has; empty where it has all elements.
+    # The stored blocks; empty if all elements are stored.
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
@@ -204,23 +204,23 @@ class TensorHeader:
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
             every = fields.mapping("nonZeroCondition").mappings("all")
-            conditions = tuple(Condition.unpack(each, len(dimensions)) for each in every)
+            conditions = tuple(Condition.unpack(condition, len(dimensions)) for condition in every)
         return cls(
             fields.choice("scalarType", SCALAR_TYPES),
             dimensions,
             fields.mapping("elements").choice("type", (BINARY, TEXT)),
             fields.number("unit"),
-            metadata_of(fields),
+            get_metadata(fields),
             conditions,
         )
 
     def pack(self) -> dict[str, Any]:
-        """The fields, of a tensor all of whose elements are stored."""
+        """Return the fields of a dense tensor."""
         fields = {
             "version": VERSION,
             "type": TENSOR,
             "scalarType": self.scalar_type,
-            "dimensions": [each.pack() for each in self.dimensions],
+            "dimensions": [dimension.pack() for dimension in self.dimensions],
             "elements": {"type": self.elements},
             "unit": self.unit,
         }
@@ -236,13 +236,13 @@ class TensorHeader:
 
     @property
     def element(self) -> Element:
-        """What a stored number is."""
+        """Data type of the stored numbers."""
         return SCALAR_TYPES[self.scalar_type]
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Lengths of the dimensions."""
-        return tuple(each.length for each in self.dimensions)
+        return tuple(dimension.length for dimension in self.dimensions)
 
     @property
     def total(self) -> int:
@@ -251,7 +251,7 @@ class TensorHeader:
 
 
 def check_version(fields: Fields) -> None:
-    """Refuse what cc4s does."""
+    """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
     if version == "v1.0":
         hint = (
@@ -264,8 +264,8 @@ def check_version(fields: Fields) -> None:
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 
-def metadata_of(fields: Fields) -> dict[str, Any]:
-    """What programs have added; nothing where the key has no value."""
+def get_metadata(fields: Fields) -> dict[str, Any]:
+    """Return ``metaData``, or an empty dict if the key has no value."""
     return fields.plain("metaData") if fields.values.get("metaData") is not None else {}
 
 
@@ -274,9 +274,9 @@ class Properties:
     """The properties of all dimensions of a type, from ``<type>.yaml``."""
 
     dimension_type: str
-    # For each property an integer for each index of the dimension.
+    # An integer per index of the dimension, by property.
     indices: Mapping[str, Integers]
-    # For each property what the integers stand for; missing where they stand for themselves.
+    # Values that the integers number; missing for properties whose values are these integers.
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     # The file that they were read from.
     path: str = ""
@@ -291,15 +291,15 @@ class Properties:
         for name in per_index.values:
             rows = per_index.sequence(name)
             indices[str(name)] = array = _integers(per_index, name, rows)
-            known = properties.sequence(name) if properties and name in properties else None
-            if known is None:
+            listed = properties.sequence(name) if properties and name in properties else None
+            if listed is None:
                 continue
-            if array.size and not 0 <= array.min() <= array.max() < len(known):
-                found = f"integers from {array.min()} to {array.max()}"
-                expected = f"0 to {len(known) - 1}, as the property has {len(known)} values"
-                raise per_index.error(name, found, expected, "correct the file")
-            if known != list(range(int(array.max(initial=-1)) + 1)):
-                values[str(name)] = known
+            if array.size and not 0 <= array.min() <= array.max() < len(listed):
+                actual = f"integers from {array.min()} to {array.max()}"
+                expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
+                raise per_index.error(name, actual, expected, "correct the file")
+            if listed != list(range(int(array.max(initial=-1)) + 1)):
+                values[str(name)] = listed
         return cls(fields.string("dimensionType"), indices, values, fields.path)
 
     def pack(self) -> dict[str, Any]:
@@ -346,22 +346,22 @@ def _multiply(value: Any, factor: float) -> Any:
 
 
 def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
-    """Names for the dimensions of all tensors of a file: their types, or else their positions.
+    """Name the dimensions of all tensors of a file by type, or by position if they have none.
 
-    A type that repeats gets a number (``State``, ``State_2``). Tensors share a name where they have
-    the same length there.
+    Repeated types are numbered (``State``, ``State_2``). Dimensions of several tensors share a name
+    if type and length are equal.
     """
     lengths: dict[str, int] = {}
-    # The names of each type and length, and the largest number of a type: there may be many.
-    known: dict[tuple[str, int], list[str]] = {}
+    # Names by type and length, and the largest number of a type.
+    names_by_type: dict[tuple[str, int], list[str]] = {}
     numbers: dict[str, int] = {}
     every = []
     for dimensions in tensors:
         names: list[str] = []
         for position, dimension in enumerate(dimensions):
             plain, length = dimension.type or f"dim_{position}", dimension.length
-            candidates = known.setdefault((plain, length), [])
-            name = next((each for each in candidates if each not in names), "")
+            candidates = names_by_type.setdefault((plain, length), [])
+            name = next((candidate for candidate in candidates if candidate not in names), "")
             while not name:
                 number = numbers[plain] = numbers.get(plain, 0) + 1
                 name = plain if number == 1 else f"{plain}_{number}"

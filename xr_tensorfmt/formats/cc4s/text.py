@@ -31,7 +31,7 @@ PIECE = 4 << 20
 """Bytes of text that are searched for values at a time."""
 
 GROUP = 1 << 14
-"""Values between two of which the places in the text are known."""
+"""Number of values in a group. The offsets of groups are known after the first read."""
 
 _MAX_VALUES = 1 << 19
 _BLANK = ord(" ")
@@ -42,9 +42,8 @@ _COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+
 class Text(Layout):
     """A row-major array as text.
 
-    Where its values begin is only known once the text before them was looked at: at first use it is
-    noted where each group of values begins. From then on only the groups are read that hold what is
-    selected.
+    The first read scans the whole text and records the offsets of groups of values. Later reads
+    fetch only the groups that contain selected values.
     """
 
     lengths: tuple[int, ...]
@@ -63,20 +62,20 @@ class Text(Layout):
         return np.dtype(np.complex128 if self.is_complex else np.float64)
 
     def extents(self, selection: Selection) -> Extents:
-        """All of the text, as nothing else is known before it is read."""
+        """Return the whole text, because offsets are unknown before the first read."""
         return Extents.single(0, self.size) if self.size else Extents.none()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """As if the values were in the file."""
+        """Return the chunk shape of binary values."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @property
     def prefers_points(self) -> bool:
-        """One range of the text for all points."""
+        """True, since neighbouring points share a range of the text."""
         return True
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Parse the range of the text that holds the selection, some MiB at a time."""
+        """Parse the groups that contain the selection, in batches of a few MiB."""
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in selection.batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ():
@@ -87,7 +86,7 @@ class Text(Layout):
         return values.reshape(selection.shape)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Parse the texts between the points that are near each other."""
+        """Parse one range of the text per cluster of points."""
         flat = np.ravel_multi_index(points, self.lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
         cuts = np.flatnonzero(np.diff(unique // _MAX_VALUES)) + 1
@@ -96,7 +95,7 @@ class Text(Layout):
         return values
 
     def _flat(self, source: Source, flat: Integers) -> Array:
-        """Values at ascending flat indices."""
+        """Return values at ascending flat indices."""
         begins = self._begins.get(lambda: self._groups(source))
         first, stop = int(flat[0]) // GROUP, int(flat[-1]) // GROUP + 1
         start = int(begins[first])
@@ -108,14 +107,14 @@ class Text(Layout):
             raise self._wrong_value(source, raw, start) from None
 
     def _groups(self, source: Source) -> Integers:
-        """Where each group of values begins, and the end of the text."""
+        """Return the offsets of the groups, and the end of the text."""
         begins: list[Integers] = []
         count, before = 0, _BLANK
         for start in range(0, self.size, PIECE):
             text = source.read(Extents.single(start, min(self.size, start + PIECE)))
-            places = _begins(text, before, is_complex=self.is_complex)
-            begins.append(start + places[-count % GROUP :: GROUP])
-            count += places.size
+            offsets = _begins(text, before, is_complex=self.is_complex)
+            begins.append(start + offsets[-count % GROUP :: GROUP])
+            count += offsets.size
             before = int(text[-1])
         expected = prod(self.lengths)
         if count != expected:
@@ -143,7 +142,7 @@ class Text(Layout):
         return numbers.view(self.dtype).reshape(count)
 
     def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
-        """The error about the first line that is not a value."""
+        """Return the error about the first invalid line."""
         at, line = offset, b""
         for line in raw.splitlines(keepends=True):
             try:
@@ -163,13 +162,13 @@ class Text(Layout):
 
 
 def _number(word: bytes) -> float:
-    if b"_" in word:  # which Python allows between digits
+    if b"_" in word:  # Python allows underscores between digits
         raise ValueError
     return float(word)
 
 
 def _begins(text: Bytes, before: int, *, is_complex: bool) -> Integers:
-    """Where values begin: at a parenthesis, or behind a blank."""
+    """Return the offsets of values. They start with a parenthesis or after a blank."""
     if is_complex:
         return np.flatnonzero(text == ord("("))
     blank: NDArray[np.bool_] = text <= _BLANK

@@ -36,7 +36,7 @@ def find_repeated_key(content: bytes) -> str | None:
 
 
 def _repeated_keys(content: bytes) -> Iterator[str]:
-    # For each open collection its keys (None for a list), and the key whose value comes next.
+    # Keys of the open collections (None for lists), and the keys whose values come next.
     keys: list[set[str] | None] = [None]
     pending: list[str | None] = [None]
     for event in yaml.parse(content, Loader=_LOADER):

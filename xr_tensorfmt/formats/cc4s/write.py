@@ -1,12 +1,13 @@
-"""Writing of cc4s tensors: the elements first, and then the YAML that speaks of them."""
+"""Write cc4s tensors: the elements first, then the YAML file."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -24,6 +25,7 @@ from xr_tensorfmt.contract import (
     Piece,
     PlannedVariable,
     SiblingFile,
+    Source,
     TensorFormatError,
     array_from_json,
     column_major,
@@ -33,6 +35,7 @@ from xr_tensorfmt.contract import (
     is_file_name,
     to_json,
 )
+from xr_tensorfmt.formats.cc4s.checksums import Checksums, format_checksums
 from xr_tensorfmt.formats.cc4s.read import ENTRY, MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
@@ -45,7 +48,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     TensorHeader,
     elements_file,
     find_wrong_energies,
-    stem_of,
+    get_stem,
     variable_name,
 )
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
@@ -58,7 +61,7 @@ _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
 
 @dataclass(frozen=True, eq=False)
 class TensorToWrite:
-    """The entry of a variable in the YAML, what that does not say, and the file of elements."""
+    """A variable as YAML, embedded metadata and the plan of its elements."""
 
     name: str
     header: TensorHeader
@@ -67,7 +70,7 @@ class TensorToWrite:
 
 
 def plan(checked: CheckedInput) -> FilePlan:
-    """Plan the YAML, and the files beside it."""
+    """Plan the YAML file and its sibling files."""
     stem = _stem(checked.path)
     is_set = _is_set(checked)
     names = DimensionNames.plan(checked.variables)
@@ -80,36 +83,53 @@ def plan(checked: CheckedInput) -> FilePlan:
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
-    content = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
-    yaml = format_yaml(_packed(tensors, content, is_set=is_set))
-    check_safe(checked.path, yaml)
-    elements = [
-        SiblingFile(elements_file(stem, tensor.name if is_set else None), tensor.elements)
+    metadata = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
+    yaml = format_yaml(_packed(tensors, metadata, is_set=is_set))
+    elements = {
+        tensor.name if is_set else OpenOptions.name: SiblingFile(
+            elements_file(stem, tensor.name if is_set else None), tensor.elements
+        )
         for tensor in tensors
-    ]
-    beside = [_properties_file(checked.path, each) for each in properties]
-    orphans = _find_orphans(checked.path, stem, {file.name for file in elements})
-    return FilePlan(len(yaml), (Piece(0, yaml),), (), (*elements, *beside), orphans)
+    }
+    checksums = {name: Checksums(file.file_plan.size) for name, file in elements.items()}
+    content = yaml + format_checksums(checksums) + b"\n"
+    check_safe(checked.path, content)
+    properties_files = [_properties_file(checked.path, item) for item in properties]
+    files = {name: file.name for name, file in elements.items()}
+    return FilePlan(
+        len(content),
+        (Piece(0, yaml),),
+        (),
+        (*elements.values(), *properties_files),
+        describe_siblings=partial(_compute_checksums, len(yaml), files),
+        find_orphans=partial(_find_orphans, checked.path, stem, tuple(files.values())),
+    )
 
 
-def _find_orphans(path: str, stem: str, written: set[str]) -> tuple[str, ...]:
-    """Return the files of elements that only the YAML file at a local path describes."""
+def _compute_checksums(
+    offset: int, files: Mapping[str, str], siblings: Mapping[str, Source]
+) -> tuple[Piece, ...]:
+    checksums = {name: Checksums.compute(siblings[file]) for name, file in files.items()}
+    return (Piece(offset, format_checksums(checksums) + b"\n"),)
+
+
+def _find_orphans(path: str, stem: str, written: Collection[str], replaced: bytes) -> list[str]:
+    """Return the files of elements that only the replaced YAML file describes."""
     try:
-        with open(os.path.expanduser(path), "rb") as file:
-            replaced = Fields.parse(path, file.read(MAX_BYTES + 1))
-        is_set = replaced.values.get("type") == TENSOR_SET
-        keys = map(str, replaced.mapping("components").values) if is_set else (None,)
-    except (OSError, TensorFormatError):  # a URL, a new file, or one of another program
-        return ()
+        fields = Fields.parse(path, replaced)
+        is_set = fields.values.get("type") == TENSOR_SET
+        keys = map(str, fields.mapping("components").values) if is_set else (None,)
+    except TensorFormatError:  # the file is of another program
+        return []
     described = [elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}
-    return tuple(name for name in described if name.casefold() not in kept)
+    return [name for name in described if name.casefold() not in kept]
 
 
 def _stem(path: str) -> str:
     file = os.path.basename(path)
-    stem = stem_of(file)
+    stem = get_stem(file)
     if not file.casefold().endswith(YAML) or not stem:
         raise ValueError(
             f"{path}: cc4s tensors are named by their YAML file; give a name that ends with {YAML}"
@@ -118,7 +138,7 @@ def _stem(path: str) -> str:
 
 
 def _is_set(checked: CheckedInput) -> bool:
-    """Whether to write a TensorSet: several variables, or one that is a component of one."""
+    """Return whether to write a TensorSet: for several variables, or for a component."""
     names = list(checked.variables)
     if not names:
         raise ValueError(f"{checked.path}: there is no variable to write; add one")
@@ -127,8 +147,8 @@ def _is_set(checked: CheckedInput) -> bool:
             f"{checked.path}: a set has at most {MAX_COMPONENTS} components, not {len(names)}; "
             "write several files"
         )
-    facts = [get_file_info(variable) for variable in checked.variables.values()]
-    is_set = len(names) > 1 or "component" in facts[0]
+    file_infos = [get_file_info(variable) for variable in checked.variables.values()]
+    is_set = len(names) > 1 or "component" in file_infos[0]
     for name in names:
         if is_set and not is_file_name(name):
             raise ValueError(
@@ -161,7 +181,7 @@ def _tensor(
         unit,
         metadata,
     )
-    # Not `==`, which takes True for 1.
+    # `==` would take True for 1.
     is_said = attrs.get("unit") == unit and _sorted_json(metadata) == _sorted_json(
         {key: value for key, value in attrs.items() if key != "unit"}
     )
@@ -206,7 +226,7 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays of real numbers to lists, and Booleans to 1 and 0, as cc4s knows no others."""
+    """Convert arrays of real numbers to lists, and Booleans to the 1 and 0 of cc4s."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, Mapping):
@@ -220,17 +240,17 @@ def _plain(value: Any) -> Any:
 def _embedded(
     tensors: Sequence[TensorToWrite], native_name: str | None
 ) -> dict[str, EmbeddedVariable]:
-    """What to embed of variables, by their names, or for a sole one by the usual name."""
-    embedded = {each.name: each.embedded for each in tensors}
+    """Return embedded metadata by variable. The only tensor of a file has the default name."""
+    embedded = {tensor.name: tensor.embedded for tensor in tensors}
     if native_name is not None:
         ((name, variable),) = embedded.items()
         is_usual = name in (native_name, OpenOptions.name)
         embedded = {OpenOptions.name: replace(variable, name=None if is_usual else name)}
-    return {name: each for name, each in embedded.items() if each != EmbeddedVariable()}
+    return {name: tensor for name, tensor in embedded.items() if tensor != EmbeddedVariable()}
 
 
 def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) -> dict[str, Any]:
-    """The YAML of a TensorSet, or of its sole tensor."""
+    """Return the fields of a TensorSet, or of a Tensor."""
     more = {EMBEDDED: embedded} if embedded else {}
     if not is_set:
         header = tensors[0].header
@@ -243,49 +263,57 @@ def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) ->
 def _properties(
     checked: CheckedInput, names: DimensionNames
 ) -> tuple[list[Properties], dict[str, Variable]]:
-    """Return the properties of dimensions that coordinates are, and the other coordinates."""
+    """Return the coordinates that become properties of dimensions, and the other coordinates."""
     others, properties, types = dict(checked.coordinates), [], names.types
-    sizes = {dim: n for each in checked.variables.values() for dim, n in each.sizes.items()}
-    for kind in {each: None for each in types.values() if each and is_file_name(each)}:
+    sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
+    for dimension_type in dict.fromkeys(types.values()):
+        if dimension_type is None or not is_file_name(dimension_type):
+            continue
         prefixes = {
-            dim: names.find_prefix(checked.variables, dim) for dim in types if types[dim] == kind
+            dim: names.find_prefix(checked.variables, dim)
+            for dim in types
+            if types[dim] == dimension_type
         }
         if None in prefixes.values():
             continue
-        found = {
-            dim: _properties_of(kind, dim, f"{prefix}_", checked.coordinates)
+        by_dim = {
+            dim: _get_properties(dimension_type, dim, f"{prefix}_", checked.coordinates)
             for dim, prefix in prefixes.items()
         }
-        first = next((dim for dim in found if found[dim].indices), None)
-        # The file will give labels to all dimensions of the type and length.
+        first = next((dim for dim in by_dim if by_dim[dim].indices), None)
+        # The reader labels all dimensions of the type and length.
         if first is not None and all(
-            each.pack() == found[first].pack() if sizes[dim] == sizes[first] else not each.indices
-            for dim, each in found.items()
+            item.pack() == by_dim[first].pack() if sizes[dim] == sizes[first] else not item.indices
+            for dim, item in by_dim.items()
         ):
-            properties.append(found[first])
-            of_file = {f"{prefixes[dim]}_{name}" for dim in found for name in found[dim].indices}
-            others = {name: each for name, each in others.items() if name not in of_file}
+            properties.append(by_dim[first])
+            of_file = {f"{prefixes[dim]}_{name}" for dim in by_dim for name in by_dim[dim].indices}
+            others = {name: variable for name, variable in others.items() if name not in of_file}
     return properties, others
 
 
-def _properties_of(
-    kind: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
+def _get_properties(
+    dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
 ) -> Properties:
-    """The coordinates of a dimension that can be its properties, by the names of these."""
-    found = {
+    """Return the coordinates of a dimension that can become its properties."""
+    coordinates_of_dim = {
         name.removeprefix(prefix): variable
         for name, variable in coordinates.items()
         if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable)
     }
     return Properties(
-        kind,
-        {name: variable.values.astype(np.int64) for name, variable in found.items()},
-        {name: each.attrs["values"] for name, each in found.items() if "values" in each.attrs},
+        dimension_type,
+        {name: variable.values.astype(np.int64) for name, variable in coordinates_of_dim.items()},
+        {
+            name: variable.attrs["values"]
+            for name, variable in coordinates_of_dim.items()
+            if "values" in variable.attrs
+        },
     )
 
 
 def _is_property(variable: Variable) -> bool:
-    """Whether a coordinate has integers that stand for themselves, or for a list of values."""
+    """Return whether a coordinate has integers that number values, or are values."""
     if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
         return False
     most, least = variable.values.max(initial=-1), variable.values.min(initial=0)
@@ -296,7 +324,7 @@ def _is_property(variable: Variable) -> bool:
 
 
 def _is_lossless(values: list[Any]) -> bool:
-    """Whether YAML gives the values back as they are."""
+    """Return whether YAML represents the values without loss."""
     try:
         return to_json(values, "values") == values and is_portable(values)
     except TypeError:
@@ -304,16 +332,16 @@ def _is_lossless(values: list[Any]) -> bool:
 
 
 def _properties_file(path: str, properties: Properties) -> SiblingFile:
-    """The file of a type; one that says the same stays as it is."""
+    """Plan the file of a dimension type. A file with equal content is kept."""
     content = format_yaml(properties.pack())
     name = f"{properties.dimension_type}{YAML}"
 
     def says_the_same(existing: bytes) -> bool:
         try:
-            known = Properties.unpack(Fields.parse("", existing))
+            present = Properties.unpack(Fields.parse("", existing))
         except TensorFormatError:
             return False
-        if known.pack() != properties.pack():
+        if present.pack() != properties.pack():
             names = ", ".join(properties.indices)
             raise ValueError(
                 f"{path}: {name} beside it says something else of {names}, which other tensors in "

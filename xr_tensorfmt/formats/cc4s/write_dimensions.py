@@ -1,4 +1,4 @@
-"""Types of the dimensions of cc4s tensors, and the names that follow from them."""
+"""Choose types for the dimensions of cc4s tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xr_tensorfmt.formats.cc4s.spec import TYPES, Dimension, object_types, uniqu
 
 
 def get_file_info(variable: Variable) -> Mapping[str, Any]:
-    """Return what is known of the cc4s file that a variable was opened from, or nothing."""
+    """Return the encoding of the cc4s file that a variable was opened from, if any."""
     file_info = variable.encoding.get("tensorfmt")
     if isinstance(file_info, Mapping) and file_info.get("format") == "cc4s":
         return file_info
@@ -22,7 +22,7 @@ def get_file_info(variable: Variable) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class DimensionNames:
-    """Types of dimensions by their names, and the names with which a reader opens the file."""
+    """Types of dimensions by name, and the default names of the reader by variable."""
 
     types: Mapping[str, str | None]
     defaults: Mapping[str, tuple[str, ...]]
@@ -55,14 +55,14 @@ class DimensionNames:
 
 
 def _types(variable: Variable) -> dict[str, str | None]:
-    """Return the type of each dimension.
+    """Return the types of the dimensions of a variable.
 
-    It is the type in the file that the variable was opened from, even if the dimension has been
-    renamed, or else the name without a number at its end.
+    Dimensions of an opened variable keep the type of the file, even if they are renamed. The types
+    of others follow from their names: ``State_2`` has the type ``State``, and ``dim_0`` has none.
     """
     file_info, dims = get_file_info(variable), tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
-    # Dimensions that were renamed are where they were, unless others have moved.
+    # Renamed dimensions are identified by position if no other dimension has moved.
     has_moved = len(stored) != len(dims) or any(
         dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
     )
@@ -78,16 +78,17 @@ def _types(variable: Variable) -> dict[str, str | None]:
 def check_types(
     path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
 ) -> None:
-    """Refuse types that cc4s does not know for one of its objects, and would not say so."""
+    """Raise ValueError for a wrong type of an object of cc4s, since cc4s would not."""
     expected = object_types(cc4s_object, variable.ndim)
     actual = [types[str(dim)] for dim in variable.dims]
     if expected is None or all(
-        each in (None, known) for each, known in zip(actual, expected, strict=True)
+        dimension_type in (None, expected_type)
+        for dimension_type, expected_type in zip(actual, expected, strict=True)
     ):
         return
     if actual == list(get_file_info(variable).get("types", ())):
         return
-    dims = unique_dims([[Dimension(1, known) for known in expected]])[0]
+    dims = unique_dims([[Dimension(1, expected_type) for expected_type in expected]])[0]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, and cc4s knows {cc4s_object} with the "
         f"types {expected}; call transpose or rename them, for instance to {dims}"

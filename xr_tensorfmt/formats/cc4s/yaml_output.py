@@ -1,7 +1,7 @@
 """YAML that cc4s can parse.
 
-cc4s takes a plain scalar that begins with a digit or a sign for a number, and ends the run if the
-rest does not fit. It knows neither nulls nor Booleans.
+cc4s parses a plain scalar as a number if it begins with a digit or a sign, and stops if that fails.
+It cannot parse nulls and Booleans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 # Words that YAML 1.1 or 1.2 takes for another value than a string are quoted.
 _PLAIN = re.compile(r"(?!(?:null|true|false|yes|no|on|off|y|n)\Z)[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
 
-# Printable characters of the Basic Multilingual Plane alone. An "&" could look like an anchor.
+# Escape unprintable characters, and "&" and "*", which could look like anchors.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 

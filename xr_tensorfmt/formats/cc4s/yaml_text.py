@@ -1,4 +1,4 @@
-"""YAML from files that nobody vouches for: no anchors, no objects, named limits."""
+"""Parse YAML from untrusted files: no anchors, no objects, named limits."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ MAX_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
 
 MAX_SEPARATORS = 2 << 20
-"""Limit on the characters that separate values, commas counted twice and colons thrice.
+"""Limit on separators of values. A comma counts twice and a colon three times.
 
-The parser takes up to 200 bytes for one of them: for 400,000 keys or 700,000 lists of one number as
-much as for a million numbers, such as two properties of 400,000 states.
+The parser needs up to 200 bytes of memory per separator. Two properties of 400,000 states fit.
 """
 
 _BOM = b"\xef\xbb\xbf"
 _MARKS = b",:?-[]{}\r\n"
 
-# An alias repeats what its anchor stands for, so that a few lines could fill the memory.
+# Aliases copy the value of an anchor, so a few lines could fill the memory.
 _ANCHOR = re.compile(rb"(?:^|[\s\[{,:?-])&[^\s,\[\]{}]", re.MULTILINE)
 _ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*[^\s,\[\]{}]", re.MULTILINE)
 
-# A block within a block begins further to the right. The parser would use up the stack.
+# Deeply nested blocks are indented deeply. The parser would exhaust the stack.
 _INDENTED = re.compile(rb"^(?:[ \t]|[-?:](?=[ \t])){200}[ \t]*+\S", re.MULTILINE)
 _TO_BLANKS = bytes.maketrans(b"\t-?:", b"    ")
 
-# How cc4s marks a str.
+# Tags of cc4s for strings.
 _STRING_TAGS = {"!text", "tag:yaml.org,2002:text"}
 
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping in a YAML file; its path and the keys that lead to it are for errors."""
+    """A mapping in a YAML file, with its path for errors."""
 
     path: str
     values: Mapping[Any, Any]
@@ -49,14 +48,14 @@ class Fields:
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Fields:
-        """Read and parse a file; the errors of `parse`, and one for a file that is too long."""
+        """Read and parse a file. Raises like `parse`, and for a file that is too long."""
         path, size = reader.source.name, reader.source.size
         _check_length(path, size)
         return cls.parse(path, reader.read_head(size))
 
     @classmethod
     def parse(cls, path: str, content: bytes) -> Fields:
-        """Parse a file; TensorFormatError where it is not a mapping in YAML that is safe."""
+        """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
         content = content.removeprefix(_BOM)
         check_safe(path, content)
         try:
@@ -73,13 +72,13 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return key in self.values
 
-    def name_of(self, key: object) -> str:
-        """The key with those that lead to it."""
+    def get_path(self, key: object) -> str:
+        """Return the full path of a key, such as ``metaData.energies``."""
         return f"{self.within}.{key}" if self.within else str(key)
 
-    def error(self, key: object, found: object, expected: str, hint: str) -> TensorFormatError:
-        """An error about the value of a key."""
-        return TensorFormatError(self.path, self.name_of(key), found, expected, hint)
+    def error(self, key: object, actual: object, expected: str, hint: str) -> TensorFormatError:
+        """Return an error about the value of a key."""
+        return TensorFormatError(self.path, self.get_path(key), actual, expected, hint)
 
     def _typed(self, key: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
         if key not in self.values:
@@ -92,38 +91,38 @@ class Fields:
         return value
 
     def integer(self, key: Any) -> int:
-        """An integer."""
+        """Return an integer."""
         value: int = self._typed(key, int, "an integer")
         return value
 
     def number(self, key: Any) -> float:
-        """A finite number."""
+        """Return a finite number."""
         value = float(self._typed(key, (int, float), "a number"))
         if not isfinite(value):
             raise self.error(key, value, "a finite number", "correct the file")
         return value
 
     def string(self, key: Any) -> str:
-        """A str, which programs may write without quotes: 1 and true are words too."""
+        """Return a string. Programs write some without quotes, such as 1 and true."""
         value = self.values.get(key)
         if isinstance(value, bool):
             return str(value).lower()
         return str(self._typed(key, (str, int, float), "a str"))
 
     def choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
-        """One of some strings."""
+        """Return one of the allowed strings."""
         value = self.string(key)
         if value not in allowed:
             raise self.error(key, repr(value), " or ".join(allowed), "cc4s knows no other")
         return value
 
     def mapping(self, key: Any) -> Fields:
-        """A mapping."""
+        """Return a mapping."""
         values = self._typed(key, dict, "a mapping")
-        return Fields(self.path, values, "" if key == "the file" else self.name_of(key))
+        return Fields(self.path, values, "" if key == "the file" else self.get_path(key))
 
     def sequence(self, key: Any) -> list[Any]:
-        """A list, which may be a mapping whose keys are the positions, as cc4s writes them."""
+        """Return a list. cc4s writes lists as mappings with the keys 0, 1, ...."""
         value = self._typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
@@ -134,12 +133,12 @@ class Fields:
         return [value[position] for position in in_order]
 
     def mappings(self, key: Any) -> list[Fields]:
-        """A list of mappings."""
-        items = Fields(self.path, dict(enumerate(self.sequence(key))), self.name_of(key))
+        """Return a list of mappings."""
+        items = Fields(self.path, dict(enumerate(self.sequence(key))), self.get_path(key))
         return [items.mapping(position) for position in items.values]
 
     def plain(self, key: Any) -> dict[str, Any]:
-        """A mapping as it is, of plain values and with keys that are str."""
+        """Return a mapping of strings to plain values."""
         values = self._typed(key, dict, "a mapping")
         return {
             str(self._plain(name, key)): self._plain(item, key) for name, item in values.items()
@@ -156,13 +155,13 @@ class Fields:
                 # cc4s writes lists as mappings, sorted by the digits of the keys.
                 return [self._plain(value[position], key) for position in range(len(value))]
             return {
-                str(self._plain(name, key)): self._plain(each, key) for name, each in value.items()
+                str(self._plain(name, key)): self._plain(item, key) for name, item in value.items()
             }
-        return [self._plain(each, key) for each in value] if isinstance(value, list) else value
+        return [self._plain(item, key) for item in value] if isinstance(value, list) else value
 
 
 def check_safe(path: str, content: bytes) -> None:
-    """Refuse what would fill the memory, exhaust the stack, or end the YAML within the file."""
+    """Raise TensorFormatError for YAML that could fill memory or stack, or contains a NUL."""
     _check_length(path, len(content))
     may_have = b"&" in content and b"*" in content and _ALIAS.search(content)
     anchor = _ANCHOR.search(content) if may_have else None
@@ -184,17 +183,17 @@ def check_safe(path: str, content: bytes) -> None:
         raise TensorFormatError(
             path, "the YAML", "a NUL", "printable characters", hint, offset=content.index(b"\0")
         )
-    # A value on a line of its own has two, such as "-" and the end; within a line a comma will do.
+    # A value on a separate line has two separators: "-" and the end of the line.
     marks = len(content) - len(content.translate(None, _MARKS))
     marks += content.count(b",") + 2 * content.count(b":")
     if marks > MAX_SEPARATORS:
-        hint = "elements belong in the file beside it"
+        hint = "values belong in the file of elements"
         expected = f"at most {MAX_SEPARATORS} of any of {_MARKS.decode()!r}"
         raise TensorFormatError(path, "the YAML", f"{marks} separators", expected, hint, offset=0)
 
 
 def _check_keys(path: str, content: bytes) -> None:
-    """Refuse repeated keys: of two values, programs take different ones."""
+    """Raise TensorFormatError for repeated keys, since programs disagree on the value."""
     try:
         repeated = find_repeated_key(content)
     except DisputedSyntaxError as error:
@@ -202,19 +201,19 @@ def _check_keys(path: str, content: bytes) -> None:
         expected = "YAML 1.1 and 1.2 at once"
         raise TensorFormatError(path, "the YAML", str(error), expected, hint, offset=0) from error
     if repeated is not None:
-        hint = "programs take different ones of its values; remove all but one"
+        hint = "programs disagree on which value counts; remove all but one"
         raise TensorFormatError(path, repeated, "this key twice", "each key once", hint)
 
 
 def _check_length(path: str, size: int) -> None:
     if size > MAX_BYTES:
-        hint = "elements belong in the file beside it; drop or shorten attributes and coordinates"
-        field, found, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
-        raise TensorFormatError(path, field, found, expected, hint, offset=MAX_BYTES)
+        hint = "values belong in the file of elements; drop or shorten attributes and coordinates"
+        field, actual, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
+        raise TensorFormatError(path, field, actual, expected, hint, offset=MAX_BYTES)
 
 
 def _children(value: Any) -> Iterable[Any]:
-    """What is in a value; a key may be a list too."""
+    """Return the keys and values in a value. Keys can be lists."""
     if isinstance(value, Yaml):
         return (value.value,)
     if isinstance(value, dict):
@@ -223,8 +222,8 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
-    hint = "no program writes so many; the file is damaged"
+    hint = "the file is damaged"
     expected = f"at most {MAX_NESTED} within each other, indented by less than 200 characters"
     return TensorFormatError(
-        path, "the YAML", "lists or mappings that are nested deeply", expected, hint, offset=offset
+        path, "the YAML", "lists or mappings nested deeply", expected, hint, offset=offset
     )
