@@ -103,7 +103,7 @@ OWN_KEYWORDS = {
 def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
     wanted = (
         f"'colour' is not a keyword for {find_format(name).title} files; "
-        f"they take those of to_file and, of their own, {OWN_KEYWORDS[name]}$"
+        f"they accept the keywords of to_file and, of their own, {OWN_KEYWORDS[name]}$"
     )
     with pytest.raises(TypeError, match=wanted):
         to_file(matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")

@@ -140,7 +140,7 @@ def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
 
 
 def test_numbers_are_rounded_to_what_the_file_holds_only_if_asked(path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'a' holds .*1\.1.*, which bfloat16 cannot represent"):
+    with pytest.raises(ValueError, match=r"'a' contains .*1\.1.*, which bfloat16 cannot represent"):
         to_mag(patch(1, 6, value=1.1), path, region={"x": slice(1)})
     to_mag(
         patch(1, 6, value=1.1), path, region={"x": slice(1)}, encoding={"a": {"dtype": "bfloat16"}}
@@ -165,11 +165,11 @@ def test_a_region_is_made_of_slices_of_step_1(path: Path, wanted) -> None:
 
 @pytest.mark.parametrize("wanted", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
 def test_a_region_is_as_long_as_what_is_written(path: Path, wanted: slice) -> None:
-    refused(patch(2, 6), path, {"x": wanted}, "along 'x', which has 4 in the file, but what is")
+    refused(patch(2, 6), path, {"x": wanted}, "along 'x', which has 4 in the file, but the data")
 
 
 def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
-    refused(patch(4, 2), path, {"x": slice(4)}, "is 6 along 'y', which has 6 in the file, but")
+    refused(patch(4, 2), path, {"x": slice(4)}, "has length 6 along 'y', which has 6 in the file, but")
 
 
 def test_a_dimension_that_is_none_is_named(path: Path) -> None:
@@ -181,13 +181,13 @@ def test_a_variable_that_is_not_there_is_named(path: Path) -> None:
 
 
 def test_other_dims_are_an_error(path: Path) -> None:
-    refused(patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), and .* has \('x', 'y'\)")
+    refused(patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), but .* has \('x', 'y'\)")
 
 
 def test_labels_are_not_written_in_part(path: Path) -> None:
     one = base()[["a"]].isel(x=slice(1))
     refused(
-        one, path, {"x": slice(1)}, r"coordinate 'x' lies along region=.*; call drop_vars\('x'\)"
+        one, path, {"x": slice(1)}, r"coordinate 'x' is along region=.*; call drop_vars\('x'\)"
     )
 
 
@@ -196,9 +196,9 @@ def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
     to_mag(one * 2, path, region={"x": slice(1)})
     np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
     region = {"x": slice(1)}
-    refused(one.assign_coords(label="other"), path, region, "coordinate 'label' is not the same in")
-    refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is not the same in")
-    refused(one.assign_coords(new=1), path, region, "coordinate 'new' is not the same in")
+    refused(one.assign_coords(label="other"), path, region, "coordinate 'label' differs from")
+    refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' differs from")
+    refused(one.assign_coords(new=1), path, region, "coordinate 'new' differs from")
 
 
 def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
@@ -206,14 +206,14 @@ def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
     refused(text, path, {}, "'b' is str32, and MAG holds only int16")
     wanted = {"encoding": {"a": {"dtype": "float16"}}}
-    refused(patch(4, 6), path, {}, "wants 'a' as float16, and .* has it as bfloat16", **wanted)
+    refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* stores it as bfloat16", **wanted)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_a_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
     lazy = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)[["a"]].drop_vars("x")
     changed = lazy if chunks is None else (lazy + 1).astype("f4")
-    refused(changed.isel(x=[0]), path, {"x": slice(1)}, "still to be read from .*; call load")
+    refused(changed.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
     link = path.parent / "link.mag"
     link.symlink_to(path)
     with pytest.raises(ValueError, match="still to be read"):
@@ -286,7 +286,7 @@ def test_a_hard_link_is_the_same_file(path: Path) -> None:
     link = path.with_name("link.mag")
     link.hardlink_to(path)
     lazy = xr.open_dataset(link, engine="tensorfmt")[["a"]].drop_vars("x")
-    refused(lazy.isel(x=[0]), path, {"x": slice(1)}, "still to be read from .*; call load")
+    refused(lazy.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
 
 
 def test_another_file_is_read_while_one_is_changed(path: Path) -> None:
@@ -314,7 +314,7 @@ def test_reads_from_before_notice(path: Path) -> None:
 
 
 def test_mode_x_and_region_exclude_each_other(path: Path) -> None:
-    refused(patch(4, 6), path, {}, "mode='x' demands that there is no file, and region=", mode="x")
+    refused(patch(4, 6), path, {}, "mode='x' creates a new file, but region=", mode="x")
 
 
 def test_without_a_file_there_is_no_region(tmp_path: Path) -> None:

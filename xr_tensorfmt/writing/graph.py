@@ -1,4 +1,4 @@
-"""The writing of files as a graph of dask: one task for each block, and nothing is gathered."""
+"""Dask graphs that write files: one task per block, without gathering values."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from xr_tensorfmt.writing.write_target import WriteTarget
 File = TypeVar("File", bound=WriteTarget)
 
 Use = Callable[[BlockGrid, int, Any, WriteTarget], None]
-"""Writes a block of some number to a file, or compares the block with the file."""
+"""A function that writes a block to a file, or compares the block with the file."""
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
-"""A part of a variable that is not in chunks of dask, and the block that it is."""
+"""A part of a variable without dask chunks, the blocks, and the number of the block."""
 
 
 def compare(file: WriteTarget, variables: Iterable[PlannedVariable]) -> None:
-    """Compute variables once more, and compare them with the file; ValueError where they differ.
+    """Compute variables again and compare them with the file. Raise ValueError if they differ.
 
-    A chunk alone may not show that all of its values are stored, as half of a symmetric matrix is.
+    For example, a chunk of a symmetric matrix does not show that both halves are equal.
     """
-    # In a thread of its pool, dask would by default use more threads than there are CPUs.
+    # The default of dask in a thread of its pool is more threads than CPUs.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
     tasks = plan_tasks([(file, build_block_grids(variables))], use=compare_block)
     tasks.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
 def compare_block(blocks: BlockGrid, number: int, values: Any, file: WriteTarget) -> None:
-    """Compare a block with the file; ValueError if they differ."""
+    """Compare a block with the file. Raise ValueError if they differ."""
     blocks.layout.compare(open_source(file.path), *blocks.convert(number, values))
 
 
@@ -55,9 +55,9 @@ def plan_tasks(
     *,
     use: Use = BlockGrid.write,
 ) -> Delayed:
-    """Plan to begin files, write all blocks of variables, and finish the files together.
+    """Plan tasks that begin files, write all blocks, and finish the files together.
 
-    A file has begun, or is a callable that begins it.
+    A file is already begun, or a callable that begins it.
     """
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
@@ -71,7 +71,7 @@ def plan_tasks(
             graph[writes[-1]] = task
     last = f"finish-{token}"
     graph[last] = (_finish, finish, begun, writes)
-    # Optimised as a whole, so that what several variables need is computed once.
+    # Optimize all arrays together, to compute shared tasks once.
     arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
     keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
     graph |= dict(optimize(arrays, keys)) if chunked else {}  # type: ignore[no-untyped-call]
@@ -85,19 +85,19 @@ def _tasks(
     chunked: list[Any],
     graph: dict[Any, Any],
 ) -> Iterator[Any]:
-    """Yield the tasks that write variables, in their order, and add their arrays to a list."""
+    """Yield the tasks that write variables, and collect their dask arrays in `chunked`."""
     for in_memory, group in groupby(grids, key=lambda grid: grid[0].chunks is None):
         if in_memory:
             yield from ((write_in_memory, use, batch, begun) for batch in _batches(group))
             continue
         for variable, blocks in group:
-            # A node of its own: a large layout goes to each worker once.
+            # Send a large layout to each worker once, as a separate node.
             grid = f"blocks-{begun}-{len(chunked)}"
             graph[grid] = blocks
             chunked.append(variable.data)
             for block in range(blocks.count):
-                # A plain key would not be replaced by the values of an array that is persisted on
-                # a cluster, since distributed takes those out of the graph first.
+                # A plain key would fail for a persisted array on a cluster: distributed removes
+                # its tasks from the graph.
                 source = TaskRef((variable.data.name, *blocks.index(block)))
                 yield write_block, use, grid, block, source, begun
 
@@ -105,15 +105,15 @@ def _tasks(
 def write_block(
     use: Use, blocks: BlockGrid, number: int, values: Array, file: WriteTarget
 ) -> frozenset[str]:
-    """Write a chunk of dask, and return the path of the unfinished file."""
+    """Write a dask chunk, and return the path of the temporary file."""
     use(blocks, number, values, file)
     return frozenset({file.path})
 
 
 def write_in_memory(use: Use, batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
-    """Write blocks one after the other; lazy ones are read as they are written."""
+    """Write blocks one by one. Lazy blocks are read when they are written."""
     for part, blocks, number in batch:
-        # Indexing makes a copy of a lazy variable, since the variable keeps what it has read.
+        # Index a lazy variable, because the variable itself would cache the values.
         use(blocks, number, part[...].values, file)
     return frozenset({file.path})
 
@@ -123,10 +123,10 @@ def _finish(
     files: Sequence[File],
     written: Sequence[frozenset[str]],
 ) -> None:
-    """Finish files, unless some blocks were written to others."""
+    """Finish files, unless blocks were written to other temporary files."""
     if not frozenset().union(*written) <= {file.path for file in files}:
         reason = (
-            "the worker that began it was lost, and with it what others had written; compute it "
+            "the worker that began it was lost, with the blocks of other workers; compute it "
             "again; the target is unchanged"
         )
         raise OSError(ESTALE, reason, files[-1].target)
@@ -135,7 +135,7 @@ def _finish(
 
 
 def _batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
-    """Group small blocks, so that each task has enough to do."""
+    """Group small blocks into tasks of about one chunk."""
     batch: list[MemoryBlock] = []
     size = 0
     for variable, blocks in grids:

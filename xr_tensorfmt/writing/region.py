@@ -1,4 +1,4 @@
-"""Writing into a part of a local file that exists."""
+"""Writing to a region of an existing local file, in place."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ class ExistingFile:
 
     @property
     def target(self) -> str:
-        """The path, as there is no other file meanwhile."""
+        """Path of the file, because there is no temporary file."""
         return self.path
 
     @classmethod
     def at(cls, path: str) -> ExistingFile:
-        """The file at a path; values that were loaded from it will not change with it."""
+        """Prepare a file for writing. Loaded values keep their old content."""
         check_writable(path)
         detach_file(path)
         return cls(path, _identity(path))
 
     def begin(self) -> ExistingFile:
-        """Keep the values that processes of a cluster have loaded, before anything is written."""
+        """Detach values that were loaded by processes of a cluster."""
         detach_file(self.path)
         distributed = sys.modules.get("distributed")
         if distributed is not None:
@@ -80,7 +80,7 @@ class ExistingFile:
         return self
 
     def write(self, batches: Iterator[Encoded]) -> None:
-        """Write bytes at their offsets; as `AtomicFile.write`."""
+        """Write bytes at their offsets."""
         if _identity(self.path) != self.identity:
             raise SourceChangedError(
                 self.path,
@@ -100,10 +100,10 @@ class ExistingFile:
             os.fsync(descriptor)
 
     def publish(self) -> None:
-        """Do nothing, because the file is there already."""
+        """Do nothing, because the file exists."""
 
     def discard(self) -> bool:
-        """Return False, because a part of the file may have been changed."""
+        """Return False, because a part of the file may be changed."""
         return False
 
 
@@ -129,14 +129,14 @@ def _read_updates(path: str, read: Callable[[HeaderReader], Container]) -> tuple
 
 
 def detach_file(path: str) -> None:
-    """Copy pages that values loaded in this process share with a file."""
+    """Copy pages of loaded values that are mapped from a file."""
     try:
         detach(os.stat(path))
     except FileNotFoundError:
         return
     except OSError as error:
         reason = (
-            "values that were loaded from it would change with it, as they cannot be copied "
+            "values that were loaded from it would change with it, because they cannot be copied "
             f"({error.strerror}); delete them, or write a whole new file"
         )
         raise OSError(error.errno, reason, path) from error
@@ -155,7 +155,7 @@ def write_region(
     *,
     compute: bool,
 ) -> Delayed | None:
-    """Write into a part of a file, in place; `read` parses its header."""
+    """Write to a region of a file, in place. `read` parses the header."""
     if not location.is_local:
         raise ValueError(
             f"{location.url}: no store can change a part of an object; write all of it, "
@@ -168,7 +168,7 @@ def write_region(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would leave "
             "wrong; write the whole of the file anew"
         )
-    tensors = {each.name: each for each in (*container.tensors, *container.coordinates)}
+    tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     _check_names(checked, tensors, region)
     _check_coordinates(checked, source, tensors, region)
     parts: dict[str, list[PlannedVariable]] = {}
@@ -176,7 +176,7 @@ def write_region(
         tensor = tensors[name]
         file = tensor.source or source
         _check_overlap(checked, file.name)
-        # The layout must be right, so that no other byte is overwritten.
+        # Verify the layout, to not overwrite other bytes.
         tensor = replace(tensor, layout=tensor.layout.checked_places(file))
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
@@ -214,35 +214,35 @@ def _check_coordinates(
     tensors: Mapping[str, Tensor],
     region: Region,
 ) -> None:
-    """Refuse coordinates that differ from those of the file, since they are not written."""
+    """Raise an error if coordinates differ from the file, because they are not written."""
     for name, coordinate in checked.coordinates.items():
         advice = f"call drop_vars({name!r}) first"
         if any(dim in region for dim in coordinate.dims):
             raise ValueError(
-                f"the coordinate {name!r} lies along region={region!r}, and coordinates are not "
-                f"written in part; {advice}"
+                f"the coordinate {name!r} is along region={region!r}, but region= does not write "
+                f"coordinates; {advice}"
             )
         if name in tensors:
-            known = tensors[name]
-            whole = Selection.everything(known.layout.shape)
-            values = known.layout.read(known.source or source, whole)
-            if coordinate.equals(Variable(known.dims, values)):  # type: ignore[no-untyped-call]
+            tensor = tensors[name]
+            whole = Selection.everything(tensor.layout.shape)
+            values = tensor.layout.read(tensor.source or source, whole)
+            if coordinate.equals(Variable(tensor.dims, values)):  # type: ignore[no-untyped-call]
                 continue
         raise ValueError(
-            f"the coordinate {name!r} is not the same in {checked.path}, and region= does not "
+            f"the coordinate {name!r} differs from {checked.path}, but region= does not "
             f"write coordinates; {advice}"
         )
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:
-    """Refuse values that are yet to be read from the file that is changed in place."""
+    """Raise an error if lazy values are read from the file that is changed in place."""
     for name, variable in checked.variables.items():
         for source in {source.name for source in find_sources(variable)}:
             with suppress(OSError):  # a URL, or a name of something without a path
                 if os.path.samefile(source, path):
                     raise ValueError(
-                        f"{name!r} is still to be read from {checked.path}, which region= changes "
-                        "in place; call load() first, or write the whole of another file"
+                        f"{name!r} is lazy and reads from {checked.path}, which region= changes "
+                        "in place; call load() first, or write another file"
                     )
 
 
@@ -253,15 +253,15 @@ def _part(
     tensor: Tensor,
     region: Region,
 ) -> PlannedVariable:
-    """A variable with the layout of the whole tensor, and the index where it begins in it."""
+    """Return a variable with the layout of the whole tensor and its origin in it."""
     if set(variable.dims) != set(tensor.dims):
         raise ValueError(
-            f"{name!r} has dims {variable.dims}, and {checked.path} has {tensor.dims} there; "
+            f"{name!r} has dims {variable.dims}, but {checked.path} has {tensor.dims}; "
             "rename or transpose it"
         )
     variable = variable.transpose(*tensor.dims)
     sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
-    origin = tuple(_begin(*each, region) for each in sizes)
+    origin = tuple(_get_start(*size, region) for size in sizes)
     try:
         layout, axes = file_order(tensor.layout)
         element = layout.stored_element()
@@ -271,49 +271,49 @@ def _part(
         ) from None
     units = dict(zip(axes, layout.write_units, strict=True))
     for axis, dim in enumerate(tensor.dims):
-        begin, end = origin[axis], origin[axis] + variable.shape[axis]
-        _check_unit(name, dim, units[axis], begin, end, is_whole=end == tensor.layout.shape[axis])
+        start, stop = origin[axis], origin[axis] + variable.shape[axis]
+        _check_unit(name, dim, units[axis], start, stop, is_end=stop == tensor.layout.shape[axis])
     requested = checked.encoding.get(name, {}).get("dtype", element.name)
     if dtype_name(requested) != element.name:
         raise ValueError(
-            f"encoding= wants {name!r} as {dtype_name(requested)}, and {checked.path} has it as "
-            f"{element.name}; region= cannot change that, but the whole file can be written anew"
+            f"encoding= requests {name!r} as {dtype_name(requested)}, but {checked.path} stores it "
+            f"as {element.name}, which region= cannot change; rewrite the whole file"
         )
-    # The file decides the dtype; values are rounded to it only where encoding= names it.
-    wanted = {name: {"dtype": element.name}}
-    conversion = replace(checked, encoding=wanted).conversion(
+    # Use the dtype of the file. Round values only if encoding= names this dtype.
+    stored = {name: {"dtype": element.name}}
+    conversion = replace(checked, encoding=stored).conversion(
         name, variable, {element.name: element}
     )
     conversion = replace(conversion, exact=name not in checked.encoding)
     return PlannedVariable(variable, tensor.layout, conversion, origin)
 
 
-def _check_unit(name: str, dim: str, unit: int, begin: int, end: int, *, is_whole: bool) -> None:
-    """Refuse a part that begins or ends within a byte; `is_whole` if it ends with the axis."""
-    if unit == WHOLE and (begin or not is_whole):
+def _check_unit(name: str, dim: str, unit: int, start: int, stop: int, *, is_end: bool) -> None:
+    """Raise an error if a region starts or stops inside a byte."""
+    if unit == WHOLE and (start or not is_end):
         raise ValueError(
-            f"{name!r} is stored in rows whose parts share bytes; write all of the dimension "
+            f"{name!r} is stored in rows whose parts share bytes; write the whole dimension "
             f"{dim!r} at once"
         )
-    if unit != WHOLE and (begin % unit or (end % unit and not is_whole)):
+    if unit != WHOLE and (start % unit or (stop % unit and not is_end)):
         raise ValueError(
-            f"{name!r} has {unit} elements of {dim!r} in a byte; begin and end at a multiple of "
-            f"{unit}, not at {begin} and {end}"
+            f"{name!r} has {unit} elements of {dim!r} in a byte; start and stop at a multiple of "
+            f"{unit}, not at {start} and {stop}"
         )
 
 
-def _begin(dim: Hashable, length: int, whole: int, region: Region) -> int:
-    """Index along a dimension where a region begins; ValueError where it has another length."""
-    wanted = region.get(dim, slice(None))
+def _get_start(dim: Hashable, length: int, whole: int, region: Region) -> int:
+    """Return the start of a region along a dimension. Raise ValueError if lengths differ."""
+    requested = region.get(dim, slice(None))
     try:
-        start, stop, step = wanted.indices(whole)
+        start, stop, step = requested.indices(whole)
     except (AttributeError, TypeError):
         step = 0
     if step != 1:
-        raise ValueError(f"region={region!r} has {wanted!r} for {dim!r}; give a slice of step 1")
+        raise ValueError(f"region={region!r} has {requested!r} for {dim!r}; pass a slice of step 1")
     if stop - start != length:
         raise ValueError(
-            f"region={region!r} is {max(0, stop - start)} along {dim!r}, which has {whole} in the "
-            f"file, but what is written has {length}; give the slice that it belongs to"
+            f"region={region!r} has length {max(0, stop - start)} along {dim!r}, which has {whole} "
+            f"in the file, but the data have {length}; pass the slice to write"
         )
     return start

@@ -1,8 +1,7 @@
-"""Names of unfinished files, and the removal of orphaned ones.
+"""Names of temporary files, and removal of orphaned ones.
 
-The name contains the host and the process that writes the file. The file is removed only if the
-process is known to have ended: on this host, since its start, in the same container. The file is
-not opened.
+The name contains the host and the process that writes the file. A file is removed only if the
+process certainly ended: on this host, since it started, in the same container.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
-_LONGEST_NAME = 255
-_LONGEST_SUFFIX = 40
+_MAX_NAME_BYTES = 255
+_MAX_SUFFIX_BYTES = 40
 _NAME = re.compile(r"(\..*)\.([0-9a-f]{12})-(\d{1,10})-[0-9a-f]{8}\.part", re.DOTALL)
 _SEVERAL = 0
 _UNKNOWN_HOST = 12 * "0"
 
 
-def suffix_of_unfinished() -> str:
-    """A suffix for the name of an unfinished file of this process, another one with each call."""
-    process = _SEVERAL if _is_worker_of_cluster() else os.getpid()
+def build_suffix() -> str:
+    """Return a unique suffix for a temporary file of this process."""
+    process = _SEVERAL if _is_cluster_worker() else os.getpid()
     return f".{_host()}-{process}-{uuid.uuid4().hex[:8]}.part"
 
 
 def unfinished_path(target: str) -> str:
-    """Return a path for an unfinished file, in the directory of its target."""
+    """Return a path for a temporary file, in the directory of its target."""
     directory, name = os.path.split(target)
-    return os.path.join(directory, f".{_shortened(name)}{suffix_of_unfinished()}")
+    return os.path.join(directory, f".{_shorten_name(name)}{build_suffix()}")
 
 
-def _shortened(name: str) -> str:
-    """A name to which a dot and a suffix can be added."""
-    return os.fsencode(name)[: _LONGEST_NAME - _LONGEST_SUFFIX - 1].decode(errors="ignore")
+def _shorten_name(name: str) -> str:
+    """Shorten a name, to leave space for a dot and a suffix."""
+    return os.fsencode(name)[: _MAX_NAME_BYTES - _MAX_SUFFIX_BYTES - 1].decode(errors="ignore")
 
 
 @dataclass(frozen=True)
 class UnfinishedFile:
-    """A local file that a process was writing; `process` is 0 for the workers of a cluster."""
+    """A temporary file of a process. `process` is 0 for the workers of a cluster."""
 
     path: str
     size: int
@@ -54,12 +53,12 @@ class UnfinishedFile:
 
     @property
     def is_being_written(self) -> bool:
-        """Whether a process of this number runs on this host."""
+        """Whether the process runs on this host."""
         return bool(self.process and self.host == _host() and _is_running(self.process))
 
     @property
     def reason_to_keep(self) -> str:
-        """Why the file must not be removed; empty if its process has ended."""
+        """Reason not to remove the file, or an empty string if its process ended."""
         if self.process == _SEVERAL:
             return "processes of a cluster write it, and some may be running"
         if self.is_being_written:
@@ -67,15 +66,15 @@ class UnfinishedFile:
         if self.host == _host() != _UNKNOWN_HOST:
             return ""
         return (
-            f"process {self.process} of another host or container writes it, or of this one "
-            "before it was started again"
+            f"process {self.process} of another host or container writes it, or this host was "
+            "restarted"
         )
 
 
 def unfinished_in(directory: str, target: str | None = None) -> Iterator[UnfinishedFile]:
     """Yield the unfinished files in a directory, by default those of all targets."""
-    stem = None if target is None else f".{_shortened(os.path.basename(target))}"
-    # Directories may have many files, so most names are only looked at so far.
+    stem = None if target is None else f".{_shorten_name(os.path.basename(target))}"
+    # Filter by the suffix first, because directories may contain many files.
     for name in [name for name in os.listdir(directory) if name[-5:] == ".part"]:
         match = _NAME.fullmatch(name)
         if match is None or stem not in (None, match[1]):
@@ -89,7 +88,7 @@ def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinis
 
 
 def remove_orphaned(target: str) -> None:
-    """Remove unfinished files of a target, if their processes have ended."""
+    """Remove temporary files of a target whose processes ended."""
     with suppress(OSError):
         for file in unfinished_in(os.path.dirname(target), target):
             if not file.reason_to_keep:
@@ -97,7 +96,7 @@ def remove_orphaned(target: str) -> None:
 
 
 def remove_own(directory: str) -> None:
-    """Remove the unfinished files of this process in a directory, best effort."""
+    """Remove the temporary files of this process in a directory, best effort."""
     with suppress(OSError):
         for file in unfinished_in(directory):
             if (file.process, file.host) == (os.getpid(), _host()):
@@ -105,10 +104,10 @@ def remove_own(directory: str) -> None:
 
 
 def _host() -> str:
-    """What tells this host, since it was started, and this container, from all others."""
+    """Return an identifier of this host, its start, and this container."""
     parts: list[object] = [platform.node()]
     if sys.platform == "linux":
-        # Numbers of processes mean something within one namespace of one kernel alone.
+        # Process numbers are unique only in a namespace of a running kernel.
         try:
             with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
                 parts += [file.read(), os.stat("/proc/self/ns/pid").st_ino]
@@ -120,7 +119,7 @@ def _host() -> str:
 
 
 def _is_running(process: int) -> bool:
-    """Whether there is a process of this number; where that cannot be known, there is."""
+    """Return whether a process runs, or True if unknown."""
     if sys.platform == "win32":
         return True  # os.kill would end it
     try:
@@ -132,8 +131,8 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _is_worker_of_cluster() -> bool:
-    """Whether a worker of dask.distributed calls this, which may leave a file to others."""
+def _is_cluster_worker() -> bool:
+    """Return whether this is a dask.distributed worker, which may share a file with others."""
     distributed = sys.modules.get("distributed")
     with suppress(ValueError):
         if distributed is not None:

@@ -24,7 +24,7 @@ from xr_tensorfmt.writing.atomic_file import (
     open_descriptor,
     write_at,
 )
-from xr_tensorfmt.writing.unfinished import suffix_of_unfinished
+from xr_tensorfmt.writing.unfinished import build_suffix
 from xr_tensorfmt.writing.write_target import Piece
 
 Result = TypeVar("Result")
@@ -136,7 +136,7 @@ class Upload:
         self._packages, self._replace = _get_packages(self._fs), replace
         self._is_atomic = not self._packages.isdisjoint(_ATOMIC_PACKAGES)
         directory, slash, name = location.path.rpartition("/")
-        temporary = f"{directory}{slash}.{name}{suffix_of_unfinished()}"
+        temporary = f"{directory}{slash}.{name}{build_suffix()}"
         self._path = self._target if self._is_atomic else temporary
         self._is_moving = False
 
