@@ -169,7 +169,7 @@ def test_a_region_is_as_long_as_what_is_written(path: Path, wanted: slice) -> No
 
 
 def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
-    refused(patch(4, 2), path, {"x": slice(4)}, "has length 6 along 'y', which has 6 in the file, but")
+    refused(patch(4, 2), path, {"x": slice(4)}, "has length 6 along 'y', which has 6")
 
 
 def test_a_dimension_that_is_none_is_named(path: Path) -> None:
@@ -186,9 +186,7 @@ def test_other_dims_are_an_error(path: Path) -> None:
 
 def test_labels_are_not_written_in_part(path: Path) -> None:
     one = base()[["a"]].isel(x=slice(1))
-    refused(
-        one, path, {"x": slice(1)}, r"coordinate 'x' is along region=.*; call drop_vars\('x'\)"
-    )
+    refused(one, path, {"x": slice(1)}, r"coordinate 'x' is along region=.*; call drop_vars\('x'\)")
 
 
 def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
@@ -206,7 +204,7 @@ def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
     refused(text, path, {}, "'b' is str32, and MAG holds only int16")
     wanted = {"encoding": {"a": {"dtype": "float16"}}}
-    refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* stores it as bfloat16", **wanted)
+    refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **wanted)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
@@ -216,7 +214,7 @@ def test_a_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
     refused(changed.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
     link = path.parent / "link.mag"
     link.symlink_to(path)
-    with pytest.raises(ValueError, match="still to be read"):
+    with pytest.raises(ValueError, match="reads from"):
         to_mag(changed.isel(x=[0]), link, region={"x": slice(1)})
     to_mag(changed.isel(x=[0]).load(), path, region={"x": slice(1)})
 
