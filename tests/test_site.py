@@ -20,7 +20,7 @@ QUESTIONS = {
     "many files as one": ("howto/many_files.md", "open_mfdataset"),
     "chunks of columns": ("howto/chunks.md", "columns"),
     "SLURM": ("howto/hpc.md", "SLURMCluster"),
-    "Google Cloud Storage": ("howto/cloud.md", "gs://"),
+    "Google Cloud Storage": ("howto/read_remote.md", "gs://"),
     "what a conversion loses": ("howto/conversions.md", "without"),
     "thread-safe": ("howto/threads.md", "thread-safe"),
     "how to cite": ("howto/citing.md", "@software"),
