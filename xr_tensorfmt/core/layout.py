@@ -127,10 +127,6 @@ class Layout(ABC):
         """The layout that `validate` has to read, or None if `Format.check` reads all values."""
         return self
 
-    def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """If overridden, compare values with those of a written file; ValueError if they differ."""
-        raise NotImplementedError
-
 
 class WritableLayout(Layout):
     """A layout that can also be written, as a whole or in part."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, build_block_grids
-from xr_tensorfmt.writing.file_plan import PlannedVariable
+from xr_tensorfmt.writing.file_plan import Compare, PlannedVariable
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 File = TypeVar("File", bound=WriteTarget)
@@ -33,20 +34,23 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 """A part of a variable without dask chunks, the blocks, and the number of the block."""
 
 
-def compare(file: WriteTarget, variables: Iterable[PlannedVariable]) -> None:
+def compare_variables(
+    file: WriteTarget, variables: Iterable[PlannedVariable], compare: Compare
+) -> None:
     """Compute variables again and compare them with the file. Raise ValueError if they differ.
 
     For example, a chunk of a symmetric matrix does not show that both halves are equal.
     """
     # The default of dask in a thread of its pool is more threads than CPUs.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
-    tasks = plan_tasks([(file, build_block_grids(variables))], use=compare_block)
+    tasks = plan_tasks([(file, build_block_grids(variables))], use=partial(_compare_block, compare))
     tasks.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
-def compare_block(blocks: BlockGrid, number: int, values: Any, file: WriteTarget) -> None:
-    """Compare a block with the file. Raise ValueError if they differ."""
-    blocks.layout.compare(open_source(file.path), *blocks.convert(number, values))
+def _compare_block(
+    compare: Compare, blocks: BlockGrid, number: int, values: Any, file: WriteTarget
+) -> None:
+    compare(open_source(file.path), *blocks.convert(number, values))
 
 
 def plan_tasks(

@@ -18,8 +18,8 @@ from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.store_errors import call_store
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
-from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
-from xr_tensorfmt.writing.graph import compare, plan_tasks
+from xr_tensorfmt.writing.file_plan import Compare, FilePlan, PlannedVariable
+from xr_tensorfmt.writing.graph import compare_variables, plan_tasks
 from xr_tensorfmt.writing.upload import UploadedFile
 from xr_tensorfmt.writing.write_target import Piece, WriteTarget
 
@@ -30,7 +30,8 @@ class Content:
 
     name: str
     pieces: Sequence[Piece]
-    compared: Sequence[PlannedVariable]
+    variables: Sequence[PlannedVariable]
+    compare: Compare | None
     describe: Callable[[Mapping[str, Source]], Sequence[Piece]] | None
 
 
@@ -48,7 +49,13 @@ def write_files(
     targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
     grids = [plan.block_grids for plan, _ in files]
     contents = [
-        Content(os.path.basename(location.path), plan.pieces, plan.compared, plan.describe_siblings)
+        Content(
+            os.path.basename(location.path),
+            plan.pieces,
+            plan.variables,
+            plan.compare,
+            plan.describe_siblings,
+        )
         for plan, location in files
     ]
     finish = partial(_finish, contents, orphans)
@@ -92,8 +99,8 @@ def _finish(
 ) -> None:
     complete: dict[str, Source] = {}
     for content, file in zip(contents, files, strict=True):
-        if content.compared:
-            compare(file, content.compared)
+        if content.compare is not None:
+            compare_variables(file, content.variables, content.compare)
         described = content.describe(complete) if content.describe is not None else ()
         file.complete((*content.pieces, *described))
         complete[content.name] = open_source(file.path)

@@ -28,7 +28,7 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
 from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
-from xr_tensorfmt.formats.pycauset.matrices import sized_layout
+from xr_tensorfmt.formats.pycauset.matrices import Mirrored, sized_layout
 from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
 
@@ -129,7 +129,9 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
         parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
         size = max(at + len(part) for at, part in parts.items())
     pieces = tuple(Piece(at, part) for at, part in parts.items())
-    return FilePlan(size, pieces, (PlannedVariable(variable, layout, conversion),))
+    placed = (PlannedVariable(variable, layout, conversion),)
+    compare = layout.compare if isinstance(layout, Mirrored) else None
+    return FilePlan(size, pieces, placed, compare=compare)
 
 
 def _matrix_types(
