@@ -32,7 +32,8 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     OnlyRow,
     Scaled,
 )
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed
+from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -176,7 +177,7 @@ def basic(sizes: dict[str, int]) -> st.SearchStrategy:
 def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._FEW", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._SPARSE_BYTES", 0)
     monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [each for each in columns if each < values.shape[1]]
@@ -189,7 +190,7 @@ def test_small_windows_and_blocks_change_nothing(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._BLOCK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = source_of("mmap", content, tmp_path / name)

@@ -19,8 +19,10 @@ from tests.packedbits import causal, dense_bits
 from tests.recording import RecordingSource
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import get_lazy_read
+from xr_tensorfmt.formats.pycauset import popcount as popcount_module
 from xr_tensorfmt.formats.pycauset.packed import Bits
-from xr_tensorfmt.formats.pycauset.popcount import BitCounts, column_sums
+from xr_tensorfmt.formats.pycauset.popcount import BitCounts
+from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -89,17 +91,21 @@ def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dic
 
 
 @pytest.fixture
-def nothing_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise AssertionError("bits were unpacked")
+def counts_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = popcount_module._planned
 
-    monkeypatch.setattr(Bits, "finish", fail)
+    def check(*args: Any) -> Any:
+        planned = plan(*args)
+        assert planned is not None
+        return planned
+
+    monkeypatch.setattr(popcount_module, "_planned", check)
 
 
 @pytest.mark.parametrize("key", SELECTIONS, ids=str)
 @pytest.mark.parametrize("name", ["v2 causal", "transposed", "r1 dense"])
 def test_selections_are_counted_packed(
-    name: str, key: dict, tmp_path: Path, nothing_is_unpacked: None
+    name: str, key: dict, tmp_path: Path, counts_are_packed: None
 ) -> None:
     content, values = FILES[name]
     if name == "transposed":
@@ -161,14 +167,14 @@ def test_an_array_that_was_written_to_is_summed(tmp_path: Path) -> None:
     assert int(popcount(array, "col")[5]) == CAUSAL[5].sum() + 1
 
 
-def test_chunked_later_is_counted_packed(tmp_path: Path, nothing_is_unpacked: None) -> None:
+def test_chunked_later_is_counted_packed(tmp_path: Path, counts_are_packed: None) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     part = tensor_of(tmp_path / "file")[10:90].chunk(row=7)
     np.testing.assert_array_equal(popcount(part, "col"), CAUSAL[10:90].sum(1))
 
 
 def test_tasks_of_dask_count_blocks_of_rows_and_travel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_is_unpacked: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_are_packed: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
@@ -225,8 +231,8 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 64, 3000])
 def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BLOCK", "_GATHERED", "_UNPACKED"):
-        monkeypatch.setattr(f"xr_tensorfmt.formats.pycauset.popcount.{name}", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._UNPACKED", limit)
     content, layout, values = causal(300)
     for first, stop in ((0, 300), (100, 231), (64, 128)):
         counts = BitCounts(
@@ -268,18 +274,14 @@ def test_column_counts_of_padded_rows(rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 254, 255, 256, 600])
-@pytest.mark.parametrize("width", [1, 60, 64, 192])
-def test_column_sums_of_packed_rows(rows: int, width: int) -> None:
-    bits = np.ones((rows, width), bool)
-    bits[::3, ::2] = False
-    packed = np.packbits(np.pad(bits, ((0, 0), (0, -width % 64))), axis=1, bitorder="little")
-    words = packed.view("<u8")
-    np.testing.assert_array_equal(column_sums(words, width), bits.sum(0))
-
-
-def test_column_sums_of_padding_do_not_count() -> None:
-    words = np.full((300, 2), 2**64 - 1, "<u8")
-    assert column_sums(words, 65).tolist() == [300] * 65
+@pytest.mark.parametrize("width", [1, 60, 64, 65])
+def test_column_counts_of_more_rows_than_a_byte_can_count(rows: int, width: int) -> None:
+    values = np.ones((rows, width), bool)
+    values[::3, ::2] = False
+    layout = Bits(Rows(rows, width, 1, 64, 0))
+    source = RecordingSource(pf.dense_bits(values, 64, dirty=True))
+    counts = BitCounts(source, layout, np.arange(rows), 0, width).by_column()
+    np.testing.assert_array_equal(counts, values.sum(0))
 
 
 def test_an_ellipsis_means_all_dimensions(tmp_path: Path) -> None:

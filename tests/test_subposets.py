@@ -14,7 +14,8 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core import selection
 from xr_tensorfmt.core.indexing import plan_outer
 from xr_tensorfmt.formats.pycauset import packed
-from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits
+from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.memory import Memory
 
 
@@ -33,7 +34,7 @@ def opened(content: bytes | Path) -> xr.DataArray:
 @pytest.mark.parametrize("taken", [1, 1 << 10, 2 << 20])
 @pytest.mark.parametrize("order", [1, 7, 8, 65, 150])
 @pytest.mark.parametrize("diagonal", [None, 1])
-def test_columns_of_bits_are_taken_eight_rows_at_a_time(
+def test_columns_of_bits_are_taken_some_rows_at_a_time(
     order: int, taken: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "_TAKEN", taken)

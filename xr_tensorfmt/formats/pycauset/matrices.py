@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,20 +19,19 @@ from xr_tensorfmt.contract import (
     Extents,
     Integers,
     Layout,
-    PostIndexer,
     Selection,
     Source,
     TensorFormatError,
     View,
     WritableLayout,
-    apply_indexers,
     check_size,
     contiguous_chunk,
     entry_from_indices,
     entry_indices,
 )
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored, Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored
+from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 
@@ -246,12 +245,6 @@ class Mirrored(Packed):
 
     # A part cannot be written: its mirror image may be in the rest.
     stored_element = WritableLayout.stored_element
-
-    def read_in_order(
-        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
-    ) -> Array:
-        """Reorder what was read, as the mirror image is only known then."""
-        return apply_indexers(self.read(source, selection), keys)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part, then what lies below the diagonal from its mirror image."""

@@ -19,23 +19,21 @@ from xr_tensorfmt.contract import (
     Integers,
     LazyRead,
     PostIndexer,
+    Selection,
     Source,
     Transposed,
+    entry_from_indices,
     entry_indices,
     get_lazy_read,
 )
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
-from xr_tensorfmt.formats.pycauset.packed import Bits, Pieces, Words, low_bits
+from xr_tensorfmt.formats.pycauset.packed import Bits
+from xr_tensorfmt.formats.pycauset.rows import Pieces
 
-# Bytes that are counted at a time, so that the counts of their words stay in the cache.
-_BLOCK = 3 << 20
-# Packed bytes that are fetched at a time for column sums.
-_GATHERED = 8 << 20
-# Elements unpacked at a time, one byte per element, so that they stay in the cache.
+# Elements unpacked at a time for column sums, one byte per element.
 _UNPACKED = 4 << 20
 # Rows summed at a time: the sum of a column fits in a byte.
 _BYTE_ROWS = 255
-_WORD = 8
 # Packed bytes that a dask task counts. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
@@ -57,35 +55,35 @@ class BitCounts:
         if not counts.size or self.first == self.stop:
             return counts
         pieces = self._words()
-        used = ((self.stop - self.bits.rows.firsts(self.rows[: len(pieces)]) - 1) & 63) + 1
-        skips = bool(pieces.bit.any())
-        for block, window, positions in pieces.fetch(self.source, _BLOCK):
-            begins = (positions - positions[0]) >> 3
-            ends = begins + ((pieces.stops[block] - pieces.starts[block]) >> 3)
-            words = window[positions[0] :][: int(ends[-1]) * _WORD].view("<u8")
-            # The smallest type that holds all counts is the quickest.
-            narrow = np.min_scalar_type(8 * _WORD * int((ends - begins).max()))
+        used = (self.stop - self.bits.rows.firsts(self.rows[: len(pieces)]) - 1) % 64
+        for block, window, positions in pieces.fetch(self.source):
+            begins = (positions - positions[0]) // 8
+            ends = begins + (pieces.stops[block] - pieces.starts[block]) // 8
+            words = window[positions[0] :][: int(ends[-1]) * 8].view("<u8")
             # Words between the end of a row and the next are summed apart, and left out.
             bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
-            sums = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)
-            counts[block] = sums[::2]
-            # The words in which a row begins and ends may also hold bits that do not count.
-            counts[block] -= np.bitwise_count(words[ends - 1] & ~low_bits(used[block]))
-            if skips:
-                counts[block] -= np.bitwise_count(words[begins] & low_bits(pieces.bit[block]))
+            # The smallest type that holds all counts is the quickest.
+            narrow = np.min_scalar_type(64 * int((ends - begins).max()))
+            counts[block] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
+            # The first and the last word of a row may hold bits of other columns. A shift by 64
+            # is undefined, so that it takes two steps.
+            before, used_in_last = (
+                np.uint64(63) - pieces.bit[block].astype(np.uint64),
+                used[block].astype(np.uint64),
+            )
+            counts[block] -= np.bitwise_count(words[begins] << before << np.uint64(1))
+            counts[block] -= np.bitwise_count(words[ends - 1] >> used_in_last >> np.uint64(1))
         return counts
 
     def by_column(self) -> Integers:
         """Count the rows that set each column."""
         counts = np.zeros(self.stop - self.first, dtype=np.int64)
-        firsts = self.bits.rows.firsts(self.rows)
-        rows = self.rows[: np.searchsorted(firsts, self.stop)]
-        step = max(1, 8 * _GATHERED // max(1, counts.size))
-        for begin in range(0, rows.size if counts.size else 0, step):
-            # The block stores no column before its first row does.
-            first = max(self.first, int(firsts[begin]))
-            words = self.bits.gathered(self.source, rows[begin : begin + step], first, self.stop)
-            counts[first - self.first :] += column_sums(words, self.stop - first)
+        step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
+        for begin in range(0, self.rows.size, step):
+            rows = entry_from_indices(self.rows[begin : begin + step])
+            part = Selection(self.bits.shape, (rows, slice(self.first, self.stop, 1)))
+            bits = self.bits.read(self.source, part).view(np.uint8)
+            counts += bits.sum(axis=0, dtype=np.uint8)
         return counts
 
     def _words(self) -> Pieces:
@@ -97,22 +95,11 @@ class BitCounts:
         begins = rows.starts(kept)
         wanted = self.stop - firsts[: kept.size]
         return Pieces(
-            begins + (skipped >> 6) * _WORD,
-            begins + ((wanted + 63) >> 6) * _WORD,
+            begins + (skipped >> 6) * 8,
+            begins + ((wanted + 63) >> 6) * 8,
             skipped & 63,
             np.zeros_like(begins),
         )
-
-
-def column_sums(words: Words, width: int) -> Integers:
-    """Count the rows that set each of the first `width` bits of packed rows."""
-    sums = np.zeros(width, dtype=np.int64)
-    step = min(_BYTE_ROWS, max(1, _UNPACKED // width))
-    for begin in range(0, len(words), step):
-        packed = words[begin : begin + step].view(np.uint8)
-        bits = np.unpackbits(packed, axis=1, count=width, bitorder="little")
-        sums += bits.sum(axis=0, dtype=np.uint8)
-    return sums
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
