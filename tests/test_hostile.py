@@ -121,7 +121,7 @@ def test_claims_of_implied_elements_are_not_checked_one_by_one() -> None:
     with memory_below(64 * MIB):
         (finding,) = validate(content)
     assert finding.severity == "warning"
-    assert "not checked, as the matrix has 1099511627776 elements" in finding.message
+    assert "not checked because the matrix has 1099511627776 elements" in finding.message
     assert validate(implied(100, 100, properties=claims)) == []
     assert len(validate(implied(100, 100, properties={"is_zero": True}))) == 1
 
@@ -164,7 +164,7 @@ REFUSED_NESTING = {
     "mag": (mag_with({"deep": nested(900)}), "the document at byte 44: lists or objects"),
     "mag of objects": (mag_with({"a": nested(900, is_dict=True)}), "the document at byte 44"),
     "safetensors": (safetensors_with(f'{{"a":{DEEP}}}'), "the header at byte 8: lists or objects"),
-    "pycauset": (bytes(implied(1, 1, deep=nested(33))), "more than 32 maps and arrays"),
+    "pycauset": (bytes(implied(1, 1, deep=nested(33))), "more than 32 nested maps and arrays"),
     "pycauset zip": (pf.zipped(f'{{"rows": {DEEP}}}'.encode(), b""), "metadata.json at byte 43"),
     "vespa-json": (f'{{"type":"tensor(x[1])","values":{DEEP}}}'.encode(), "lists or objects that"),
 }
@@ -259,9 +259,9 @@ def test_metadata_of_too_many_values_are_refused(name: str) -> None:
 
 def test_metadata_of_too_many_values_are_refused_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(implied(1, 1, many=[[]] * 1000))
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MAX_VALUES", 1020)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MAX_METADATA_VALUES", 1020)
     assert opened(content).sizes == {"row": 1, "col": 1}
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MAX_VALUES", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.container.MAX_METADATA_VALUES", 1000)
     with pytest.raises(TensorFormatError, match="more than 1000 values, expected at most 1000"):
         opened(content)
 

@@ -92,14 +92,14 @@ def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dic
 
 @pytest.fixture
 def counts_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = popcount_module._planned
+    plan = popcount_module._plan
 
     def check(*args: Any) -> Any:
         planned = plan(*args)
         assert planned is not None
         return planned
 
-    monkeypatch.setattr(popcount_module, "_planned", check)
+    monkeypatch.setattr(popcount_module, "_plan", check)
 
 
 @pytest.mark.parametrize("key", SELECTIONS, ids=str)

@@ -355,7 +355,7 @@ def test_options() -> None:
     array = xr.open_dataset(content, engine="tensorfmt", dims=("i", "j"), name="C").C
     assert array.dims == ("i", "j")
     assert tensor_of(content, format="pycauset", sparse="dense").shape == (2, 2)
-    with pytest.raises(ValueError, match="sparse='stored' has nothing to leave out"):
+    with pytest.raises(ValueError, match="stores all elements, so sparse='stored' does not apply"):
         tensor_of(content, sparse="stored")
 
 

@@ -133,7 +133,7 @@ def test_a_triangle_with_a_diagonal_is_written_in_part_and_as_a_whole(
     to_pycauset(part, path, region={"row": slice(2, 4)})
     after = xr.open_dataset(path, engine="tensorfmt").tensor
     np.testing.assert_array_equal(after, np.concatenate([before[:2], part, before[4:]]))
-    with pytest.raises(ValueError, match=r"at \(1, 0\) is 1.0, where an upper triangle has 0"):
+    with pytest.raises(ValueError, match=r"at \(1, 0\) is 1.0, but an upper triangle has 0"):
         to_pycauset(before * 0 + 1, path, region={})
     to_pycauset(after, tmp_path / "whole.pycauset")
     whole = xr.open_dataset(tmp_path / "whole.pycauset", engine="tensorfmt").tensor

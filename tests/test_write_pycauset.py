@@ -294,7 +294,7 @@ def test_a_part_of_a_matrix_and_another_dtype_are_stored_whole(tmp_path: Path) -
 
 def test_what_is_no_longer_of_its_type_is_stored_whole(tmp_path: Path) -> None:
     data = opened(causal_file(tmp_path), chunks={}).transpose("col", "row")
-    with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to keep it"):
+    with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to store all"):
         to_pycauset(data, tmp_path / "t", matrix_type="CAUSAL")
     assert not (tmp_path / "t").exists()
     to_pycauset(data, tmp_path / "t")
@@ -309,20 +309,20 @@ def spoiled(kind: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
 
 
 WRONG = {
-    "causal": ("CAUSAL", (40, 3), True, r"\(40, 3\) is True, where a strict upper triangle has 0"),
-    "on the diagonal": ("CAUSAL", (7, 7), True, r"\(7, 7\) is True.*='DENSE_FLOAT' to keep it"),
-    "integer": ("TRIANGULAR_INTEGER", (9, 0), 5, r"\(9, 0\) is 5.*matrix_type='INTEGER' to keep"),
-    "nan": ("TRIANGULAR_FLOAT", (49, 48), np.nan, r"\(49, 48\) is nan, where a strict upper"),
-    "below": ("SYMMETRIC", (40, 3), 7.0, r"\(40, 3\) is 7\.0, where that at \(3, 40\) makes it"),
-    "above": ("SYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*, where that at \(3, 40\) makes it 7\.0"),
-    "a nan alone": ("SYMMETRIC", (3, 40), np.nan, r"\(40, 3\) is .*\(3, 40\) makes it nan"),
-    "sign": ("ANTISYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*\(3, 40\) makes it -7\.0"),
-    "middle": ("ANTISYMMETRIC", (9, 9), 1.0, r"\(9, 9\) is 1\.0, where that at .* makes it -1\.0"),
-    "beside": ("DIAGONAL", (3, 4), 1.0, r"\(3, 4\) is 1\.0, where a diagonal matrix has 0;"),
-    "two": ("IDENTITY", (4, 4), 2.0, r"\(4, 4\) is 2\.0, where an identity matrix has 1 on its"),
-    "identity": ("IDENTITY", (4, 9), 2.0, r"\(4, 9\) is 2\.0, where an identity.* 0 beside it"),
-    "unit": ("UNIT_VECTOR", 33, 0.5, r"at 33 is 0\.5, where a unit vector has 1 at 25, 0 else"),
-    "no unit": ("UNIT_VECTOR", 25, 0.0, r"at 0 is 0\.0.*matrix_type='VECTOR' to keep it"),
+    "causal": ("CAUSAL", (40, 3), True, r"\(40, 3\) is True, but a strict upper triangle has 0"),
+    "on the diagonal": ("CAUSAL", (7, 7), True, r"\(7, 7\) is True.*='DENSE_FLOAT' to store all"),
+    "integer": ("TRIANGULAR_INTEGER", (9, 0), 5, r"\(9, 0\) is 5.*matrix_type='INTEGER' to store"),
+    "nan": ("TRIANGULAR_FLOAT", (49, 48), np.nan, r"\(49, 48\) is nan, but a strict upper"),
+    "below": ("SYMMETRIC", (40, 3), 7.0, r"\(40, 3\) is 7\.0, but its image \(3, 40\) requires"),
+    "above": ("SYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*, but its image \(3, 40\) requires 7\.0"),
+    "a nan alone": ("SYMMETRIC", (3, 40), np.nan, r"\(40, 3\) is .*\(3, 40\) requires nan"),
+    "sign": ("ANTISYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*\(3, 40\) requires -7\.0"),
+    "middle": ("ANTISYMMETRIC", (9, 9), 1.0, r"\(9, 9\) is 1\.0, but its image .* requires -1\.0"),
+    "beside": ("DIAGONAL", (3, 4), 1.0, r"\(3, 4\) is 1\.0, but a diagonal matrix has 0;"),
+    "two": ("IDENTITY", (4, 4), 2.0, r"\(4, 4\) is 2\.0, but an identity matrix has 1 on its"),
+    "identity": ("IDENTITY", (4, 9), 2.0, r"\(4, 9\) is 2\.0, but an identity.* 0 elsewhere"),
+    "unit": ("UNIT_VECTOR", 33, 0.5, r"at 33 is 0\.5, but a unit vector has 1 at 25, 0 else"),
+    "no unit": ("UNIT_VECTOR", 25, 0.0, r"at 0 is 0\.0.*matrix_type='VECTOR' to store all"),
 }  # fmt: skip
 
 
@@ -397,7 +397,7 @@ if __name__ == "__main__":
 def test_a_symmetric_matrix_is_compared_by_a_worker_of_a_cluster(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](30)
     np.save(tmp_path / "values.npy", values)
-    assert "makes it" in run_script(CLUSTER, "values.npy", directory=tmp_path)
+    assert "requires" in run_script(CLUSTER, "values.npy", directory=tmp_path)
     np.testing.assert_array_equal(opened(tmp_path / "right").tensor, values)
     assert not (tmp_path / "wrong").exists()
 
@@ -604,17 +604,17 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, r"'CAUSE' \(did you mean 'CAUSAL'\?\) is "),
         (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
-        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and a CAUSAL matrix has as many"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and a CAUSAL matrix must be sq"),
         (np.zeros((2, 2)), {"matrix_type": "CAUSAL"}, "is float64, and PyCauset's CAUSAL holds on"),
         (np.zeros((2, 2), "f4"), {"matrix_type": "SYMMETRIC"}, "SYMMETRIC holds only float64; cho"),
-        (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector has at least one element"),
+        (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector must have an element"),
         (np.zeros((2, 3)), {"version": "v2"}, "PyCauset 0.2 has only square matrices; leave out v"),
         (np.zeros((2, 2), "i4"), {"version": "v2"}, "int32, and PyCauset 0.2 holds only bool, flo"),
-        (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "PyCauset 0.2 loads"),
+        (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "not supported by PyC"),
         (np.zeros((2, 2)), {"version": 1}, "version=1 is not one of 'r1', 'v2'"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
-        (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "has no place in a UNIT_VECTOR"),
+        (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "cannot be stored in a UNIT_VEC"),
         (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, and region= writes into"),
         (da.zeros((2**31, 2**31)), {}, "exceeds any address space; write a part"),
     ],
@@ -631,7 +631,7 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
     numbers = da.arange(10, chunks=3)
     unknown = xr.DataArray(numbers[numbers > 3], name="x")
     with pytest.raises(
-        ValueError, match=r"chunks of unknown size 'x' is; call compute_chunk_sizes\(\)"
+        ValueError, match=r"'x' has chunks of unknown size; call compute_chunk_sizes\(\)"
     ):
         to_pycauset(unknown, tmp_path / "t")
 
@@ -719,7 +719,7 @@ def test_a_part_of_bits_begins_and_ends_with_a_byte(tmp_path: Path) -> None:
 def test_a_part_of_a_triangle_must_be_one_too(tmp_path: Path) -> None:
     data = array(SPECIAL["CAUSAL"](20))
     to_pycauset(data, tmp_path / "t")
-    with pytest.raises(ValueError, match=r"at \(15, 0\) is True, where a strict upper triangle"):
+    with pytest.raises(ValueError, match=r"at \(15, 0\) is True, but a strict upper triangle"):
         to_pycauset(~data[15:], tmp_path / "t", region={"row": slice(15, 20)})
 
 

@@ -1,4 +1,4 @@
-"""PyCauset: matrices and vectors of causal sets, in the containers of all its versions."""
+"""PyCauset files: matrices and vectors of causal sets, written by any version."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
 
 
-# Session stores included, which have no matrix and are refused with a reason.
-_SHORTEST = 16
+# Backing stores of sessions are as short. The reader refuses them with a reason.
+_MIN_BYTES = 16
 
-_OF_CAUSAL_SETS = frozenset({"object_type", "n"})
-_DERIVED = ("property_", "cached_")
+_CAUSAL_SET_ATTRS = frozenset({"object_type", "n"})
+_DERIVED_PREFIXES = ("property_", "cached_")
 
 
 class PycausetFormat(Format):
@@ -33,9 +33,9 @@ class PycausetFormat(Format):
     write_options = MappingProxyType({"version": ("r1", "v2"), "matrix_type": (), "seed": ()})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the size, and at the first entry of a zip archive."""
+        """Match the magic number, or the first member of a zip archive."""
         if reader.head.startswith(MAGIC):
-            return Match.CERTAIN if reader.source.size >= _SHORTEST else Match.POSSIBLE
+            return Match.CERTAIN if reader.source.size >= _MIN_BYTES else Match.POSSIBLE
         if first_member(reader) == (b"metadata.json", ZIP_STORED):
             return Match.CERTAIN
         is_possible = super().match(reader) and self.suffix_of(reader.source.name)
@@ -48,26 +48,26 @@ class PycausetFormat(Format):
         return read(reader, options)
 
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """How the matrix was stored, and results; not its seed and its spacetime."""
+        """Return the attributes about storage and derived results, without seed and spacetime."""
         if not attrs.keys() >= STORAGE_ATTRS:
             return ()
-        derived = {name for name in attrs if str(name).startswith(_DERIVED)}
+        derived = {name for name in attrs if str(name).startswith(_DERIVED_PREFIXES)}
         no_seed = {"seed"} if str(attrs.get("seed")) == "0" else set()
-        return STORAGE_ATTRS | (_OF_CAUSAL_SETS & attrs.keys()) | derived | no_seed
+        return STORAGE_ATTRS | (_CAUSAL_SET_ATTRS & attrs.keys()) | derived | no_seed
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
-        """Plan a file; the keywords are those of `to_pycauset`."""
+        """Plan a file. `options` are the keywords of `to_pycauset`."""
         from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)
 
     @property
     def check_options(self) -> OpenOptions:
-        """All elements of a matrix, however few are stored."""
+        """Options that allow a matrix with many elements that are not stored."""
         return OpenOptions(sparse="dense", verify=False)
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        """Check slots, metadata, padding, checksums and what the file claims of its values."""
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Check slots, metadata, padding, checksums and the claims about values."""
         from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
 
-        return check(reader.source, container.parsed, most)
+        return check(reader.source, container.parsed, limit)

@@ -1,4 +1,4 @@
-"""What can be wrong with a PyCauset file beside what its reader refuses."""
+"""Validation of PyCauset files, beyond the errors of the reader."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_metadata,
     read_slots,
 )
-from xr_tensorfmt.formats.pycauset.earlier_versions import fields_stop
+from xr_tensorfmt.formats.pycauset.earlier_versions import find_fields_stop
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
-MAX_CHECKED = 1 << 28
-"""Elements of a matrix that stores few of them up to which its properties are checked."""
+MAX_CHECKED_ELEMENTS = 1 << 28
+"""Limit on the elements of a matrix with checked properties if few elements are stored."""
 
 _ROWS_AT_ONCE = 1 << 16
-_BYTES_AT_ONCE = 16 << 20
 
 _SYMMETRIES = (
     Symmetry("is_symmetric", (1, 0), np.asarray),
@@ -52,25 +51,25 @@ _SYMMETRIES = (
     Symmetry("is_hermitian", (1, 0), np.conjugate),
     Symmetry("is_skew_hermitian", (1, 0), lambda values: -np.conjugate(values)),
 )
-# Where values are other than by a property, by how many columns they are behind the diagonal.
-_WRONG: Mapping[str, Callable[[Array, Integers], Array]] = {
+# Elements that violate a property. `distance` is the column minus the row.
+_VIOLATIONS: Mapping[str, Callable[[Array, Integers], Array]] = {
     "is_zero": lambda values, _: values != 0,
-    "is_upper_triangular": lambda values, behind: (values != 0) & (behind < 0),
-    "is_lower_triangular": lambda values, behind: (values != 0) & (behind > 0),
-    "is_diagonal": lambda values, behind: (values != 0) & (behind != 0),
-    "is_identity": lambda values, behind: values != (behind == 0),
-    "has_zero_diagonal": lambda values, behind: (values != 0) & (behind == 0),
-    "has_unit_diagonal": lambda values, behind: (values != 1) & (behind == 0),
+    "is_upper_triangular": lambda values, distance: (values != 0) & (distance < 0),
+    "is_lower_triangular": lambda values, distance: (values != 0) & (distance > 0),
+    "is_diagonal": lambda values, distance: (values != 0) & (distance != 0),
+    "is_identity": lambda values, distance: values != (distance == 0),
+    "has_zero_diagonal": lambda values, distance: (values != 0) & (distance == 0),
+    "has_unit_diagonal": lambda values, distance: (values != 1) & (distance == 0),
 }
 
 
-def check(source: Source, file: MatrixFile, most: int) -> Iterator[Finding]:
-    """Check a file whose header can be read, and those of its blocks."""
-    for each in file.files:
-        yield from _check_file(each)
-        if each is not file and not each.blocks:
-            dims = default_dims(len(each.stored.shape))
-            yield from check_values(each.source, [Tensor("tensor", dims, each.stored)], most)
+def check(source: Source, file: MatrixFile, limit: int) -> Iterator[Finding]:
+    """Check a parsed file and the files of its blocks."""
+    for part in file.files:
+        yield from _check_file(part)
+        if part is not file and not part.blocks:
+            dims = default_dims(len(part.stored.shape))
+            yield from check_values(part.source, [Tensor("tensor", dims, part.stored)], limit)
     yield from _check_properties(source, file)
 
 
@@ -87,59 +86,63 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
     if isinstance(stored, Packed):
         yield from _check_padding(file.source, stored.rows)
     if file.matrix.matrix_type == "ANTISYMMETRIC":
-        is_wrong = _WRONG["has_zero_diagonal"]
-        yield from _check_places(file.source, file.stored, "ANTISYMMETRIC", is_wrong)
+        is_wrong = _VIOLATIONS["has_zero_diagonal"]
+        yield from _check_elements(file.source, file.stored, "ANTISYMMETRIC", is_wrong)
 
 
 def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
-    """Look at the values for what the metadata claim of them."""
+    """Check the properties that the metadata claim."""
     layout, attrs = file.layout, file.matrix.attrs
     if len(layout.shape) == 1:
         return
-    symmetries = [each for each in _SYMMETRIES if attrs.get(f"property_{each.name}") == 1]
-    others = [name for name in _WRONG if attrs.get(f"property_{name}") == 1]
-    if (symmetries or others) and file.is_mostly_implied and prod(layout.shape) > MAX_CHECKED:
+    symmetries = [claim for claim in _SYMMETRIES if attrs.get(f"property_{claim.name}") == 1]
+    others = [name for name in _VIOLATIONS if attrs.get(f"property_{name}") == 1]
+    if (
+        (symmetries or others)
+        and file.is_mostly_implied
+        and prod(layout.shape) > MAX_CHECKED_ELEMENTS
+    ):
         message = (
-            f"not checked, as the matrix has {prod(layout.shape)} elements, and expected at most "
-            f"{MAX_CHECKED}, since few of them are stored; look at the parts that matter"
+            f"not checked because the matrix has {prod(layout.shape)} elements, expected at most "
+            f"{MAX_CHECKED_ELEMENTS} if few elements are stored; check the parts that matter"
         )
-        yield Finding(source.name, file.matrix.stated_at, "the properties", message, "warning")
+        yield Finding(source.name, file.matrix.types_offset, "the properties", message, "warning")
         return
     for symmetry in symmetries:
         yield from check_symmetry(source, layout, symmetry)
     for name in others:
-        yield from _check_places(source, layout, name, _WRONG[name])
+        yield from _check_elements(source, layout, name, _VIOLATIONS[name])
 
 
-def _check_places(
+def _check_elements(
     source: Source, layout: Layout, name: str, is_wrong: Callable[[Array, Integers], Array]
 ) -> Iterator[Finding]:
-    """Check a claim about values by their places."""
+    """Check a claim about the elements at some distance from the diagonal."""
 
-    def wrong(selection: Selection) -> Array:
+    def find_wrong(selection: Selection) -> Array:
         rows, columns = map(entry_indices, selection.entries)
         return is_wrong(layout.read(source, selection), columns - rows[:, np.newaxis])
 
-    yield from check_claim(source, layout, name, wrong)
+    yield from check_claim(source, layout, name, find_wrong)
 
 
 def _check_header(reader: HeaderReader, matrix: Matrix) -> Iterator[Finding]:
     """Check a file of version 1 or 2."""
-    gap = Gap(fields_stop(matrix), HEADER_BYTES, "the rest of the header")
+    gap = Gap(find_fields_stop(matrix), HEADER_BYTES, "the rest of the header")
     yield from check_gaps(reader.source, [gap])
 
 
 def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
-    """Check slots, the metadata that they point to, and what is around them."""
+    """Check slots, their metadata, and the gaps around them."""
     source = reader.source
-    slots, _ = read_slots(reader)  # what is wrong with the others, the reader has found
+    slots, _ = read_slots(reader)  # the reader reports invalid slots
     for slot in slots:
         try:
             read_metadata(reader, slot)
         except TensorFormatError as error:
             yield finding_from_error(error)
     last = max(payload_stop, *(slot.metadata_stop for slot in slots))
-    # Metadata of earlier generations may follow these.
+    # Metadata of earlier generations may follow.
     padded = min(payload_stop + -payload_stop % METADATA_ALIGNMENT, last)
     slot_a, slot_b = SLOT_OFFSETS.values()
     gaps = (
@@ -151,8 +154,8 @@ def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Findin
 
 
 def _check_padding(source: Source, rows: Rows) -> Iterator[Finding]:
-    """Look at what follows the last element of each row."""
-    count = rows.count if rows.nbytes else 0  # however many rows a header may claim
+    """Check that the padding of rows is zero."""
+    count = rows.count if rows.nbytes else 0  # a header may claim many empty rows
     for first in range(0, count, _ROWS_AT_ONCE):
         numbers = np.arange(first, min(first + _ROWS_AT_ONCE, count))
         used = np.maximum(rows.columns - rows.firsts(numbers), 0) * rows.bits
@@ -162,17 +165,17 @@ def _check_padding(source: Source, rows: Rows) -> Iterator[Finding]:
             continue
         begins, lengths = begins[padded], (stops - begins)[padded]
         raw, heads = source.read(Extents(begins, lengths)), np.cumsum(lengths) - lengths
-        # The lower bits of the first byte are of the last elements.
+        # The first byte of the padding may begin with the last elements.
         raw[heads] >>= (used[padded] % 8).astype(np.uint8)
         if raw.any():
-            place = int(np.argmax(raw != 0))
-            row = int(np.searchsorted(heads, place, side="right")) - 1
+            index = int(np.argmax(raw != 0))
+            row = int(np.searchsorted(heads, index, side="right")) - 1
             yield Finding(
                 source.name,
-                int(begins[row] + place - heads[row]),
+                int(begins[row] + index - heads[row]),
                 f"the padding of row {int(numbers[padded[row]])}",
-                "it is not zero, as after an inversion by PyCauset, which programs must ignore; "
-                "write the file anew to clear it",
+                "not zero, expected zeros; programs must ignore it, and PyCauset sets it when it "
+                "inverts bits; save the file again to clear it",
                 "warning",
             )
             return

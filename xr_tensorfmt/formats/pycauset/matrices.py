@@ -1,4 +1,4 @@
-"""The layouts of all types of matrices, and which one a matrix has."""
+"""Layouts of the matrix types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 class Scaled(Elementwise):
     """Values of another layout times a number, conjugated or not.
 
-    Products are in double precision. A zero becomes 0.0, never -0.0 or NaN.
+    Products are in double precision. Zeros stay 0.0, even if the number is negative or not finite.
     """
 
     scalar: complex
@@ -47,7 +47,7 @@ class Scaled(Elementwise):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the inner layout if the number is 1, else complex128 or float64."""
+        """The inner dtype if the number is 1, otherwise complex128 or float64."""
         if self.scalar == 1:
             return self.inner.dtype
         is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
@@ -56,12 +56,12 @@ class Scaled(Elementwise):
     def apply(self, values: Array) -> Array:
         """Multiply, then conjugate."""
         if self.scalar != 1:
-            values = self._multiplied(values)
-        # In place, as what a layout reads belongs to the reader; zeros keep their signs.
+            values = self._multiply(values)
+        # In place, because the caller owns the values. Zeros keep their signs.
         is_conjugated = self.is_conjugated and values.dtype.kind == "c"
         return np.conjugate(values, out=values, where=values != 0) if is_conjugated else values
 
-    def _multiplied(self, values: Array) -> Array:
+    def _multiply(self, values: Array) -> Array:
         real, imaginary = self.scalar.real, self.scalar.imag
         with np.errstate(invalid="ignore", over="ignore"):
             if imaginary:
@@ -79,7 +79,7 @@ class Scaled(Elementwise):
 
 @dataclass(frozen=True)
 class OnlyRow(View, WritableLayout):
-    """The only row of a matrix, as a vector."""
+    """Vector stored as a matrix with one row."""
 
     inner: WritableLayout
 
@@ -119,38 +119,38 @@ class OnlyRow(View, WritableLayout):
 
 @dataclass(frozen=True)
 class ComplexPlanes(View):
-    """Complex numbers of which all real parts are stored before all imaginary parts."""
+    """Complex numbers stored as all real parts, then all imaginary parts."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of each part."""
+        """Shape of either part."""
         return self.inner.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The narrowest complex type that numpy has."""
+        """NumPy's smallest complex type."""
         return np.dtype(np.complex64)
 
     def _inward(self, selection: Selection) -> Selection:
         return Selection(self.inner.shape, (slice(0, 2, 1), *selection.entries))
 
     def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        return np.repeat([0, 1], points[0].size), *(np.tile(each, 2) for each in points)
+        return np.repeat([0, 1], points[0].size), *(np.tile(indices, 2) for indices in points)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read both parts."""
-        return _complex(*self.inner.read(source, self._inward(selection)))
+        return _build_complex(*self.inner.read(source, self._inward(selection)))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read both parts."""
-        return _complex(*super().read_points(source, points).reshape(2, -1))
+        return _build_complex(*super().read_points(source, points).reshape(2, -1))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
 
-def _complex(real: Array, imaginary: Array) -> Array:
+def _build_complex(real: Array, imaginary: Array) -> Array:
     values = np.empty(real.shape, dtype=np.complex64)
     values.real, values.imag = real, imaginary
     return values
@@ -158,9 +158,10 @@ def _complex(real: Array, imaginary: Array) -> Array:
 
 @dataclass(frozen=True)
 class Diagonal(PartlyStored):
-    """A matrix or vector with zeros but on a diagonal, which is stored or all ones.
+    """Matrix or vector with nonzero elements on one diagonal only.
 
-    It begins in the column `shift`. A vector is the only row of a matrix.
+    The diagonal begins in column `shift`. Its elements are 1 unless they are stored. A vector is
+    the first row of a matrix.
     """
 
     lengths: tuple[int, ...]
@@ -169,7 +170,7 @@ class Diagonal(PartlyStored):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths."""
+        """Rows and columns, or the length of a vector."""
         return self.lengths
 
     @property
@@ -178,13 +179,13 @@ class Diagonal(PartlyStored):
         return np.dtype(np.float64)
 
     def _part(self, selection: Selection) -> tuple[Selection, tuple[Integers, ...]]:
-        """What is selected of the diagonal, and where it is among the selected values."""
+        """Return the selected part of the diagonal, and its indices in the selected values."""
         rows, columns = map(entry_indices, (slice(0, 1, 1), *selection.entries)[-2:])
-        common, *places = np.intersect1d(
+        common, *indices = np.intersect1d(
             rows + self.shift, columns, assume_unique=True, return_indices=True
         )
         part = Selection((min(self.lengths),), (entry_from_indices(common - self.shift),))
-        return part, tuple(places[-len(self.lengths) :])
+        return part, tuple(indices[-len(self.lengths) :])
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
@@ -192,20 +193,22 @@ class Diagonal(PartlyStored):
         return self.values.extents(part) if self.values and part.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Zeros, and the selected part of the diagonal."""
+        """Read the selected part of the diagonal, and fill the rest with zeros."""
         filled = np.zeros(selection.shape, dtype=self.dtype)
-        part, places = self._part(selection)
+        part, indices = self._part(selection)
         if part.size:
-            filled[places] = self.values.read(source, part) if self.values else 1
+            filled[indices] = self.values.read(source, part) if self.values else 1
         return filled
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Zeros, and those points that are on the diagonal."""
+        """Read the points on the diagonal, and fill the rest with zeros."""
         filled = np.zeros(points[0].size, dtype=self.dtype)
         rows = points[0] if len(points) > 1 else np.zeros_like(points[0])
-        on = np.flatnonzero(rows + self.shift == points[-1])
-        if on.size:
-            filled[on] = self.values.read_points(source, (rows[on],)) if self.values else 1
+        on_diagonal = np.flatnonzero(rows + self.shift == points[-1])
+        if on_diagonal.size:
+            filled[on_diagonal] = (
+                self.values.read_points(source, (rows[on_diagonal],)) if self.values else 1
+            )
         return filled
 
     @property
@@ -214,40 +217,40 @@ class Diagonal(PartlyStored):
         return self.values
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """The diagonal, if it is stored."""
+        """Encode the diagonal, if it is stored."""
         self.check_implied(selection, values)
-        part, places = self._part(selection)
+        part, indices = self._part(selection)
         if self.values and part.size:
-            yield from self.values.encode(part, values[places])
+            yield from self.values.encode(part, values[indices])
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Zeros beside the diagonal, and ones on it if it is not stored."""
-        wrong, (_, places) = values != 0, self._part(selection)
-        wrong[places] = False if self.values else values[places] != 1
+        """Check zeros off the diagonal, and ones on the diagonal if it is not stored."""
+        wrong, (_, indices) = values != 0, self._part(selection)
+        wrong[indices] = False if self.values else values[indices] != 1
         implied = "a diagonal matrix has 0"
         if len(self.lengths) == 1:
             implied = f"a unit vector has 1 at {self.shift}, 0 elsewhere"
         elif not self.values:
-            implied = "an identity matrix has 1 on its diagonal and 0 beside it"
+            implied = "an identity matrix has 1 on its diagonal, 0 elsewhere"
         self.refuse_first(wrong, implied, selection, values)
 
 
 @dataclass(frozen=True)
 class Mirrored(Packed):
-    """A square matrix whose lower triangle is its upper one, mirrored."""
+    """Square matrix with a lower triangle that mirrors the upper one."""
 
     sign: int
 
     def extents(self, selection: Selection) -> Extents:
-        """What is stored of the selection, and what is stored of its mirror image."""
+        """Return the stored bytes of the selection and of its mirror image."""
         mirror = selection.permuted((1, 0))
         return Extents.union([super().extents(selection), super().extents(mirror)])
 
-    # A part cannot be written: its mirror image may be in the rest.
+    # A part cannot be written alone, because its mirror image may be outside.
     stored_element = WritableLayout.stored_element
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read the stored part, then what lies below the diagonal from its mirror image."""
+        """Read the stored part. Elements below the diagonal come from their mirror image."""
         values = super().read(source, selection)
         rows, columns = map(entry_indices, selection.entries)
         if values.size and rows[-1] > columns[0]:
@@ -266,12 +269,12 @@ class Mirrored(Packed):
         return values
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Nothing, as `compare` looks at what is below the diagonal."""
+        """Do nothing. `compare` checks the elements below the diagonal."""
 
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """Refuse values that are not the mirror images of those above the diagonal, or on it."""
+        """Raise UnrepresentableValueError if values are not mirror images of stored elements."""
         rows, columns = map(entry_indices, selection.entries)
-        # The columns behind the last row are above the diagonal.
+        # Columns after the last row are above the diagonal.
         columns = columns[: np.searchsorted(columns, rows[-1], side="right")]
         if not columns.size:
             return
@@ -281,13 +284,13 @@ class Mirrored(Packed):
         wrong = (image != values) & ((image == image) | (values == values))
         wrong &= columns <= rows[:, np.newaxis]
         position = int(wrong.argmax())
-        mirrored = f"that at {part.full_index(position)[::-1]} makes it {image.flat[position]}"
+        mirrored = f"its image {part.full_index(position)[::-1]} requires {image.flat[position]}"
         self.refuse_first(wrong, mirrored, part, values)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a BLOCK matrix: its file, its layout, and its first row and column."""
+    """Block of a BLOCK matrix: its file, its layout, and its first row and column."""
 
     source: Source
     layout: Layout
@@ -296,7 +299,7 @@ class Block:
 
 @dataclass(frozen=True)
 class BlockMatrix(Layout):
-    """A matrix that is put together of others."""
+    """Matrix assembled from blocks in other files."""
 
     lengths: tuple[int, int]
     blocks: tuple[Block, ...]
@@ -308,10 +311,10 @@ class BlockMatrix(Layout):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that holds the values of all blocks."""
+        """Common dtype of the blocks."""
         return np.result_type(*{block.layout.dtype for block in self.blocks})
 
-    # The check of PyCauset reads what each block stores, which may be very little.
+    # The check of the format reads the stored elements of the blocks.
     unchecked = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -319,17 +322,17 @@ class BlockMatrix(Layout):
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
-        """None in this file: each block has a file of its own."""
+        """Return no ranges, because the blocks are in other files."""
         return Extents.none()
 
     def _parts(self, selection: Selection) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
-        """Each block that a selection meets, where its values go, and what is selected of it."""
+        """Yield the selected blocks, their slices of the values, and their inner selections."""
         indices = [entry_indices(entry) for entry in selection.entries]
         for block in self.blocks:
             shape, parts, entries = block.layout.shape, [], []
-            for each, low, length in zip(indices, block.corner, shape, strict=True):
-                parts.append(slice(*np.searchsorted(each, (low, low + length)).tolist()))
-                entries.append(entry_from_indices(each[parts[-1]] - low))
+            for axis, low, length in zip(indices, block.corner, shape, strict=True):
+                parts.append(slice(*np.searchsorted(axis, (low, low + length)).tolist()))
+                entries.append(entry_from_indices(axis[parts[-1]] - low))
             inner = Selection(shape, tuple(entries))
             if inner.size:
                 yield block, tuple(parts), inner
@@ -337,89 +340,98 @@ class BlockMatrix(Layout):
     def _points(
         self, points: tuple[Integers, ...]
     ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
-        """Each block that a point is in, which points those are, and where they are in it."""
+        """Yield the blocks with points, the numbers of these points, and their inner indices."""
         for block in self.blocks:
             moved = np.stack(points) - np.array(block.corner)[:, np.newaxis]
             inside = (moved >= 0) & (moved < np.array(block.layout.shape)[:, np.newaxis])
-            here = np.flatnonzero(inside.all(axis=0))
-            if here.size:
-                yield block, here, tuple(moved[:, here])
+            numbers = np.flatnonzero(inside.all(axis=0))
+            if numbers.size:
+                yield block, numbers, tuple(moved[:, numbers])
 
     def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
-        """Those of every block that the selection meets."""
+        """Return the reads of the selected blocks."""
         parts = self._parts(selection)
-        return [each for block, _, part in parts for each in block.layout.reads(block.source, part)]
+        return [read for block, _, part in parts for read in block.layout.reads(block.source, part)]
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
-        """Those of every block that a point is in."""
-        found = self._points(points)
+        """Return the reads of the blocks with points."""
+        parts = self._points(points)
         return [
-            each for block, _, at in found for each in block.layout.point_reads(block.source, at)
+            read
+            for block, _, inner in parts
+            for read in block.layout.point_reads(block.source, inner)
         ]
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read from every block that the selection meets."""
+        """Read the selected blocks."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        for block, places, part in self._parts(selection):
-            values[places] = block.layout.read(block.source, part)
+        for block, slices, part in self._parts(selection):
+            values[slices] = block.layout.read(block.source, part)
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read from every block that a point is in."""
+        """Read the points of the blocks."""
         values = np.empty(points[0].size, dtype=self.dtype)
-        for block, here, at in self._points(points):
-            values[here] = block.layout.read_points(block.source, at)
+        for block, numbers, inner in self._points(points):
+            values[numbers] = block.layout.read_points(block.source, inner)
         return values
 
 
-def sized_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """The stored values and their bytes, whether or not the file is long enough."""
-    _check(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.stated_at)
-    layout, size = _layout(matrix)
+def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """Return the layout of the stored values and their size in bytes.
+
+    The file may be shorter. The caller checks that.
+    """
+    _check_types(matrix, path)
+    check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
+    layout, size = _choose_layout(matrix)
     if matrix.offset + size > matrix.limit and matrix.row_bytes > spec.WORD_BYTES:
-        # Unreleased containers pad rows of bits as the versions before them.
-        return _layout(replace(matrix, row_bytes=spec.WORD_BYTES))
+        # Unreleased containers pad rows of bits like earlier versions.
+        return _choose_layout(replace(matrix, row_bytes=spec.WORD_BYTES))
     return layout, size
 
 
-def _check(matrix: Matrix, path: str) -> None:
-    """Refuse types that do not go together, and shapes that are not those of the type."""
-    kind, data_type, known = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
-    found, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
-    field = f"the shape of a {kind}"
-    if kind not in known or data_type not in known[kind]:
-        is_known = kind in known
-        field = f"the data type of a {kind} matrix" if is_known else "the matrix type"
-        found = repr(data_type if is_known else kind)
-        expected = f"one of {', '.join(sorted(known[kind] if is_known else known))}"
-    elif kind in spec.SQUARE and matrix.rows != matrix.columns:
-        expected = "as many rows as columns"
+def _check_types(matrix: Matrix, path: str) -> None:
+    """Raise TensorFormatError if matrix type, data type and shape do not match."""
+    matrix_type, data_type, types = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
+    actual, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
+    field = f"the shape of a {matrix_type}"
+    if matrix_type not in types or data_type not in types[matrix_type]:
+        is_supported = matrix_type in types
+        field = f"the data type of a {matrix_type} matrix" if is_supported else "the matrix type"
+        actual = repr(data_type if is_supported else matrix_type)
+        expected = f"one of {', '.join(sorted(types[matrix_type] if is_supported else types))}"
+    elif matrix_type in spec.SQUARE and matrix.rows != matrix.columns:
+        expected = "a square matrix"
     elif matrix.is_vector and matrix.columns != 1:
         expected = "one column"
-    elif kind == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
+    elif matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
         expected = f"more rows than the active index {matrix.seed}"
     if expected:
-        hint = "the header is damaged, or of a version that is not known"
-        raise TensorFormatError(path, field, found, expected, hint, offset=matrix.stated_at)
+        hint = "the header is corrupt, or of an unsupported version"
+        raise TensorFormatError(path, field, actual, expected, hint, offset=matrix.types_offset)
 
 
-def _layout(matrix: Matrix) -> tuple[Layout, int]:
-    """The stored values and their bytes."""
-    kind, element, offset = matrix.matrix_type, spec.ELEMENTS[matrix.data_type], matrix.offset
+def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
+    """Return the layout of the stored values and their size in bytes."""
+    matrix_type, element, offset = (
+        matrix.matrix_type,
+        spec.ELEMENTS[matrix.data_type],
+        matrix.offset,
+    )
     shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
-    # A transposed vector is a matrix of one row.
+    # A transposed vector is a matrix with one row.
     is_flat = matrix.is_vector and not matrix.is_transposed
     lengths = shape[1:] if is_flat else shape
-    if kind in ("IDENTITY", "UNIT_VECTOR"):
+    if matrix_type in ("IDENTITY", "UNIT_VECTOR"):
         return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if kind in spec.TRIANGLES or matrix.data_type == spec.BIT:
-        rows, sign = _rows(matrix, shape, element), spec.MIRROR_SIGNS.get(kind)
+    if matrix_type in spec.TRIANGLES or matrix.data_type == spec.BIT:
+        rows, sign = _build_rows(matrix, shape, element), spec.MIRROR_SIGNS.get(matrix_type)
         layout = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
         if sign is not None:
             layout = Mirrored(rows, element, sign)
         return OnlyRow(layout) if is_flat else layout, rows.nbytes
-    if kind == "DIAGONAL":
+    if matrix_type == "DIAGONAL":
         dense = Dense(lengths[:1], element, offset)
         return Diagonal(lengths, dense), dense.stop - offset
     if matrix.data_type == spec.COMPLEX_FLOAT16:
@@ -429,7 +441,7 @@ def _layout(matrix: Matrix) -> tuple[Layout, int]:
     return dense, dense.stop - offset
 
 
-def _rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:
+def _build_rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:
     bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
     diagonal = None
     if matrix.matrix_type in spec.TRIANGLES:

@@ -1,4 +1,4 @@
-"""Matrices of bits and triangles of numbers: rows that are cut short, padded, or both."""
+"""Layouts of bit matrices and of triangles of numbers."""
 
 from __future__ import annotations
 
@@ -36,46 +36,46 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
-# From so many bytes of a row for each selected element on, elements are fetched one by one.
+# Elements are fetched one by one if a row has more bytes than this per selected element.
 _SPARSE_BYTES = 512
-# From so many columns on, a call of numpy for each row is as fast as taking single bits.
+# Ranges with more columns than this are unpacked row by row, others bit by bit.
 _LONG_ROW = 1024
 # Elements that are taken from packed rows at a time.
 _TAKEN = 1 << 20
-# Bits that are packed at a time: each value is read once, so that no cache would help.
+# Bits that are packed at a time. A value is read once, so that the cache does not matter.
 _BITS_BATCH = 32 << 20
 
 
 class PartlyStored(WritableLayout):
-    """A layout that stores some elements only; those at other places are implied."""
+    """Layout that stores some elements. The others have implied values, such as 0."""
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows, by what they take in memory."""
+        """Return a chunk of whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @abstractmethod
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """Refuse values that would be lost: not stored, and other than what is implied."""
+        """Raise UnrepresentableValueError if an element that is not stored has another value."""
 
     def refuse_first(self, wrong: Array, implied: str, selection: Selection, values: Array) -> None:
-        """Raise an error about the first wrong value, if there is one."""
+        """Raise UnrepresentableValueError about the first wrong value, if any."""
         if wrong.any():
             position = int(wrong.argmax())
-            place, name = selection.full_index(position), "DENSE_FLOAT"
+            index, name = selection.full_index(position), "DENSE_FLOAT"
             if self.dtype.kind in "iu":
                 name = "INTEGER"
-            elif len(place) == 1:
+            elif len(index) == 1:
                 name = "VECTOR"
             raise UnrepresentableValueError(
-                f"the element at {place[0] if len(place) == 1 else place} is "
-                f"{values.flat[position]}, where {implied}; write the whole of it with "
-                f"matrix_type={name!r} to keep it"
+                f"the element at {index[0] if len(index) == 1 else index} is "
+                f"{values.flat[position]}, but {implied}; pass matrix_type={name!r} to store all "
+                "elements"
             )
 
 
 @dataclass(frozen=True)
 class Packed(PartlyStored):
-    """A matrix of rows that are cut short, padded, or both; it is zero where nothing is stored."""
+    """Matrix with padded rows, or upper triangle. Elements that are not stored are 0."""
 
     rows: Rows
     element: Element
@@ -95,18 +95,18 @@ class Packed(PartlyStored):
         return self.element
 
     def extents(self, selection: Selection) -> Extents:
-        """A range for each row; whole rows are one range."""
+        """Return one range per row. Ranges of whole rows are joined."""
         rows, columns = map(entry_indices, selection.entries)
         return self.rows.pieces(rows, int(columns[0]), int(columns[-1]) + 1).extents
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows, by what they take in memory; whole pages of the file where rows allow it."""
+        """Return a chunk of whole rows, and of whole pages of the file if possible."""
         count, columns = self.shape
-        most = target // (columns * self.dtype.itemsize) if count and columns else 0
-        if not most:
+        max_rows = target // (columns * self.dtype.itemsize) if count and columns else 0
+        if not max_rows:
             return super().chunk_shape(target)
         stored = self.rows.stride or PAGE
-        return *contiguous_chunk((count,), stored, most * stored), columns
+        return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the columns from the first to the last one, row by row."""
@@ -149,59 +149,59 @@ class Packed(PartlyStored):
         return values
 
     def pick(self, raw: Array, bits: Integers) -> Array:
-        """The values of single stored elements, which begin at these bits of their bytes."""
+        """Decode single elements. `bits` are the positions in their first bytes."""
         return self.element.decode(raw)
 
-    def packed_row(self, row: Array) -> Bytes:
-        """The bytes of the elements of a row that are stored."""
+    def pack_row(self, row: Array) -> Bytes:
+        """Encode the stored elements of a row."""
         return raw_bytes(self.element.encode(row))
 
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """The bytes of some rows, one after the other, each padded with zeros."""
+        """Encode rows one after the other, padded with zeros."""
         lengths = pieces.stops - pieces.starts
-        places = (np.cumsum(lengths) - lengths).tolist()
+        positions = (np.cumsum(lengths) - lengths).tolist()
         filled = np.zeros(int(lengths.sum()), dtype=np.uint8)
-        for row, place, lead in zip(values, places, pieces.lead.tolist(), strict=True):
-            stored = self.packed_row(row[lead:])
-            filled[place : place + stored.size] = stored
+        for row, position, lead in zip(values, positions, pieces.lead.tolist(), strict=True):
+            stored = self.pack_row(row[lead:])
+            filled[position : position + stored.size] = stored
         return filled
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Fetch each stored element once, in the order of the file."""
+        """Fetch stored elements once, in the order of the file."""
         rows, columns = points
         values = np.zeros(rows.size, dtype=self.dtype)
         distance = columns - self.rows.firsts(rows)
         stored = np.flatnonzero(distance >= 0)
         if stored.size:
             bits = distance[stored] * self.rows.bits
-            places = self.rows.starts(rows[stored]) + (bits >> 3)
+            offsets = self.rows.starts(rows[stored]) + (bits >> 3)
             dtype, inverse = self.element.stored, None
-            if not (places[1:] > places[:-1]).all():  # as those of a column are
-                places, inverse = np.unique(places, return_inverse=True)
-            raw = source.read(Extents.uniform(places, dtype.itemsize)).view(dtype)
+            if not (offsets[1:] > offsets[:-1]).all():
+                offsets, inverse = np.unique(offsets, return_inverse=True)
+            raw = source.read(Extents.uniform(offsets, dtype.itemsize)).view(dtype)
             values[stored] = self.pick(raw if inverse is None else raw[inverse], bits & 7)
         return values
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """Some rows at a time, those of a triangle one by one."""
-        most = _BITS_BATCH if self.rows.bits == 1 else BATCH_BYTES // values.itemsize
+        """Encode batches of rows."""
+        batch = _BITS_BATCH if self.rows.bits == 1 else BATCH_BYTES // values.itemsize
         indices, columns = map(entry_indices, selection.entries)
-        step = max(1, most // max(1, columns.size))
+        step = max(1, batch // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
-            part, some = values[begin : begin + step], indices[begin : begin + step]
-            entries = (slice(int(some[0]), int(some[-1]) + 1, 1), selection.entries[1])
+            part, rows = values[begin : begin + step], indices[begin : begin + step]
+            entries = (slice(int(rows[0]), int(rows[-1]) + 1, 1), selection.entries[1])
             self.check_implied(Selection(selection.extent, entries), part)
-            pieces = self.rows.pieces(some, int(columns[0]), int(columns[-1]) + 1)
+            pieces = self.rows.pieces(rows, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
 
     def check_implied(self, selection: Selection, values: Array) -> None:
-        """There are zeros below a triangle."""
+        """Check zeros below a triangle."""
         if self.rows.stride:
             return
         rows, columns = map(entry_indices, selection.entries)
         cuts = np.clip(self.rows.firsts(rows) - columns[0], 0, columns.size)
-        # Columns that no row stores need no mask.
+        # Columns before the first stored one need no mask.
         block, corner = slice(0, int(cuts[0])), slice(int(cuts[0]), int(cuts[-1]))
         below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
         if values[:, block].any() or np.logical_and(values[:, corner], below).any():
@@ -212,18 +212,18 @@ class Packed(PartlyStored):
 
 @dataclass(frozen=True)
 class Bits(Packed, ReorderingLayout):
-    """Bit k of a row is bit ``k % 8`` of its byte ``k // 8``; values are bool."""
+    """Matrix or triangle of bits. Bit k of a row is bit ``k % 8`` of its byte ``k // 8``."""
 
     element: Element = field(default_factory=Boolean, init=False)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read the bytes of all columns from the first to the last one, then unpack them."""
+        """Read the bytes of the columns from the first to the last one, then unpack them."""
         return self.read_in_order(source, selection, (KEEP, KEEP))
 
     def read_in_order(
         self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
     ) -> Array:
-        """Bring rows into order while they are packed."""
+        """Reorder rows while they are packed."""
         rows, columns = map(entry_indices, selection.entries)
         values = self._read_sparse(source, rows, columns)
         if values is not None:
@@ -242,7 +242,7 @@ class Bits(Packed, ReorderingLayout):
         return apply_indexers(packed.unpack(columns), (row_key, column_key))
 
     def _read_packed(self, source: Source, rows: Integers, first: int, stop: int) -> PackedRows:
-        """Read the bytes of the columns ``[first, stop)`` of some rows."""
+        """Read the bytes of the columns ``[first, stop)``."""
         firsts = self.rows.firsts(rows)
         leads, shifts = np.maximum(firsts - first, 0), (first - firsts) % 8
         raw = np.zeros((rows.size, (stop - first + 14) // 8), dtype=np.uint8)
@@ -268,32 +268,32 @@ class Bits(Packed, ReorderingLayout):
             _unpack_row(row[lead:], window[position:], bit)
 
     def pick(self, raw: Array, bits: Integers) -> Array:
-        """Shift each byte."""
+        """Shift the bytes."""
         picked: Array = (raw >> bits.astype(np.uint8)) & 1
         return picked
 
-    def packed_row(self, row: Array) -> Bytes:
-        """Eight elements a byte."""
+    def pack_row(self, row: Array) -> Bytes:
+        """Encode eight elements as a byte."""
         return np.packbits(row, bitorder="little")
 
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """Rows of one stride at once, rows of a triangle one by one."""
+        """Encode rows of a matrix together, and rows of a triangle one by one."""
         if not self.rows.stride:
             return super().pack(values, pieces)
         packed = np.packbits(values, axis=1, bitorder="little")
-        # What reaches to the end of a row is padded.
+        # The last columns are followed by padding.
         padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
         return np.pad(packed, ((0, 0), (0, padding))).reshape(-1) if padding else packed.reshape(-1)
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """Eight columns, where every row begins with the same column."""
+        """Eight columns in a matrix, all columns in a triangle."""
         return (1, 8) if self.rows.stride else (1, WHOLE)
 
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """Rows of bits; bit ``shift + k`` of a row is column k, and columns before `lead` are 0."""
+    """Rows of bits: column k of a row is bit ``shift + k``, and columns before `lead` are 0."""
 
     raw: Bytes
     shifts: Integers
@@ -303,7 +303,7 @@ class PackedRows:
         return PackedRows(self.raw[order], self.shifts[order], self.leads[order])
 
     def unpack(self, columns: Integers) -> Array:
-        """Return the values of some columns, in any order."""
+        """Return the values of columns, in any order."""
         count = columns.size
         if int(columns[0]) == 0 and (np.diff(columns) == 1).all():
             if not self.leads.any() and (self.shifts == self.shifts[0]).all():
@@ -315,7 +315,7 @@ class PackedRows:
         return self._take(columns)
 
     def _unpack_rows(self, count: int) -> Array:
-        """Return the first columns of rows that begin in different ones."""
+        """Return the first columns of rows with different first columns."""
         values = np.zeros((len(self.raw), count), dtype=np.bool_)
         bounds = zip(self.shifts.tolist(), self.leads.tolist(), strict=True)
         for row, raw, (shift, lead) in zip(values, self.raw, bounds, strict=True):
@@ -324,7 +324,7 @@ class PackedRows:
         return values
 
     def _take(self, columns: Integers) -> Array:
-        """Take columns without unpacking the others."""
+        """Return columns without unpacking the others."""
         values = np.zeros((len(self.raw), columns.size), dtype=np.bool_)
         step = max(1, _TAKEN // columns.size)
         is_ascending = bool((np.diff(columns) > 0).all())
@@ -342,6 +342,6 @@ class PackedRows:
 
 
 def _unpack_row(values: Array, raw: Bytes, bit: int) -> None:
-    """Set values from the bits that begin at one of the first byte."""
+    """Set values from bits. The first one is bit number `bit` of the first byte."""
     stop = bit + values.size
     values[:] = np.unpackbits(raw[: (stop + 7) // 8], count=stop, bitorder="little")[bit:]

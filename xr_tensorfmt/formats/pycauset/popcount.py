@@ -1,4 +1,4 @@
-"""Counts of the bits of a matrix, from the packed bytes of its file."""
+"""Count the bits of a matrix from the packed bytes of its file."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from xr_tensorfmt.formats.pycauset.rows import Pieces
 _UNPACKED = 4 << 20
 # Rows summed at a time: the sum of a column fits in a byte.
 _BYTE_ROWS = 255
-# Packed bytes that a dask task counts. For column sums, a task returns a row of counts.
+# Packed bytes per dask task. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
 
 
 @dataclass(frozen=True)
 class BitCounts:
-    """Some rows and neighbouring columns of a matrix of bits, to be counted."""
+    """Rows and a range of columns of a bit matrix, to be counted."""
 
     source: Source
     bits: Bits
@@ -50,7 +50,7 @@ class BitCounts:
     stop: int
 
     def by_row(self) -> Integers:
-        """Count the bits that are set in each row."""
+        """Count the bits of the rows."""
         counts = np.zeros(self.rows.size, dtype=np.int64)
         if not counts.size or self.first == self.stop:
             return counts
@@ -60,13 +60,13 @@ class BitCounts:
             begins = (positions - positions[0]) // 8
             ends = begins + (pieces.stops[block] - pieces.starts[block]) // 8
             words = window[positions[0] :][: int(ends[-1]) * 8].view("<u8")
-            # Words between the end of a row and the next are summed apart, and left out.
+            # Every second sum is of words between two rows, and is dropped.
             bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
             # The smallest type that holds all counts is the quickest.
             narrow = np.min_scalar_type(64 * int((ends - begins).max()))
             counts[block] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
-            # The first and the last word of a row may hold bits of other columns. A shift by 64
-            # is undefined, so that it takes two steps.
+            # The first and last word may hold bits of other columns. A shift by 64 is undefined,
+            # so that it takes two steps.
             before, used_in_last = (
                 np.uint64(63) - pieces.bit[block].astype(np.uint64),
                 used[block].astype(np.uint64),
@@ -76,7 +76,7 @@ class BitCounts:
         return counts
 
     def by_column(self) -> Integers:
-        """Count the rows that set each column."""
+        """Count the bits of the columns."""
         counts = np.zeros(self.stop - self.first, dtype=np.int64)
         step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
         for begin in range(0, self.rows.size, step):
@@ -87,16 +87,16 @@ class BitCounts:
         return counts
 
     def _words(self) -> Pieces:
-        """The words of each row that hold its columns; `bit` is the first wanted one's."""
+        """Return the 64-bit words of the rows. `bit` is the first column's bit of its word."""
         rows = self.bits.rows
         firsts = rows.firsts(self.rows)
         kept = self.rows[: np.searchsorted(firsts, self.stop)]
         skipped = np.maximum(self.first - firsts[: kept.size], 0)
         begins = rows.starts(kept)
-        wanted = self.stop - firsts[: kept.size]
+        counted = self.stop - firsts[: kept.size]
         return Pieces(
             begins + (skipped >> 6) * 8,
-            begins + ((wanted + 63) >> 6) * 8,
+            begins + ((counted + 63) >> 6) * 8,
             skipped & 63,
             np.zeros_like(begins),
         )
@@ -105,25 +105,25 @@ class BitCounts:
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
     """Count the elements that are True along dimensions, as ``da.sum(dim)`` does.
 
-    Of a matrix or vector of bits that has not been read yet, the packed bytes of the file are
-    counted, eight and more elements at a time: nothing is unpacked. That holds for an array as it
-    was opened, with ``chunks={}`` or without; for one that was opened without chunks, and then
-    transposed or cut down to ranges of its columns and any of its rows; and for such an array
-    after its ``chunk``. All other arrays of bool are summed as they are, with the same result.
+    If `da` is a bit matrix or vector that has not been read yet, this counts the packed bytes of
+    the file. Counts per row unpack no bits, and counts per column unpack at most 255 rows at a
+    time. This applies to arrays as opened, with or without ``chunks={}``. If the array was opened
+    without chunks, it may be transposed, indexed by rows, cut to a range of columns, and chunked
+    later. Other arrays of bool are summed with ``da.sum(dim)``.
 
     Parameters
     ----------
     da : DataArray
         Of dtype bool.
     dim : hashable or iterable of hashable, optional
-        The dimensions to count along; all of them by default. ``dim="col"`` gives one count a
-        row, and ``dim="row"`` one a column.
+        The dimensions to count along; all of them by default. ``dim="col"`` returns one count per
+        row, and ``dim="row"`` one per column.
 
     Returns
     -------
     DataArray
-        Counts of dtype int64, without attributes. They are a dask array if `da` is one, in chunks
-        that the file suggests, not those of `da`; they are computed at once if not.
+        Counts of dtype int64, without attributes. If `da` is a dask array, the counts are one too,
+        but in other chunks.
 
     Raises
     ------
@@ -157,8 +157,8 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
         counted: tuple[Hashable, ...] = da.dims
     else:
         counted = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    found, axes = get_lazy_read(da.variable), [da.get_axis_num(name) for name in counted]
-    planned = None if found is None else _planned(found, axes)
+    lazy_read, axes = get_lazy_read(da.variable), [da.get_axis_num(name) for name in counted]
+    planned = None if lazy_read is None else _plan(lazy_read, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
     counts, kept, then = planned
@@ -169,19 +169,19 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     return DataArray(values.sum() if kept is None else values[then], coords, dims, da.name)
 
 
-def _planned(
-    found: LazyRead, counted: list[int]
+def _plan(
+    lazy_read: LazyRead, counted: list[int]
 ) -> tuple[BitCounts, int | None, PostIndexer] | None:
-    """What to count of the stored matrix, along which axis counts are kept, and the key of that."""
-    view = found.layout
+    """Return the counts to compute, the kept axis, and the key to apply to the counts."""
+    view = lazy_read.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):
         axes = view.axes
     bits = view.inner if isinstance(view, OnlyRow | Transposed) else view
     if not isinstance(bits, Bits):
         return None
-    picks = dict(zip(axes, found.plan.picks, strict=True))
-    # What a key keeps of the axes of the layout are the axes of the array, in their order.
+    picks = dict(zip(axes, lazy_read.plan.picks, strict=True))
+    # The array has the axes of the layout in this order, without those that a key dropped.
     remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
     summed = [remaining[number] for number in counted]
     kept = [axis for axis in remaining if axis not in summed]
@@ -193,17 +193,17 @@ def _planned(
     if len(kept) > 1 or repeats or not isinstance(columns, slice) or columns.step != 1:
         return None
     rows = entry_indices(entries[0])
-    counts = BitCounts(found.source, bits, rows, columns.start, columns.stop)
+    counts = BitCounts(lazy_read.source, bits, rows, columns.start, columns.stop)
     return (counts, kept[0], picks[kept[0]].post_indexer) if kept else (counts, None, KEEP)
 
 
 def _count(counts: BitCounts, by_column: bool) -> Any:
-    """One count a column, or one a row."""
+    """Count the bits of columns or rows."""
     return counts.by_column() if by_column else counts.by_row()
 
 
 def _lazy(counts: BitCounts, by_column: bool) -> Any:
-    """The counts in dask, a block of rows a task."""
+    """Return the counts as a dask array, with a block of rows per task."""
     rows, width, bits = counts.rows.size, counts.stop - counts.first, counts.bits
     nbytes = bits.rows.nbytes * rows * width // max(1, prod(bits.shape))
     tasks = max(1, -(-nbytes // (_COLUMNS_TASK if by_column else _TASK)))
@@ -222,7 +222,7 @@ def _lazy(counts: BitCounts, by_column: bool) -> Any:
 def _count_block(
     counts: BitCounts, step: int, by_column: bool, block_id: tuple[int, ...]
 ) -> Integers:
-    """The counts of the rows of one task: one a row, or a matrix of one row of column sums."""
+    """Count the bits of one task. Column counts are a matrix with one row."""
     begin = block_id[0] * step
     values: Integers = _count(replace(counts, rows=counts.rows[begin : begin + step]), by_column)
     return values[np.newaxis] if by_column else values

@@ -1,4 +1,4 @@
-"""Reading a file of any PyCauset version, and the files of the blocks of a BLOCK matrix."""
+"""Read a file of any PyCauset version, and the block files of a BLOCK matrix."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import (
-    TYPES_AT,
+    TYPES_OFFSET,
     read_archive,
     read_matrix,
 )
-from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, sized_layout
+from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix, Metadata
 
 MAX_BLOCKS = 4096
-"""Limit on the blocks of a matrix, those of its blocks included."""
+"""Limit on the number of blocks, including nested blocks."""
 
-MAX_LEVELS = 8
-"""Limit on the blocks within blocks."""
+MAX_BLOCK_LEVELS = 8
+"""Limit on the nesting of blocks."""
 
 _MOSTLY_IMPLIED = ("IDENTITY", "UNIT_VECTOR", "DIAGONAL", spec.BLOCK)
 
 
 @dataclass(frozen=True)
 class MatrixFile:
-    """A file, the matrix that it describes, and how its values are stored."""
+    """A parsed file: its matrix and the layout of the stored values."""
 
     source: Source
     matrix: Matrix
@@ -67,7 +67,7 @@ class MatrixFile:
 
     @property
     def layout(self) -> Layout:
-        """The values transposed, scaled and conjugated as the file says."""
+        """Layout of the values, transposed, scaled and conjugated."""
         matrix, layout = self.matrix, self.stored
         if matrix.is_transposed and not matrix.is_vector:
             layout = transpose_layout(layout, (1, 0))
@@ -77,18 +77,18 @@ class MatrixFile:
 
     @property
     def is_mostly_implied(self) -> bool:
-        """Whether few elements may be stored."""
+        """Whether the file may store few of the elements."""
         return self.matrix.matrix_type in _MOSTLY_IMPLIED
 
     @property
     def end(self) -> End:
-        """Where the file ends, without the files of its blocks."""
-        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.least_stop)
+        """End of the file."""
+        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
         return End(self.source, stop, "the matrix")
 
     @property
     def files(self) -> tuple[MatrixFile, ...]:
-        """The file itself and those of all blocks."""
+        """The file and the files of its blocks, including nested blocks."""
         return (self, *(file for block in self.blocks for file in block.files))
 
 
@@ -98,41 +98,41 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     file = open_file(reader)
     matrix, layout = file.matrix, file.layout
     if options.sparse == "auto":
-        _check_implied(reader, file)
+        _check_element_count(reader, file)
     dims = name_dims(options.dims, options.name, default_dims(len(layout.shape)))
-    encoding = _encoding(file)
+    encoding = _build_encoding(file)
     return Container(
-        (Tensor(options.name, dims, layout, shown_attrs(matrix), encoding),),
+        (Tensor(options.name, dims, layout, build_attrs(matrix), encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
-        findings=tuple(finding for each in file.files for finding in each.matrix.findings),
+        findings=tuple(finding for part in file.files for finding in part.matrix.findings),
         embedded=matrix.embedded,
         keep_attrs=True,
-        ends=tuple(each.end for each in file.files),
+        ends=tuple(part.end for part in file.files),
         derived=matrix.derived,
         parsed=file,
     )
 
 
-def _check_implied(reader: HeaderReader, file: MatrixFile) -> None:
-    """Refuse more elements than a few bytes should stand for."""
+def _check_element_count(reader: HeaderReader, file: MatrixFile) -> None:
+    """Raise TensorFormatError if a small file describes too many elements."""
     matrix = file.matrix
     if file.is_mostly_implied and prod(file.layout.shape) > MAX_FILLED_ELEMENTS:
         raise reader.error(
             f"the shape of a {matrix.matrix_type}",
             f"{matrix.rows} rows and {matrix.columns} columns",
-            f"at most {MAX_FILLED_ELEMENTS} elements, as most of them are not stored",
-            "open it with sparse='dense' if that many are wanted",
-            matrix.stated_at,
+            f"at most {MAX_FILLED_ELEMENTS} elements, because most elements are not stored",
+            "open it with sparse='dense' to read all of them",
+            matrix.types_offset,
         )
 
 
 def default_dims(rank: int) -> tuple[str, ...]:
-    """What the axes of a matrix or vector are called."""
+    """Return the dimension names of a matrix or vector."""
     return ("index",) if rank == 1 else ("row", "col")
 
 
-def shown_attrs(matrix: Matrix) -> dict[str, Any]:
-    """The attributes of a file without embedded metadata."""
+def build_attrs(matrix: Matrix) -> dict[str, Any]:
+    """Return the attributes of a file without embedded metadata."""
     return {
         "matrix_type": matrix.matrix_type,
         "data_type": matrix.data_type,
@@ -145,44 +145,44 @@ def shown_attrs(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def _encoding(file: MatrixFile) -> dict[str, Any]:
+def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     matrix, layout = file.matrix, file.layout
-    facts = {
-        **shown_attrs(matrix),
+    encoding = {
+        **build_attrs(matrix),
         "format": NAME,
         "version": matrix.version,
         "shape": (matrix.rows, matrix.columns),
         "byteorder": "little",
-        **matrix.facts,
+        **matrix.encoding,
     }
     if file.payload_bytes:
-        facts["offset"] = matrix.offset
+        encoding["offset"] = matrix.offset
     dtype: Any = np.dtype(spec.DTYPES.get(matrix.data_type, "V1"))
-    # Values of another dtype are never cut to that of the file.
+    # Values of another dtype are not cast to the dtype of the file.
     if dtype != layout.dtype:
         dtype = StoredDtype(matrix.data_type.lower(), layout.dtype)
-    return {"tensorfmt": facts, "dtype": dtype}
+    return {"tensorfmt": encoding, "dtype": dtype}
 
 
 def open_file(reader: HeaderReader) -> MatrixFile:
-    """Read the header of a file, and those of its blocks."""
-    return _open_file(reader, MAX_BLOCKS, MAX_LEVELS)
+    """Read the header of a file and the headers of its blocks."""
+    return _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
 
 
-def _open_file(reader: HeaderReader, most_blocks: int, most_levels: int) -> MatrixFile:
+def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
     matrix, source = _reader_of_version(reader)(reader), reader.source
     if matrix.manifest is not None:
-        return _open_blocks(source, matrix, matrix.manifest, most_blocks, most_levels)
-    if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.stated_bytes is not None:
-        matrix = _with_diagonal(reader, matrix, matrix.stated_bytes)
-    stored, size = sized_layout(matrix, source.name)
+        return _open_blocks(source, matrix, matrix.manifest, max_blocks, max_levels)
+    if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
+        matrix = _with_diagonal(reader, matrix, matrix.payload_length)
+    stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
         raise reader.error(
             f"the payload of {matrix.rows} x {matrix.columns} {matrix.matrix_type} values of type "
             f"{matrix.data_type}",
             f"{max(0, matrix.limit - matrix.offset)} bytes",
             f"{size} bytes",
-            "the file was cut off or never written completely, or its header is damaged",
+            "the file is truncated, or its header is corrupt; download or save it again",
             matrix.offset,
         )
     return MatrixFile(source, matrix, stored, size)
@@ -198,21 +198,21 @@ def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
-    matrix_type = reader.read_unsigned(TYPES_AT, 4, "the matrix type")
+    matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
         return read_matrix
-    if version == 1 and not any(head[TYPES_AT:]):
+    if version == 1 and not any(head[TYPES_OFFSET:]):
         raise reader.error(
             "the header",
-            "that of a backing store of a PyCauset session, which has no shape and no types",
+            "the empty header of a backing store of a PyCauset session",
             "a saved matrix",
             "save the matrix with pycauset.save, and open that file",
-            TYPES_AT,
+            TYPES_OFFSET,
         )
-    preamble = PREAMBLE[TYPES_AT:].hex(" ")
+    preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
     raise reader.error(
         "the version",
-        f"{version}, then bytes {head[TYPES_AT:][:4].hex(' ')}",
+        f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
         f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
         "the header is damaged, or of a newer version",
         len(MAGIC),
@@ -220,13 +220,13 @@ def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]
 
 
 _LENGTH_EXCESS = 64
-"""Bytes by which the payload length is too large in files of 0.5.0."""
+"""Excess of the payload length in files of PyCauset 0.5.0, in bytes."""
 
 
 def _with_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
     """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
     strict, full = (
-        max(sized_layout(triangle, reader.source.name)[1], spec.LEAST_PAYLOAD)
+        max(build_layout(triangle, reader.source.name)[1], spec.MIN_PAYLOAD_BYTES)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
     )
     has_diagonal = matrix.rows > 0 and length in (full, full + _LENGTH_EXCESS)
@@ -237,35 +237,35 @@ def _with_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
         following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
         magic = reader.read_field(following, len(BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != BLOCK_MAGIC
-    facts = {**matrix.facts, "has_diagonal": int(has_diagonal)}
-    return replace(matrix, has_diagonal=has_diagonal, facts=facts)
+    encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
+    return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 
 
 def _open_blocks(
-    source: Source, matrix: Matrix, manifest: Metadata, most_blocks: int, most_levels: int
+    source: Source, matrix: Matrix, manifest: Metadata, max_blocks: int, max_levels: int
 ) -> MatrixFile:
-    """Open the blocks of a matrix, within what the limits leave for them."""
+    """Open the blocks of a matrix, within the remaining limits."""
     version = manifest.get("version", int)
     if version != 1:
         raise manifest.error("version", version, "1", "the file is of a newer version")
     files: list[MatrixFile] = []
     blocks: list[Block] = []
-    for entry, (rows, columns) in _blocks(manifest, matrix):
-        if not (most_blocks and most_levels):
-            found = f"more than {MAX_BLOCKS}, or more than {MAX_LEVELS} within each other"
-            hint = "the files are damaged, or made to keep readers busy"
-            raise manifest.error("children", found, "fewer blocks", hint)
+    for entry, (rows, columns) in _get_blocks(manifest, matrix):
+        if not (max_blocks and max_levels):
+            actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
+            hint = "the files are corrupt or malicious; save the matrix again"
+            raise manifest.error("children", actual, "fewer blocks", hint)
         shape = (rows[1] - rows[0], columns[1] - columns[0])
-        file = _open_block(source, entry, shape, most_blocks - 1, most_levels - 1)
+        file = _open_block(source, entry, shape, max_blocks - 1, max_levels - 1)
         files.append(file)
         blocks.append(Block(file.source, file.layout, (rows[0], columns[0])))
-        most_blocks -= len(file.files)
+        max_blocks -= len(file.files)
     layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
-    findings = (*matrix.findings, *_rounded_integers(matrix, layout, source.name))
+    findings = (*matrix.findings, *_warn_of_rounding(matrix, layout, source.name))
     return MatrixFile(source, replace(matrix, findings=findings), layout, blocks=tuple(files))
 
 
-def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
+def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
     edges = manifest.get(key, list)
     ascend = (
         all(type(edge) is int for edge in edges)
@@ -279,48 +279,48 @@ def _edges(manifest: Metadata, key: str, length: int) -> list[int]:
     return edges
 
 
-def _blocks(
+def _get_blocks(
     manifest: Metadata, matrix: Matrix
 ) -> Iterator[tuple[Metadata, tuple[tuple[int, int], ...]]]:
-    """What the manifest says of each block, and the rows and columns that it has."""
-    rows = _edges(manifest, "row_partitions", matrix.rows)
-    columns = _edges(manifest, "col_partitions", matrix.columns)
+    """Yield the metadata of the blocks with their ranges of rows and columns."""
+    rows = _get_edges(manifest, "row_partitions", matrix.rows)
+    columns = _get_edges(manifest, "col_partitions", matrix.columns)
     grid, height, width = manifest.get("children", list), len(rows) - 1, len(columns) - 1
     if [len(row) if isinstance(row, list) else -1 for row in grid] != [width] * height:
         expected = f"{height} x {width} blocks"
         raise manifest.error("children", "another grid", expected)
-    for entry, place in zip(chain(*grid), product(pairwise(rows), pairwise(columns)), strict=True):
+    for entry, ranges in zip(chain(*grid), product(pairwise(rows), pairwise(columns)), strict=True):
         values = entry if isinstance(entry, dict) else {}
-        yield replace(manifest, values=values), place
+        yield replace(manifest, values=values), ranges
 
 
 def _open_block(
-    source: Source, entry: Metadata, shape: tuple[int, int], most_blocks: int, most_levels: int
+    source: Source, entry: Metadata, shape: tuple[int, int], max_blocks: int, max_levels: int
 ) -> MatrixFile:
-    """Open a block, which must be the one that the matrix was saved with."""
+    """Open a block, and raise TensorFormatError if it belongs to another matrix."""
     name = entry.get("path", str)
     if not is_file_name(name):
-        hint = "a block must be in the directory of blocks"
+        hint = "blocks must be in the block directory; save the matrix again"
         raise entry.error("path", repr(name), "a bare file name", hint)
-    place = f"{os.path.basename(source.name)}.blocks/{name}"
-    sibling, head = open_sibling(source, place, f"it is a block of {source.name}")
-    block = _open_file(HeaderReader(sibling, head), most_blocks, most_levels)
+    location = f"{os.path.basename(source.name)}.blocks/{name}"
+    sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
+    block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
     matrix, uuid = block.matrix, entry.get("payload_uuid", str)
-    for field, found, expected in (
-        ("the metadata key 'payload_uuid'", matrix.facts.get("payload_uuid"), uuid),
+    for field, actual, expected in (
+        ("the metadata key 'payload_uuid'", matrix.encoding.get("payload_uuid"), uuid),
         ("the shape of a block", block.layout.shape, shape),
     ):
-        if found != expected:
-            wanted = f"{expected!r} as in {source.name}"
+        if actual != expected:
+            required = f"{expected!r} as in {source.name}"
             hint = "the files do not belong together; save that file again"
             raise TensorFormatError(
-                sibling.name, field, found, wanted, hint, offset=matrix.stated_at
+                sibling.name, field, actual, required, hint, offset=matrix.types_offset
             )
     return replace(block, source=sibling)  # without the first bytes
 
 
-def _rounded_integers(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterator[Finding]:
-    """Warn where integers of 64 bits become floating-point numbers beside other blocks."""
+def _warn_of_rounding(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterator[Finding]:
+    """Warn if 64-bit integers become floating-point numbers because of other blocks."""
     dtypes = {block.layout.dtype for block in layout.blocks}
     if layout.dtype.kind in "fc" and dtypes & {np.dtype(np.int64), np.dtype(np.uint64)}:
         names = ", ".join(sorted(map(str, dtypes)))
@@ -328,4 +328,4 @@ def _rounded_integers(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterato
             f"blocks of {names} together are {layout.dtype}, which rounds integers above 2**53; "
             "open a block by its own path for its exact values"
         )
-        yield Finding(path, matrix.stated_at, "the blocks", message, "warning")
+        yield Finding(path, matrix.types_offset, "the blocks", message, "warning")

@@ -1,4 +1,4 @@
-"""The bytes of the rows of a matrix, which are padded, and may become shorter."""
+"""Byte offsets of the rows of a packed matrix or triangle."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from xr_tensorfmt.contract import MAX_WINDOW, PAGE, Bytes, Extents, Integers, So
 
 Number = TypeVar("Number", int, Integers)
 
-# Gaps that are larger than pieces by more than this are not mapped along with them.
-_MOSTLY_GAPS = 16
-# Bytes of packed rows that are decoded at a time, so that they stay in the cache.
+# Rows are mapped together if the window is at most this many times longer than their pieces.
+_MAX_WINDOW_RATIO = 16
+# Bytes of rows that are decoded at a time, so that they stay in the cache.
 _BLOCK = 512 << 10
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The place of each row of a matrix in a file.
+    """Offsets of the rows of a matrix, or of an upper triangle.
 
-    An element has `bits`, and rows are padded to a multiple of `unit` bytes. Of an upper triangle,
-    each row of which is one element shorter than the last, `diagonal` is the first column that row
-    0 stores, 0 or 1; it is None where all columns of every row are stored.
+    An element has `bits` bits. Rows are padded to a multiple of `unit` bytes. In a triangle, row i
+    begins with column ``i + diagonal``, so that rows become shorter. `diagonal` is 0 or 1, and
+    None for a matrix.
     """
 
     count: int
@@ -36,15 +36,15 @@ class Rows:
 
     @property
     def stride(self) -> int:
-        """Bytes from one row to the next; 0 where they differ."""
+        """Bytes from one row to the next, or 0 in a triangle."""
         return self.unit * -(-self.columns // self._per_unit) if self.diagonal is None else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows, in Python's unbounded integers."""
+        """Size of the rows in bytes. Python integers do not overflow."""
         if self.diagonal is None:
             return self.count * self.stride
-        return self.unit * _units(self._longest, self._per_unit)
+        return self.unit * _count_units(self._longest, self._per_unit)
 
     @property
     def _longest(self) -> int:
@@ -55,23 +55,26 @@ class Rows:
         return self.unit * 8 // self.bits
 
     def firsts(self, rows: Integers) -> Integers:
-        """First column that each row stores; it never falls from a row to the next."""
+        """Return the first stored column of rows. It ascends with the row in a triangle."""
         return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
 
     def starts(self, rows: Integers) -> Integers:
-        """Byte of the file at which each row begins; the row after the last is one as well.
+        """Return the offsets of rows. The end of the last row counts as the offset of a row.
 
-        In a triangle these are the units of all rows without those of the rows that follow.
+        A triangle ends with rows of all lengths down to 0. The offset is its size minus the size
+        of the rows from the given row on.
         """
         if self.diagonal is None:
             return self.offset + rows * self.stride
         following = np.maximum(self._longest - rows, 0)
-        whole = _units(self._longest, self._per_unit)
-        starts: Integers = self.offset + self.unit * (whole - _units(following, self._per_unit))
+        whole = _count_units(self._longest, self._per_unit)
+        starts: Integers = self.offset + self.unit * (
+            whole - _count_units(following, self._per_unit)
+        )
         return starts
 
     def pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
-        """The bytes of the columns ``[first, stop)`` of some rows, but for rows that store none."""
+        """Return the bytes of the columns ``[first, stop)``, without rows that store none."""
         firsts = self.firsts(rows)
         kept = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:kept], firsts[:kept]
@@ -81,26 +84,25 @@ class Rows:
         if stop == self.columns:
             stops = following
         else:
-            # One length for most rows of a triangle, whatever bit they begin at, so that they
-            # gather at once; all rows of one stride begin at the same bit.
+            # In a triangle, rows begin at different bits. Spare bits give the rows one length.
             spare = skipped % 8 if self.stride else 7 if self.bits < 8 else 0
-            wanted = (stop - np.maximum(firsts, first)) * self.bits
-            stops = np.minimum(begins + skipped // 8 + (wanted + spare + 7) // 8, following)
+            selected = (stop - np.maximum(firsts, first)) * self.bits
+            stops = np.minimum(begins + skipped // 8 + (selected + spare + 7) // 8, following)
         return Pieces(begins + skipped // 8, stops, skipped % 8, np.maximum(firsts - first, 0))
 
 
-def _units(longest: Number, per_unit: int) -> Number:
-    """Units that rows of 1, 2, ... up to `longest` elements take together."""
+def _count_units(longest: Number, per_unit: int) -> Number:
+    """Return the total number of units of rows with 1, 2, ... `longest` elements."""
     full, rest = longest // per_unit, longest % per_unit
     return per_unit * full * (full + 1) // 2 + rest * (full + 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """A range of bytes for each of some rows, in the order of the file, none overlapping.
+    """Byte ranges of rows, sorted and disjoint.
 
-    `bit` is the bit of the first byte with which the first element begins, and `lead` the number of
-    wanted columns before the first stored one.
+    The first element begins at bit number `bit` of the first byte. `lead` is the number of selected
+    columns before the first stored one.
     """
 
     starts: Integers
@@ -116,11 +118,11 @@ class Pieces:
 
     @property
     def extents(self) -> Extents:
-        """The ranges; those that touch are one."""
+        """The ranges, with touching ranges joined."""
         return Extents.joined(self.starts, self.stops)
 
     def fetch(self, source: Source) -> Iterator[tuple[slice, Bytes, Integers]]:
-        """Yield some rows at a time: which ones, bytes, and the position of each row in these."""
+        """Yield slices of the rows, with a buffer and the positions of the rows in the buffer."""
         begin = 0
         while begin < len(self):
             reach = self.starts[begin] + MAX_WINDOW
@@ -131,17 +133,17 @@ class Pieces:
             window, positions = part.window(source)
             step = max(1, _BLOCK // int((part.stops - part.starts).max()))
             for first in range(0, len(part), step):
-                some = positions[first : first + step]
-                yield slice(begin + first, begin + first + some.size), window, some
+                block = positions[first : first + step]
+                yield slice(begin + first, begin + first + block.size), window, block
             begin = stop
 
     def window(self, source: Source) -> tuple[Bytes, Integers]:
-        """A window or a copy with the bytes of all rows, and where in it each row begins."""
+        """Return a buffer with the bytes of the rows, and the positions of the rows in it."""
         first, stop = int(self.starts[0]), int(self.stops[-1])
         lengths = self.stops - self.starts
-        wanted, span = int(lengths.sum()), stop - first
-        # Nearly every page is needed for some row, or rows are too large to be copied twice.
-        if wanted + len(self) * PAGE >= span or wanted * _MOSTLY_GAPS >= span:
+        selected, span = int(lengths.sum()), stop - first
+        # Map the file if nearly all pages hold selected bytes, or if a copy would be large.
+        if selected + len(self) * PAGE >= span or selected * _MAX_WINDOW_RATIO >= span:
             window = source.window(first, stop)
             if window is not None:
                 return window, self.starts - first

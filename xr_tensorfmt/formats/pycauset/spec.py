@@ -1,4 +1,4 @@
-"""What a file of any PyCauset version describes: a matrix of some type with some data type."""
+"""The matrix and data types of PyCauset, and the parsed header of any version."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MAGIC = b"PYCAUSET"
 STORAGE_ATTRS = frozenset(
     {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
 )
-"""Attributes of every file that say how the matrix is stored."""
+"""Attributes about the storage of a matrix. A reader sets them for every file."""
 
 Value = TypeVar("Value")
 
 HEADER_BYTES = 4096
-"""Bytes of the header of versions 1, 2 and R1, after which the values begin."""
+"""Header size of versions 1, 2 and R1 in bytes. The values follow."""
 
-LEAST_PAYLOAD = 8
-"""Bytes that PyCauset writes of a triangle even where it has no element."""
+MIN_PAYLOAD_BYTES = 8
+"""Size of a triangle without elements in bytes."""
 
 BIT = "BIT"
 COMPLEX_FLOAT16 = "COMPLEX_FLOAT16"
@@ -45,14 +45,14 @@ DTYPES = {
     "COMPLEX_FLOAT32": "<c8",
     "COMPLEX_FLOAT64": "<c16",
 }
-"""numpy's dtypes of the data types that numpy has."""
+"""NumPy dtypes of the data types, if NumPy has the type."""
 
 ELEMENTS: Mapping[str, Element] = {
     BIT: Boolean(),
     COMPLEX_FLOAT16: Plain(np.dtype("<f2")),
     **{name: Plain(np.dtype(code)) for name, code in DTYPES.items()},
 }
-"""How the numbers of each data type are stored; complex ones in half precision are two each."""
+"""Stored elements by data type. Real and imaginary halves of COMPLEX_FLOAT16 are apart."""
 
 _INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
 _REALS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64"})
@@ -72,71 +72,75 @@ DATA_TYPES: Mapping[str, frozenset[str]] = {
     "SYMMETRIC": _DOUBLE,
     "ANTISYMMETRIC": _DOUBLE,
 }
-"""Matrix types, and the data types that each can have."""
+"""Allowed data types by matrix type."""
 
 BLOCK = "BLOCK"
-"""The matrix type of a file whose values are in other files."""
+"""Matrix type of a file with its values in other files."""
 
 VECTORS = ("VECTOR", "UNIT_VECTOR")
 
 NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
-"""Triangles of numbers, with or without a diagonal; a triangle of bits never has one."""
+"""Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal."""
 
 MIRROR_SIGNS = {"SYMMETRIC": 1, "ANTISYMMETRIC": -1}
-"""Matrix types of which the upper triangle is stored, and the factor of the lower one."""
+"""Factor of the lower triangle, by matrix type. Only the upper triangle is stored."""
 
 TRIANGLES = ("CAUSAL", *NUMBER_TRIANGLES, *MIRROR_SIGNS)
-"""Matrix types that are stored as an upper triangle."""
+"""Matrix types stored as an upper triangle."""
 
 SQUARE = (*TRIANGLES, "DIAGONAL")
-"""Matrix types that have as many rows as columns."""
+"""Matrix types that must be square."""
 
 WORD_BYTES = 8
-"""Rows of a triangle and, before R1, of bits are padded to a multiple of these bytes."""
+"""Row alignment of triangles and, before R1, of bits."""
 
 R1_BIT_ROW_BYTES = 64
-"""Rows of a dense matrix of bits in R1, since 2026-01-05, are padded to a multiple of these."""
+"""Row alignment of dense bits in R1 since 2026-01-05."""
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a file says under keys, of types that JSON and the binary encoding have in common."""
+    """Metadata of a file: values by key, decoded from JSON or from the binary encoding."""
 
     values: Mapping[str, Any]
     path: str
     offset: int
 
     def error(
-        self, key: str, found: object, expected: str, hint: str = "the file is damaged"
+        self,
+        key: str,
+        actual: object,
+        expected: str,
+        hint: str = "the file is corrupt; save it again",
     ) -> TensorFormatError:
-        """An error about one key."""
+        """Return an error about the value of a key."""
         field = f"the metadata key {key!r}"
-        return TensorFormatError(self.path, field, found, expected, hint, offset=self.offset)
+        return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
 
     def get(self, key: str, expected: type[Value], default: Value | None = None) -> Value:
-        """The value of a key, which must be of a type."""
+        """Return the value of a key, or raise TensorFormatError if it has another type."""
         value = self.values.get(key, default)
         type_name = f"a value of type {expected.__name__}"
         if value is None:
-            hint = "without it the matrix cannot be read; save it again with a newer PyCauset"
+            hint = "the matrix cannot be read without this key; save it again with a newer PyCauset"
             raise self.error(key, "missing", type_name, hint)
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
             raise self.error(key, shorten(repr(value)), type_name)
         return value
 
     def length(self, key: str) -> int:
-        """The value of a key that is a number of rows or columns."""
+        """Return a number of rows or columns."""
         value = self.get(key, int)
         if value < 0:
-            raise self.error(key, value, "an integer of at least 0")
+            raise self.error(key, value, "a non-negative integer")
         return value
 
     def nested(self, key: str) -> Metadata:
-        """The map under a key; an empty one where it is missing."""
+        """Return the map of a key, empty if the key is missing."""
         return Metadata(self.get(key, dict, {}), self.path, self.offset)
 
     def scalar(self, key: str) -> complex:
-        """A number, or a map of its real and imaginary parts; 1 where it is missing."""
+        """Return a number, stored as one or as a map of real and imaginary part; default 1."""
         value = self.values.get(key, 1.0)
         parts: list[Any] = [value, 0]
         if isinstance(value, dict):
@@ -144,11 +148,11 @@ class Metadata:
         try:
             return complex(*(part + 0.0 for part in parts))
         except (TypeError, OverflowError):
-            expected = "a number, or its real and imaginary parts, that fit double precision"
+            expected = "a number, or its real and imaginary parts, in double precision"
             raise self.error(key, shorten(repr(value)), expected) from None
 
     def matrix(self, version: str, view: Metadata, offset: int, limit: int) -> Matrix:
-        """What they say of a matrix in every version; `view` is how its values are shown."""
+        """Return the matrix. `view` holds scalar, transposition and conjugation."""
         return Matrix(
             version=version,
             matrix_type=self.get("matrix_type", str),
@@ -157,7 +161,7 @@ class Metadata:
             columns=self.length("cols"),
             offset=offset,
             limit=limit,
-            stated_at=self.offset,
+            types_offset=self.offset,
             seed=self.get("seed", int, 0),
             scalar=view.scalar("scalar"),
             is_transposed=view.get("is_transposed", bool, False),
@@ -167,12 +171,13 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What the header of a file says: a matrix, or a vector of one column.
+    """Parsed header of a file: a matrix, or a vector with one column.
 
-    `offset` and `limit` bound the values in the file, and `stated_bytes` is how many bytes of them
-    it states; `stated_at` is where type and shape are. Rows of bits and of triangles are padded to
-    a multiple of `row_bytes`. `manifest` is what a file says of its blocks. The file ends at
-    `least_stop`, or where the values end if that is later.
+    The values are in the bytes ``[offset, limit)``. `payload_length` is their size according to
+    the header. `types_offset` is the offset of type and shape. Rows of bits and of triangles are
+    padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix.
+    The file ends with the values, but not before `min_stop`. `encoding` has entries for
+    ``encoding["tensorfmt"]`` of one version only.
     """
 
     version: str
@@ -182,7 +187,7 @@ class Matrix:
     columns: int
     offset: int
     limit: int
-    stated_at: int
+    types_offset: int
     seed: int = 0
     scalar: complex = 1.0
     is_transposed: bool = False
@@ -191,16 +196,16 @@ class Matrix:
     has_diagonal: bool = False
     is_temporary: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
     embedded: Any = None
     derived: tuple[str, ...] = ()
-    stated_bytes: int | None = None
+    payload_length: int | None = None
     manifest: Metadata | None = None
     findings: tuple[Finding, ...] = ()
-    least_stop: int = 0
+    min_stop: int = 0
     members: Sequence[ZipInfo] = ()
 
     @property
     def is_vector(self) -> bool:
-        """Whether it has one axis, or would have if it were not transposed."""
+        """Whether the file holds a vector, transposed or not."""
         return self.matrix_type in VECTORS

@@ -1,4 +1,4 @@
-"""Writing one matrix or vector."""
+"""Plan a PyCauset file of one matrix or vector."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from xr_tensorfmt.contract import (
     encode_metadata,
 )
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.container import metadata_of, pack_container
-from xr_tensorfmt.formats.pycauset.earlier_versions import least_payload, pack_header
-from xr_tensorfmt.formats.pycauset.matrices import Mirrored, sized_layout
+from xr_tensorfmt.formats.pycauset.container import build_metadata, pack_container
+from xr_tensorfmt.formats.pycauset.earlier_versions import min_payload_bytes, pack_header
+from xr_tensorfmt.formats.pycauset.matrices import Mirrored, build_layout
 from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
 
@@ -48,24 +48,24 @@ MatrixType = Literal[
     "UNIT_VECTOR",
 ]
 
-DATA_TYPE_OF = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
-ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPE_OF.items()}
+DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
+ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
 
-_INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
-_OTHERS = tuple(name for name in ELEMENTS if "int" not in name)
+_INTEGER_DTYPES = tuple(name for name in ELEMENTS if "int" in name)
+_OTHER_DTYPES = tuple(name for name in ELEMENTS if "int" not in name)
 _DOUBLE = ("float64",)
 
-# What PyCauset loads as it is: it takes all triangles of numbers for int32 or float64.
+# Types that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
 WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "r1": {
         **dict.fromkeys(get_args(MatrixType), _DOUBLE),
         "CAUSAL": ("bool",),
         "TRIANGULAR_INTEGER": ("int32",),
-        "DENSE_FLOAT": _OTHERS,
-        "INTEGER": _INTEGERS,
+        "DENSE_FLOAT": _OTHER_DTYPES,
+        "INTEGER": _INTEGER_DTYPES,
         "VECTOR": tuple(ELEMENTS),
     },
-    # PyCauset 0.2.8 takes matrices of int32 for float64.
+    # PyCauset 0.2.8 reads matrices of int32 as float64.
     "v2": {
         "CAUSAL": ("bool",),
         "TRIANGULAR_FLOAT": _DOUBLE,
@@ -75,7 +75,7 @@ WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 _PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
-"""The program that each version is written for."""
+"""Program that reads a version."""
 
 MAX_SEED = 2**64 - 1
 
@@ -92,11 +92,11 @@ def plan(
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     _, variable = checked.only
     types, conversion = _matrix_types(checked, version, matrix_type)
-    data_type = DATA_TYPE_OF[conversion.element.name]
+    data_type = DATA_TYPES[conversion.element.name]
     if seed is not None and "UNIT_VECTOR" in types:
         raise ValueError(
-            f"seed={seed!r} has no place in a UNIT_VECTOR, which has its active index there; "
-            "leave it out, or pass matrix_type='VECTOR'"
+            f"seed={seed!r} cannot be stored in a UNIT_VECTOR, because its active index is stored "
+            "as the seed; leave it out, or pass matrix_type='VECTOR'"
         )
     if seed is None and _is_seed(variable.attrs.get("seed")):
         seed = int(variable.attrs["seed"])
@@ -105,30 +105,30 @@ def plan(
 
     def plans() -> Iterator[FilePlan]:
         for matrix_type in types:
-            matrix = _matrix(variable, version, matrix_type, data_type, seed or 0)
+            matrix = _build_matrix(variable, version, matrix_type, data_type, seed or 0)
             yield _plan_matrix(checked, conversion, matrix)
 
     if "UNIT_VECTOR" in types:
         return DeferredPlans(plans)
-    # All errors of plans that need no values are raised now, also with compute=False.
-    known = list(plans())
-    return known[0] if len(known) == 1 else DeferredPlans(partial(iter, known))
+    # Plans that need no values raise their errors now, also with compute=False.
+    file_plans = list(plans())
+    return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
 
 
 def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) -> FilePlan:
-    """Plan a file of a matrix."""
+    """Plan the file of a matrix."""
     _, variable = checked.only
-    layout, payload_bytes = sized_layout(matrix, checked.path)
+    layout, payload_bytes = build_layout(matrix, checked.path)
     if matrix.version == "v2":
-        size = spec.HEADER_BYTES + max(payload_bytes, least_payload(matrix))
+        size = spec.HEADER_BYTES + max(payload_bytes, min_payload_bytes(matrix))
         parts = {0: pack_header(matrix)}
     else:
         names = embed_one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
         embedded = encode_metadata(checked, names).decode()
-        metadata = metadata_of(matrix, uuid.uuid4().hex, variable.attrs)
+        metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
         parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
-        size = max(at + len(part) for at, part in parts.items())
-    pieces = tuple(Piece(at, part) for at, part in parts.items())
+        size = max(offset + len(part) for offset, part in parts.items())
+    pieces = tuple(Piece(offset, part) for offset, part in parts.items())
     placed = (PlannedVariable(variable, layout, conversion),)
     compare = layout.compare if isinstance(layout, Mirrored) else None
     return FilePlan(size, pieces, placed, compare=compare)
@@ -137,46 +137,46 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
 def _matrix_types(
     checked: CheckedInput, version: Version, requested: str | None
 ) -> tuple[tuple[str, ...], Conversion]:
-    """The types that a variable can have by its shape and dtype, the one to prefer first."""
+    """Return the matrix types to try, in order, and the conversion to the stored dtype."""
     name, variable = checked.only
     if variable.ndim not in (1, 2):
-        found, call = "no dimension", "expand_dims('index')"
+        actual, call = "no dimension", "expand_dims('index')"
         if variable.ndim:
-            found = f"{variable.ndim} dimensions"
+            actual = f"{variable.ndim} dimensions"
             call = f"stack(row={variable.dims[:-1]!r}, create_index=False)"
         raise ValueError(
-            f"{checked.path}: {name!r} has {found}, and PyCauset holds vectors and matrices; call "
-            f"{call} first, or write MAG"
+            f"{checked.path}: {name!r} has {actual}, expected one or two; call {call} first, or "
+            "write MAG"
         )
     written = WRITTEN[version]
     if requested is not None and requested not in written:
         raise ValueError(
-            f"matrix_type={requested!r}{did_you_mean(requested, written)} is not one of those that "
-            f"{_PROGRAMS[version]} loads as they are: {', '.join(written)}"
+            f"matrix_type={requested!r}{did_you_mean(requested, written)} is not supported by "
+            f"{_PROGRAMS[version]}; choose from {', '.join(written)}"
         )
     is_vector = variable.ndim == 1
     plain = "VECTOR" if is_vector else "DENSE_FLOAT"
-    if fault := _misfit(requested or plain, variable.shape, version):
+    if fault := _find_mismatch(requested or plain, variable.shape, version):
         raise ValueError(f"{checked.path}: {name!r} has shape {variable.shape}, and {fault}")
     types = [requested] if requested else [t for t in written if (t in spec.VECTORS) == is_vector]
     dtypes = {dtype for matrix_type in types for dtype in written[matrix_type]}
     holder = _PROGRAMS[version] + (f"'s {requested}" if requested else "")
     conversion: Conversion = replace(checked, format=holder).conversion(
-        name, variable, {dtype: each for dtype, each in ELEMENTS.items() if dtype in dtypes}
+        name, variable, {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
     )
     if requested is not None:
         return (requested,), conversion
-    dtype, special = conversion.element.name, _special(variable)
-    if dtype in _INTEGERS and not is_vector:
+    dtype, special = conversion.element.name, _guess_type(variable)
+    if dtype in _INTEGER_DTYPES and not is_vector:
         plain = "INTEGER"
-    is_special = special in written and not _misfit(special, variable.shape, version)
+    is_special = special in written and not _find_mismatch(special, variable.shape, version)
     if is_special and dtype in written[special] and dtype == variable.dtype.name:
         return tuple(dict.fromkeys((special, plain))), conversion
     return (plain,), conversion
 
 
-def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
-    """Why a shape does not fit a type of matrix; an empty string where it does."""
+def _find_mismatch(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
+    """Return the reason why a shape does not fit a matrix type, or an empty string."""
     is_vector, square = matrix_type in spec.VECTORS, shape[0] == shape[-1]
     fault = ""
     if is_vector != (len(shape) == 1):
@@ -184,30 +184,30 @@ def _misfit(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
     elif version == "v2" and not square:
         return f"{_PROGRAMS[version]} has only square matrices; leave out version="
     elif not square and matrix_type in spec.SQUARE:
-        fault = f"a {matrix_type} matrix has as many rows as columns"
+        fault = f"a {matrix_type} matrix must be square"
     elif matrix_type == "UNIT_VECTOR" and not shape[0]:
-        fault = "a unit vector has at least one element"
+        fault = "a unit vector must have an element"
     return fault and f"{fault}; leave out matrix_type="
 
 
-def _special(variable: Variable) -> str:
-    """The type that it had in the file that it was opened from, or that its values may be of."""
-    facts = variable.encoding.get("tensorfmt", {})
-    if facts.get("format") == NAME:
-        as_seen = (facts.get("scalar"), facts.get("is_transposed"), facts.get("is_conjugated"))
-        whole = tuple(facts["shape"])[: variable.ndim] == variable.shape
-        # PyCauset loads all triangles of numbers as if they had no diagonal.
-        if as_seen == (1, 0, 0) and whole and not facts.get("has_diagonal"):
-            return str(facts["matrix_type"])
+def _guess_type(variable: Variable) -> str:
+    """Return the type in the original file, otherwise CAUSAL, which is tried for bool."""
+    encoding = variable.encoding.get("tensorfmt", {})
+    if encoding.get("format") == NAME:
+        view = tuple(map(encoding.get, ("scalar", "is_transposed", "is_conjugated")))
+        is_whole = tuple(encoding["shape"])[: variable.ndim] == variable.shape
+        # PyCauset loads triangles of numbers as if they had no diagonal.
+        if view == (1, 0, 0) and is_whole and not encoding.get("has_diagonal"):
+            return str(encoding["matrix_type"])
     return "CAUSAL"
 
 
-def _matrix(
+def _build_matrix(
     variable: Variable, version: Version, matrix_type: str, data_type: str, seed: int
 ) -> Matrix:
-    """Return the matrix that a reader will find."""
+    """Build the matrix that describes the file."""
     if matrix_type == "UNIT_VECTOR":
-        # That all other elements are zero is checked when they are written.
+        # Writing checks that the other elements are zero.
         seed = int(np.asarray(variable.data.argmax()))
     is_vector = matrix_type in spec.VECTORS
     is_padded = version == "r1" and matrix_type == "DENSE_FLOAT"
@@ -218,8 +218,8 @@ def _matrix(
         rows=variable.shape[0],
         columns=1 if is_vector else variable.shape[1],
         offset=spec.HEADER_BYTES,
-        limit=MAX_TENSOR_BYTES,  # there is no file yet that could be too short
-        stated_at=0,
+        limit=MAX_TENSOR_BYTES,
+        types_offset=0,
         seed=seed,
         row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
@@ -231,7 +231,7 @@ def _is_seed(value: Any) -> bool:
 
 
 def _check_dropped(checked: CheckedInput, seed: int) -> None:
-    """Refuse to lose what version 2 has no place for, unless `drop` allows it."""
+    """Raise an error if version 2 would lose names or attributes, unless `drop` allows it."""
     name, variable = checked.only
     plain = variable.copy(deep=False)
     if _is_seed(variable.attrs.get("seed")) and variable.attrs["seed"] == seed:
