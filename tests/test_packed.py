@@ -23,6 +23,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import (
     Block,
     BlockMatrix,
@@ -32,7 +33,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     OnlyRow,
     Scaled,
 )
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.memory import Memory
 
@@ -210,7 +211,7 @@ def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
     for row in range(order):
         expected.append(place)
         place += -(-(order - row - (not diagonal)) * bits // 64) * 8
-    assert rows.starts(np.arange(order)).tolist() == expected
+    assert rows.compute_starts(np.arange(order)).tolist() == expected
     assert rows.nbytes == place - 4096
 
 
@@ -219,7 +220,7 @@ def test_offsets_of_a_matrix_of_a_million_rows_need_no_table() -> None:
     assert rows.nbytes == sum(-(-length // 64) * 8 for length in range(10**6))
     assert triangle_rows(10**5, 1, 4096).nbytes == 625_387_560
     assert len(pickle.dumps(Bits(rows))) < 400
-    last = rows.starts(np.array([10**6 - 1]))
+    last = rows.compute_starts(np.array([10**6 - 1]))
     assert last.tolist() == [4096 + rows.nbytes]
 
 
@@ -228,7 +229,7 @@ def test_a_block_of_rows_is_one_request_of_their_bytes() -> None:
     source = RecordingSource(content)
     part = layout.read(source, Selection((300, 300), (slice(20, 90, 1), slice(0, 300, 1))))
     np.testing.assert_array_equal(part, values[20:90])
-    begin, end = layout.rows.starts(np.array([20, 90])).tolist()  # type: ignore[attr-defined]
+    begin, end = layout.rows.compute_starts(np.array([20, 90])).tolist()  # type: ignore[attr-defined]
     assert source.requests == [(begin, end - begin)]
 
 

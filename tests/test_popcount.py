@@ -20,7 +20,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import get_lazy_read
 from xr_tensorfmt.formats.pycauset import popcount as popcount_module
-from xr_tensorfmt.formats.pycauset.packed import Bits
+from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.local import LocalFile
@@ -215,7 +215,7 @@ def test_row_counts_of_some_columns_read_their_words_alone() -> None:
     content, layout, values = dense_bits(50, 6400)
     source = RecordingSource(content)
     counts = BitCounts(source, layout, np.arange(20, 21), 640, 1280)  # type: ignore[arg-type]
-    assert counts.by_row().tolist() == [values[20, 640:1280].sum()]
+    assert counts.count_rows().tolist() == [values[20, 640:1280].sum()]
     assert source.requests == [(16 + 20 * 800 + 80, 80)]
 
 
@@ -225,7 +225,7 @@ def test_words_between_rows_of_a_window_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     source = LocalFile.from_path(tmp_path / "file")
     for first, stop in ((0, 1000), (700, 1400)):
-        counts = BitCounts(source, layout, np.arange(1500), first, stop).by_row()
+        counts = BitCounts(source, layout, np.arange(1500), first, stop).count_rows()
         np.testing.assert_array_equal(counts, values[:, first:stop].sum(1))
 
 
@@ -242,8 +242,8 @@ def test_small_blocks_change_nothing(limit: int, monkeypatch: pytest.MonkeyPatch
             first,
             stop,  # type: ignore[arg-type]
         )
-        assert counts.by_row().tolist() == values[1:, first:stop].sum(1).tolist()
-        assert counts.by_column().tolist() == values[1:, first:stop].sum(0).tolist()
+        assert counts.count_rows().tolist() == values[1:, first:stop].sum(1).tolist()
+        assert counts.count_columns().tolist() == values[1:, first:stop].sum(0).tolist()
 
 
 @pytest.mark.parametrize("order", [128, 129, 900, 1217])
@@ -260,7 +260,7 @@ def test_column_counts_of_a_triangle(order: int) -> None:
         (order - 66, order),
     ):
         for first, stop in ((0, order), (3, order - 70), (order // 2, order), (64, order - 1)):
-            counts = BitCounts(source, layout, np.arange(begin, end), first, stop).by_column()
+            counts = BitCounts(source, layout, np.arange(begin, end), first, stop).count_columns()
             np.testing.assert_array_equal(counts, values[begin:end, first:stop].sum(0))
 
 
@@ -269,7 +269,9 @@ def test_column_counts_of_a_triangle(order: int) -> None:
 def test_column_counts_of_padded_rows(rows: int, columns: int) -> None:
     content, layout, values = dense_bits(rows, columns, 64)
     assert isinstance(layout, Bits)
-    counts = BitCounts(RecordingSource(content), layout, np.arange(rows), 0, columns).by_column()
+    counts = BitCounts(
+        RecordingSource(content), layout, np.arange(rows), 0, columns
+    ).count_columns()
     np.testing.assert_array_equal(counts, values.sum(0))
 
 
@@ -280,7 +282,7 @@ def test_column_counts_of_more_rows_than_a_byte_can_count(rows: int, width: int)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))
     source = RecordingSource(pf.dense_bits(values, 64, dirty=True))
-    counts = BitCounts(source, layout, np.arange(rows), 0, width).by_column()
+    counts = BitCounts(source, layout, np.arange(rows), 0, width).count_columns()
     np.testing.assert_array_equal(counts, values.sum(0))
 
 

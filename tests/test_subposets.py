@@ -13,8 +13,8 @@ from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
 from xr_tensorfmt.core import selection
 from xr_tensorfmt.core.indexing import plan_outer
-from xr_tensorfmt.formats.pycauset import packed
-from xr_tensorfmt.formats.pycauset.packed import Bits
+from xr_tensorfmt.formats.pycauset import bits
+from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.memory import Memory
 
@@ -37,7 +37,7 @@ def opened(content: bytes | Path) -> xr.DataArray:
 def test_columns_of_bits_are_taken_some_rows_at_a_time(
     order: int, taken: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "_TAKEN", taken)
+    monkeypatch.setattr(bits, "_TAKEN", taken)
     values = np.random.default_rng(1).random((order, order)) < 0.5
     values = values if diagonal is None else np.triu(values, 1)
     content = pf.dense_bits(values, 8) if diagonal is None else pf.triangle(values)
@@ -99,7 +99,7 @@ def test_elements_in_any_order_are_those_of_numpy_at_every_size_of_blocks(
     some = np.random.default_rng(4).permutation(200)[:171]
     keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])
     for taken in (1, 1 << 13, 1 << 20):
-        monkeypatch.setattr(packed, "_TAKEN", taken)
+        monkeypatch.setattr(bits, "_TAKEN", taken)
         for rows in keys:
             for columns in keys:
                 for array in (data, data.transpose()):

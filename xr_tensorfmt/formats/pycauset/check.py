@@ -158,8 +158,8 @@ def _check_padding(source: Source, rows: Rows) -> Iterator[Finding]:
     count = rows.count if rows.nbytes else 0  # a header may claim many empty rows
     for first in range(0, count, _ROWS_AT_ONCE):
         numbers = np.arange(first, min(first + _ROWS_AT_ONCE, count))
-        used = np.maximum(rows.columns - rows.firsts(numbers), 0) * rows.bits
-        begins, stops = rows.starts(numbers) + used // 8, rows.starts(numbers + 1)
+        used = np.maximum(rows.columns - rows.find_first_columns(numbers), 0) * rows.bits
+        begins, stops = rows.compute_starts(numbers) + used // 8, rows.compute_starts(numbers + 1)
         padded = np.flatnonzero(begins < stops)
         if not padded.size:
             continue

@@ -234,7 +234,7 @@ def _prefix_length(raw: bytes, length: Struct) -> bytes:
 def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
     """Decode a map that fills the encoded bytes. `start` is their offset in the file."""
     decoder = _Decoder(encoded, path, start)
-    value = decoder.value()
+    value = decoder.decode()
     if not isinstance(value, dict):
         raise decoder.error(f"a value of type {type(value).__name__}", "a map")
     if decoder.position != len(encoded):
@@ -259,7 +259,7 @@ class _Decoder:
         )
         return TensorFormatError(self.path, "the metadata", actual, expected, hint, offset=offset)
 
-    def value(self, depth: int = 0) -> Any:
+    def decode(self, depth: int = 0) -> Any:
         if depth > MAX_METADATA_LEVELS:
             actual = f"more than {MAX_METADATA_LEVELS} nested maps and arrays"
             raise self.error(actual, f"at most {MAX_METADATA_LEVELS}")
@@ -270,34 +270,34 @@ class _Decoder:
             )
         (tag,) = self._take(1)
         if tag in _NUMBERS:
-            return self._number(_NUMBERS[tag])
+            return self._decode_number(_NUMBERS[tag])
         if tag == _STRING:
-            return self._string(_LENGTH)
+            return self._decode_string(_LENGTH)
         if tag == _BYTES:
-            return self._take(self._number(_LENGTH))
+            return self._take(self._decode_number(_LENGTH))
         if tag == _ARRAY:
-            return [self.value(depth + 1) for _ in range(self._number(_LENGTH))]
+            return [self.decode(depth + 1) for _ in range(self._decode_number(_LENGTH))]
         if tag == _MAP:
-            return self._map(depth)
+            return self._decode_map(depth)
         raise self.error(f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
 
-    def _map(self, depth: int) -> dict[str, Any]:
+    def _decode_map(self, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        for _ in range(self._number(_LENGTH)):
-            key = self._string(_KEY_LENGTH)
+        for _ in range(self._decode_number(_LENGTH)):
+            key = self._decode_string(_KEY_LENGTH)
             if key in values:
                 raise self.error(f"the key {shorten(repr(key))} twice in a map", "unique keys")
-            values[key] = self.value(depth + 1)
+            values[key] = self.decode(depth + 1)
         return values
 
-    def _string(self, length: Struct) -> str:
-        raw = self._take(self._number(length))
+    def _decode_string(self, length: Struct) -> str:
+        raw = self._take(self._decode_number(length))
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
             raise self.error(repr(raw[:20]), "a string in UTF-8") from error
 
-    def _number(self, record: Struct) -> Any:
+    def _decode_number(self, record: Struct) -> Any:
         return record.unpack(self._take(record.size))[0]
 
     def _take(self, length: int) -> bytes:
@@ -310,8 +310,8 @@ class _Decoder:
 
 def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
     """Return the matrix that the metadata describe."""
-    view = metadata.nested("view")
-    matrix = metadata.matrix("r1", view, slot.payload_offset, limit)
+    view = metadata.get_map("view")
+    matrix = metadata.build_matrix("r1", view, slot.payload_offset, limit)
     is_dense = matrix.matrix_type == "DENSE_FLOAT"
     # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
     is_swapped = matrix.is_transposed and not matrix.is_vector
@@ -329,7 +329,7 @@ def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(_describe_derived(metadata)),
         payload_length=slot.payload_length,
-        manifest=metadata.nested("block_manifest") if matrix.matrix_type == BLOCK else None,
+        manifest=metadata.get_map("block_manifest") if matrix.matrix_type == BLOCK else None,
     )
 
 
@@ -359,15 +359,15 @@ def _flatten_attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, An
     for key in ("object_type", "n"):
         if key in metadata.values:
             yield key, _format_value(metadata.values[key])
-    spacetime = metadata.nested("spacetime")
+    spacetime = metadata.get_map("spacetime")
     if spacetime.values:
         yield "spacetime", spacetime.get("type", str)
         for key, value in spacetime.get("args", dict, {}).items():
             yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
-    for key, value in metadata.nested("properties").values.items():
+    for key, value in metadata.get_map("properties").values.items():
         yield f"property_{key}", _format_value(value)
     signature = _build_signature(metadata, view)
-    for key, entry in metadata.nested("cached").values.items():
+    for key, entry in metadata.get_map("cached").values.items():
         value = entry.get("value") if isinstance(entry, dict) else None
         # A map refers to a result in another file.
         is_here = value is not None and not isinstance(value, dict)
@@ -393,7 +393,7 @@ def _build_causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any
 
 def _describe_derived(metadata: Metadata) -> Iterator[str]:
     """Describe metadata that PyCauset trusts. It ignores false properties."""
-    results, properties = (metadata.nested(key).values for key in ("cached", "properties"))
+    results, properties = (metadata.get_map(key).values for key in ("cached", "properties"))
     true = [name for name, value in properties.items() if value not in (False, None)]
     for label, names in (("cached results", results), ("properties", true)):
         if names:
@@ -432,6 +432,6 @@ def _build_signature(metadata: Metadata, view: Metadata) -> dict[str, str]:
     """Return the signature of results that are up to date."""
     flags = (view.get(key, bool, False) for key in ("is_transposed", "is_conjugated"))
     transposed, conjugated = map(int, flags)
-    scalar = view.scalar("scalar")
+    scalar = view.get_scalar("scalar")
     signature = f"t={transposed};c={conjugated};sr={scalar.real:g};si={scalar.imag:g}"
     return {"payload_uuid": metadata.get("payload_uuid", str), "view_signature": signature}

@@ -148,7 +148,7 @@ def read_archive(reader: HeaderReader) -> Matrix:
     document = Document.read(reader, start, info.file_size, MAX_METADATA_BYTES, METADATA)
     document.check_repeated(*document.repeated)
     metadata = Metadata(document.content, reader.source.name, start)
-    matrix = metadata.matrix("zip", metadata, data_start, data_start + data.file_size)
+    matrix = metadata.build_matrix("zip", metadata, data_start, data_start + data.file_size)
     derived = (f"the CRC-32 of {DATA!r}",)
     return replace(matrix, derived=derived, min_stop=directory.end.stop, members=directory.members)
 

@@ -30,7 +30,8 @@ from xr_tensorfmt.contract import (
     entry_indices,
 )
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, PartlyStored
+from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
@@ -178,7 +179,7 @@ class Diagonal(PartlyStored):
         """Double precision."""
         return np.dtype(np.float64)
 
-    def _part(self, selection: Selection) -> tuple[Selection, tuple[Integers, ...]]:
+    def _select_part(self, selection: Selection) -> tuple[Selection, tuple[Integers, ...]]:
         """Return the selected part of the diagonal, and its indices in the selected values."""
         rows, columns = map(entry_indices, (slice(0, 1, 1), *selection.entries)[-2:])
         common, *indices = np.intersect1d(
@@ -189,13 +190,13 @@ class Diagonal(PartlyStored):
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
-        part, _ = self._part(selection)
+        part, _ = self._select_part(selection)
         return self.values.extents(part) if self.values and part.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the selected part of the diagonal, and fill the rest with zeros."""
         filled = np.zeros(selection.shape, dtype=self.dtype)
-        part, indices = self._part(selection)
+        part, indices = self._select_part(selection)
         if part.size:
             filled[indices] = self.values.read(source, part) if self.values else 1
         return filled
@@ -219,13 +220,13 @@ class Diagonal(PartlyStored):
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Encode the diagonal, if it is stored."""
         self.check_implied(selection, values)
-        part, indices = self._part(selection)
+        part, indices = self._select_part(selection)
         if self.values and part.size:
             yield from self.values.encode(part, values[indices])
 
     def check_implied(self, selection: Selection, values: Array) -> None:
         """Check zeros off the diagonal, and ones on the diagonal if it is not stored."""
-        wrong, (_, indices) = values != 0, self._part(selection)
+        wrong, (_, indices) = values != 0, self._select_part(selection)
         wrong[indices] = False if self.values else values[indices] != 1
         implied = "a diagonal matrix has 0"
         if len(self.lengths) == 1:
@@ -325,7 +326,9 @@ class BlockMatrix(Layout):
         """Return no ranges, because the blocks are in other files."""
         return Extents.none()
 
-    def _parts(self, selection: Selection) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
+    def _select_blocks(
+        self, selection: Selection
+    ) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
         """Yield the selected blocks, their slices of the values, and their inner selections."""
         indices = [entry_indices(entry) for entry in selection.entries]
         for block in self.blocks:
@@ -337,7 +340,7 @@ class BlockMatrix(Layout):
             if inner.size:
                 yield block, tuple(parts), inner
 
-    def _points(
+    def _locate_points(
         self, points: tuple[Integers, ...]
     ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
         """Yield the blocks with points, the numbers of these points, and their inner indices."""
@@ -350,12 +353,12 @@ class BlockMatrix(Layout):
 
     def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
         """Return the reads of the selected blocks."""
-        parts = self._parts(selection)
+        parts = self._select_blocks(selection)
         return [read for block, _, part in parts for read in block.layout.reads(block.source, part)]
 
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
         """Return the reads of the blocks with points."""
-        parts = self._points(points)
+        parts = self._locate_points(points)
         return [
             read
             for block, _, inner in parts
@@ -365,14 +368,14 @@ class BlockMatrix(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the selected blocks."""
         values = np.empty(selection.shape, dtype=self.dtype)
-        for block, slices, part in self._parts(selection):
+        for block, slices, part in self._select_blocks(selection):
             values[slices] = block.layout.read(block.source, part)
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the points of the blocks."""
         values = np.empty(points[0].size, dtype=self.dtype)
-        for block, numbers, inner in self._points(points):
+        for block, numbers, inner in self._locate_points(points):
             values[numbers] = block.layout.read_points(block.source, inner)
         return values
 

@@ -1,34 +1,28 @@
-"""Layouts of bit matrices and of triangles of numbers."""
+"""Layouts that store some elements, and the layout of packed rows."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.contract import (
     BATCH_BYTES,
-    KEEP,
     MAX_RUNS,
     PAGE,
-    WHOLE,
     Array,
-    Boolean,
     Bytes,
     Element,
     Encoded,
     Extents,
     Integers,
-    PostIndexer,
-    ReorderingLayout,
     Selection,
     Source,
     UnrepresentableValueError,
     WritableLayout,
-    apply_indexers,
     contiguous_chunk,
     entry_indices,
     gather_uniform,
@@ -38,10 +32,6 @@ from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
 # Elements are fetched one by one if a row has more bytes than this per selected element.
 _SPARSE_BYTES = 512
-# Ranges with more columns than this are unpacked row by row, others bit by bit.
-_LONG_ROW = 1024
-# Elements that are taken from packed rows at a time.
-_TAKEN = 1 << 20
 # Bits that are packed at a time. A value is read once, so that the cache does not matter.
 _BITS_BATCH = 32 << 20
 
@@ -97,7 +87,7 @@ class Packed(PartlyStored):
     def extents(self, selection: Selection) -> Extents:
         """Return one range per row. Ranges of whole rows are joined."""
         rows, columns = map(entry_indices, selection.entries)
-        return self.rows.pieces(rows, int(columns[0]), int(columns[-1]) + 1).extents
+        return self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1).extents
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return a chunk of whole rows, and of whole pages of the file if possible."""
@@ -116,7 +106,7 @@ class Packed(PartlyStored):
             return values
         first, stop = int(columns[0]), int(columns[-1]) + 1
         values = np.zeros((rows.size, stop - first), dtype=self.dtype)
-        pieces = self.rows.pieces(rows, first, stop)
+        pieces = self.rows.find_pieces(rows, first, stop)
         for block, window, positions in pieces.fetch(source):
             self._fill(values[block], window, positions, pieces[block])
         return values if columns.size == stop - first else values.take(columns - first, axis=1)
@@ -135,7 +125,7 @@ class Packed(PartlyStored):
     def _read_sparse(self, source: Source, rows: Integers, columns: Integers) -> Array | None:
         """Read elements that are far apart, or not stored; None if the selection has others."""
         shape = rows.size, columns.size
-        if 0 in shape or self.rows.firsts(rows[:1])[0] > columns[-1]:
+        if 0 in shape or self.rows.find_first_columns(rows[:1])[0] > columns[-1]:
             return np.zeros(shape, dtype=self.dtype)
         span = int(columns[-1] - columns[0]) + 1
         if span > 1 and span * self.rows.bits <= 8 * _SPARSE_BYTES * columns.size:
@@ -170,11 +160,11 @@ class Packed(PartlyStored):
         """Fetch stored elements once, in the order of the file."""
         rows, columns = points
         values = np.zeros(rows.size, dtype=self.dtype)
-        distance = columns - self.rows.firsts(rows)
+        distance = columns - self.rows.find_first_columns(rows)
         stored = np.flatnonzero(distance >= 0)
         if stored.size:
             bits = distance[stored] * self.rows.bits
-            offsets = self.rows.starts(rows[stored]) + (bits >> 3)
+            offsets = self.rows.compute_starts(rows[stored]) + (bits >> 3)
             dtype, inverse = self.element.stored, None
             if not (offsets[1:] > offsets[:-1]).all():
                 offsets, inverse = np.unique(offsets, return_inverse=True)
@@ -191,7 +181,7 @@ class Packed(PartlyStored):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
             entries = (slice(int(rows[0]), int(rows[-1]) + 1, 1), selection.entries[1])
             self.check_implied(Selection(selection.extent, entries), part)
-            pieces = self.rows.pieces(rows, int(columns[0]), int(columns[-1]) + 1)
+            pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
 
@@ -200,7 +190,7 @@ class Packed(PartlyStored):
         if self.rows.stride:
             return
         rows, columns = map(entry_indices, selection.entries)
-        cuts = np.clip(self.rows.firsts(rows) - columns[0], 0, columns.size)
+        cuts = np.clip(self.rows.find_first_columns(rows) - columns[0], 0, columns.size)
         # Columns before the first stored one need no mask.
         block, corner = slice(0, int(cuts[0])), slice(int(cuts[0]), int(cuts[-1]))
         below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
@@ -208,140 +198,3 @@ class Packed(PartlyStored):
             wrong = values.astype(np.bool_) & (np.arange(columns.size) < cuts[:, np.newaxis])
             implied = f"{'a strict' if self.rows.diagonal else 'an'} upper triangle has 0"
             self.refuse_first(wrong, implied, selection, values)
-
-
-@dataclass(frozen=True)
-class Bits(Packed, ReorderingLayout):
-    """Matrix or triangle of bits. Bit k of a row is bit ``k % 8`` of its byte ``k // 8``."""
-
-    element: Element = field(default_factory=Boolean, init=False)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the bytes of the columns from the first to the last one, then unpack them."""
-        return self.read_in_order(source, selection, (KEEP, KEEP))
-
-    def read_in_order(
-        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
-    ) -> Array:
-        """Reorder rows while they are packed."""
-        rows, columns = map(entry_indices, selection.entries)
-        values = self._read_sparse(source, rows, columns)
-        if values is not None:
-            return apply_indexers(values, keys)
-        row_key, column_key = keys
-        first, stop = int(columns[0]), int(columns[-1]) + 1
-        is_range = stop - first == columns.size and not isinstance(column_key, np.ndarray)
-        is_long = columns.size > _LONG_ROW and not self.rows.stride
-        if is_range and is_long and not isinstance(row_key, np.ndarray):
-            return apply_indexers(super().read(source, selection), keys)
-        packed, columns = self._read_packed(source, rows, first, stop), columns - first
-        if isinstance(row_key, np.ndarray):
-            packed, row_key = packed[row_key], KEEP
-        if isinstance(column_key, np.ndarray):
-            columns, column_key = columns[column_key], KEEP
-        return apply_indexers(packed.unpack(columns), (row_key, column_key))
-
-    def _read_packed(self, source: Source, rows: Integers, first: int, stop: int) -> PackedRows:
-        """Read the bytes of the columns ``[first, stop)``."""
-        firsts = self.rows.firsts(rows)
-        leads, shifts = np.maximum(firsts - first, 0), (first - firsts) % 8
-        raw = np.zeros((rows.size, (stop - first + 14) // 8), dtype=np.uint8)
-        pieces, begins = self.rows.pieces(rows, first, stop), (leads + shifts) // 8
-        lengths = pieces.stops - pieces.starts
-        lengths = np.minimum(lengths, raw.shape[1] - begins[: lengths.size])
-        for block, window, positions in pieces.fetch(source):
-            length = int(lengths[block.start])
-            if not leads[block.stop - 1] and (lengths[block] == length).all():
-                raw[block, :length] = gather_uniform(window, positions, length).reshape(-1, length)
-                continue
-            bounds = zip(
-                begins[block].tolist(), positions.tolist(), lengths[block].tolist(), strict=True
-            )
-            for row, (begin, position, length) in zip(raw[block], bounds, strict=True):
-                row[begin : begin + length] = window[position : position + length]
-        return PackedRows(raw, shifts, leads)
-
-    def _fill(self, values: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
-        """Set the stored elements of rows."""
-        bounds = zip(positions.tolist(), pieces.bit.tolist(), pieces.lead.tolist(), strict=True)
-        for row, (position, bit, lead) in zip(values, bounds, strict=True):
-            _unpack_row(row[lead:], window[position:], bit)
-
-    def pick(self, raw: Array, bits: Integers) -> Array:
-        """Shift the bytes."""
-        picked: Array = (raw >> bits.astype(np.uint8)) & 1
-        return picked
-
-    def pack_row(self, row: Array) -> Bytes:
-        """Encode eight elements as a byte."""
-        return np.packbits(row, bitorder="little")
-
-    def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """Encode rows of a matrix together, and rows of a triangle one by one."""
-        if not self.rows.stride:
-            return super().pack(values, pieces)
-        packed = np.packbits(values, axis=1, bitorder="little")
-        # The last columns are followed by padding.
-        padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
-        return np.pad(packed, ((0, 0), (0, padding))).reshape(-1) if padding else packed.reshape(-1)
-
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """Eight columns in a matrix, all columns in a triangle."""
-        return (1, 8) if self.rows.stride else (1, WHOLE)
-
-
-@dataclass(frozen=True, eq=False)
-class PackedRows:
-    """Rows of bits: column k of a row is bit ``shift + k``, and columns before `lead` are 0."""
-
-    raw: Bytes
-    shifts: Integers
-    leads: Integers
-
-    def __getitem__(self, order: Integers) -> PackedRows:
-        return PackedRows(self.raw[order], self.shifts[order], self.leads[order])
-
-    def unpack(self, columns: Integers) -> Array:
-        """Return the values of columns, in any order."""
-        count = columns.size
-        if int(columns[0]) == 0 and (np.diff(columns) == 1).all():
-            if not self.leads.any() and (self.shifts == self.shifts[0]).all():
-                shift = int(self.shifts[0])
-                bits = np.unpackbits(self.raw, axis=1, count=shift + count, bitorder="little")
-                return bits[:, shift:].view(np.bool_)
-            if count > _LONG_ROW:
-                return self._unpack_rows(count)
-        return self._take(columns)
-
-    def _unpack_rows(self, count: int) -> Array:
-        """Return the first columns of rows with different first columns."""
-        values = np.zeros((len(self.raw), count), dtype=np.bool_)
-        bounds = zip(self.shifts.tolist(), self.leads.tolist(), strict=True)
-        for row, raw, (shift, lead) in zip(values, self.raw, bounds, strict=True):
-            if lead < count:
-                _unpack_row(row[lead:], raw[(shift + lead) // 8 :], (shift + lead) % 8)
-        return values
-
-    def _take(self, columns: Integers) -> Array:
-        """Return columns without unpacking the others."""
-        values = np.zeros((len(self.raw), columns.size), dtype=np.bool_)
-        step = max(1, _TAKEN // columns.size)
-        is_ascending = bool((np.diff(columns) > 0).all())
-        for begin in range(0, len(values), step):
-            shifts = self.shifts[begin : begin + step]
-            lead = self.leads[begin : begin + step].min()
-            skipped = int(np.searchsorted(columns, lead)) if is_ascending else 0
-            for shift in np.unique(shifts).tolist():
-                rows = begin + np.flatnonzero(shifts == shift)
-                bits = columns[skipped:] + shift
-                taken = self.raw[rows].take(bits >> 3, axis=1)
-                taken &= (1 << (bits & 7)).astype(np.uint8)
-                values[rows, skipped:] = taken != 0
-        return values
-
-
-def _unpack_row(values: Array, raw: Bytes, bit: int) -> None:
-    """Set values from bits. The first one is bit number `bit` of the first byte."""
-    stop = bit + values.size
-    values[:] = np.unpackbits(raw[: (stop + 7) // 8], count=stop, bitorder="little")[bit:]

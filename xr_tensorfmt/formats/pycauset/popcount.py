@@ -26,8 +26,8 @@ from xr_tensorfmt.contract import (
     entry_indices,
     get_lazy_read,
 )
+from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
-from xr_tensorfmt.formats.pycauset.packed import Bits
 from xr_tensorfmt.formats.pycauset.rows import Pieces
 
 # Elements unpacked at a time for column sums, one byte per element.
@@ -49,13 +49,13 @@ class BitCounts:
     first: int
     stop: int
 
-    def by_row(self) -> Integers:
+    def count_rows(self) -> Integers:
         """Count the bits of the rows."""
         counts = np.zeros(self.rows.size, dtype=np.int64)
         if not counts.size or self.first == self.stop:
             return counts
-        pieces = self._words()
-        used = (self.stop - self.bits.rows.firsts(self.rows[: len(pieces)]) - 1) % 64
+        pieces = self._find_words()
+        used = (self.stop - self.bits.rows.find_first_columns(self.rows[: len(pieces)]) - 1) % 64
         for block, window, positions in pieces.fetch(self.source):
             begins = (positions - positions[0]) // 8
             ends = begins + (pieces.stops[block] - pieces.starts[block]) // 8
@@ -75,7 +75,7 @@ class BitCounts:
             counts[block] -= np.bitwise_count(words[ends - 1] >> used_in_last >> np.uint64(1))
         return counts
 
-    def by_column(self) -> Integers:
+    def count_columns(self) -> Integers:
         """Count the bits of the columns."""
         counts = np.zeros(self.stop - self.first, dtype=np.int64)
         step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
@@ -86,13 +86,13 @@ class BitCounts:
             counts += bits.sum(axis=0, dtype=np.uint8)
         return counts
 
-    def _words(self) -> Pieces:
+    def _find_words(self) -> Pieces:
         """Return the 64-bit words of the rows. `bit` is the first column's bit of its word."""
         rows = self.bits.rows
-        firsts = rows.firsts(self.rows)
+        firsts = rows.find_first_columns(self.rows)
         kept = self.rows[: np.searchsorted(firsts, self.stop)]
         skipped = np.maximum(self.first - firsts[: kept.size], 0)
-        begins = rows.starts(kept)
+        begins = rows.compute_starts(kept)
         counted = self.stop - firsts[: kept.size]
         return Pieces(
             begins + (skipped >> 6) * 8,
@@ -161,12 +161,12 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     planned = None if lazy_read is None else _plan(lazy_read, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
-    counts, kept, then = planned
-    count = _lazy if da.chunks is not None else _count
+    counts, kept, post_indexer = planned
+    count = _count_lazily if da.chunks is not None else _count
     values = count(counts, kept == 1)
     dims = [name for name in da.dims if name not in counted]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
-    return DataArray(values.sum() if kept is None else values[then], coords, dims, da.name)
+    return DataArray(values.sum() if kept is None else values[post_indexer], coords, dims, da.name)
 
 
 def _plan(
@@ -199,10 +199,10 @@ def _plan(
 
 def _count(counts: BitCounts, by_column: bool) -> Any:
     """Count the bits of columns or rows."""
-    return counts.by_column() if by_column else counts.by_row()
+    return counts.count_columns() if by_column else counts.count_rows()
 
 
-def _lazy(counts: BitCounts, by_column: bool) -> Any:
+def _count_lazily(counts: BitCounts, by_column: bool) -> Any:
     """Return the counts as a dask array, with a block of rows per task."""
     rows, width, bits = counts.rows.size, counts.stop - counts.first, counts.bits
     nbytes = bits.rows.nbytes * rows * width // max(1, prod(bits.shape))

@@ -54,11 +54,11 @@ class Rows:
     def _per_unit(self) -> int:
         return self.unit * 8 // self.bits
 
-    def firsts(self, rows: Integers) -> Integers:
+    def find_first_columns(self, rows: Integers) -> Integers:
         """Return the first stored column of rows. It ascends with the row in a triangle."""
         return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
 
-    def starts(self, rows: Integers) -> Integers:
+    def compute_starts(self, rows: Integers) -> Integers:
         """Return the offsets of rows. The end of the last row counts as the offset of a row.
 
         A triangle ends with rows of all lengths down to 0. The offset is its size minus the size
@@ -73,14 +73,14 @@ class Rows:
         )
         return starts
 
-    def pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
+    def find_pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
         """Return the bytes of the columns ``[first, stop)``, without rows that store none."""
-        firsts = self.firsts(rows)
+        firsts = self.find_first_columns(rows)
         kept = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:kept], firsts[:kept]
         skipped = np.maximum(first - firsts, 0) * self.bits
-        begins = self.starts(rows)
-        following = self.starts(rows + 1)
+        begins = self.compute_starts(rows)
+        following = self.compute_starts(rows + 1)
         if stop == self.columns:
             stops = following
         else:
@@ -130,14 +130,14 @@ class Pieces:
             if not self.lead[begin]:
                 stop = min(stop, int(np.searchsorted(self.lead, 0, side="right")))
             part = self[begin:stop]
-            window, positions = part.window(source)
+            window, positions = part.read_window(source)
             step = max(1, _BLOCK // int((part.stops - part.starts).max()))
             for first in range(0, len(part), step):
                 block = positions[first : first + step]
                 yield slice(begin + first, begin + first + block.size), window, block
             begin = stop
 
-    def window(self, source: Source) -> tuple[Bytes, Integers]:
+    def read_window(self, source: Source) -> tuple[Bytes, Integers]:
         """Return a buffer with the bytes of the rows, and the positions of the rows in it."""
         first, stop = int(self.starts[0]), int(self.stops[-1])
         lengths = self.stops - self.starts

@@ -128,18 +128,18 @@ class Metadata:
             raise self.error(key, shorten(repr(value)), type_name)
         return value
 
-    def length(self, key: str) -> int:
+    def get_length(self, key: str) -> int:
         """Return a number of rows or columns."""
         value = self.get(key, int)
         if value < 0:
             raise self.error(key, value, "a non-negative integer")
         return value
 
-    def nested(self, key: str) -> Metadata:
+    def get_map(self, key: str) -> Metadata:
         """Return the map of a key, empty if the key is missing."""
         return Metadata(self.get(key, dict, {}), self.path, self.offset)
 
-    def scalar(self, key: str) -> complex:
+    def get_scalar(self, key: str) -> complex:
         """Return a number, stored as one or as a map of real and imaginary part; default 1."""
         value = self.values.get(key, 1.0)
         parts: list[Any] = [value, 0]
@@ -151,19 +151,19 @@ class Metadata:
             expected = "a number, or its real and imaginary parts, in double precision"
             raise self.error(key, shorten(repr(value)), expected) from None
 
-    def matrix(self, version: str, view: Metadata, offset: int, limit: int) -> Matrix:
+    def build_matrix(self, version: str, view: Metadata, offset: int, limit: int) -> Matrix:
         """Return the matrix. `view` holds scalar, transposition and conjugation."""
         return Matrix(
             version=version,
             matrix_type=self.get("matrix_type", str),
             data_type=self.get("data_type", str),
-            rows=self.length("rows"),
-            columns=self.length("cols"),
+            rows=self.get_length("rows"),
+            columns=self.get_length("cols"),
             offset=offset,
             limit=limit,
             types_offset=self.offset,
             seed=self.get("seed", int, 0),
-            scalar=view.scalar("scalar"),
+            scalar=view.get_scalar("scalar"),
             is_transposed=view.get("is_transposed", bool, False),
             is_conjugated=view.get("is_conjugated", bool, False),
         )
