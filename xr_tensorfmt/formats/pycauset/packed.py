@@ -165,11 +165,10 @@ class Packed(PartlyStored):
         if stored.size:
             bits = distance[stored] * self.rows.bits
             offsets = self.rows.compute_starts(rows[stored]) + (bits >> 3)
-            dtype, inverse = self.element.stored, None
-            if not (offsets[1:] > offsets[:-1]).all():
-                offsets, inverse = np.unique(offsets, return_inverse=True)
+            offsets, inverse = np.unique(offsets, return_inverse=True)
+            dtype = self.element.stored
             raw = source.read(Extents.uniform(offsets, dtype.itemsize)).view(dtype)
-            values[stored] = self.pick(raw if inverse is None else raw[inverse], bits & 7)
+            values[stored] = self.pick(raw[inverse], bits & 7)
         return values
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
