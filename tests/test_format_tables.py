@@ -128,7 +128,7 @@ def refusal(message: str) -> str:
     """What a message says in a word."""
     if "one variable" in message:
         return "one variable at a time"
-    return "no: three dimensions" if "dimensions, and" in message else "no: complex"
+    return "no: three dimensions" if "dimensions, expected" in message else "no: complex"
 
 
 def same_values(first: xr.Dataset, second: xr.Dataset) -> bool:

@@ -615,7 +615,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "cannot be stored in a UNIT_VEC"),
-        (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, and region= writes into"),
+        (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, but region= writes to"),
         (da.zeros((2**31, 2**31)), {}, "exceeds any address space; write a part"),
     ],
 )  # fmt: skip
