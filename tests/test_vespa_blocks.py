@@ -23,7 +23,7 @@ from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
 from xr_tensorfmt.formats.vespa.labels import Labels
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
-from xr_tensorfmt.formats.vespa.scan import block_offsets, block_starts, scan_sequentially
+from xr_tensorfmt.formats.vespa.scan import scan_blocks, scan_window
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.sources.memory import Memory
 
@@ -62,43 +62,14 @@ def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[byte
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
 def test_a_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
-    monkeypatch.setattr(scan, "WINDOW", 300_000)
+    monkeypatch.setattr(scan, "WINDOW_BYTES", 300_000)
     content, edges = made(LABELS[label], CELLS[cells], labels, size)
-    found = block_offsets(Memory(b"head" + content), header(labels, size, stop=4))
+    found = scan_blocks(Memory(b"head" + content), header(labels, size, stop=4))
     np.testing.assert_array_equal(found, edges + 4)
 
 
-@pytest.mark.parametrize("label", ["numbered", "random"])
-def test_nearly_all_guesses_are_right_for_floats(monkeypatch, label) -> None:
-    content, _ = made(LABELS[label], CELLS["floats"], 1, 64)
-    singly = []
-
-    def counted(*args):
-        starts, stop = scan_sequentially(*args)
-        singly.extend(starts)
-        return starts, stop
-
-    monkeypatch.setattr(scan, "scan_sequentially", counted)
-    block_offsets(Memory(content), header(1, 64))
-    assert len(singly) < COUNT // 20
-
-
-def test_wrong_guesses_cost_nothing_but_time(monkeypatch) -> None:
-    content, edges = made(LABELS["random"], CELLS["floats"], 1, 40)
-    right = scan._guess_segments
-
-    def wrong(*args):
-        starts = right(*args)
-        starts[1::3] += 1
-        return starts
-
-    monkeypatch.setattr(scan, "_guess_segments", wrong)
-    found = block_offsets(Memory(content), header(1, 40))
-    np.testing.assert_array_equal(found, edges)
-
-
 def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -> None:
-    monkeypatch.setattr(scan, "WINDOW", 100)
+    monkeypatch.setattr(scan, "WINDOW_BYTES", 100)
     labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
     values = vf.values_for("int8", (3, 70000))
     content = vf.tensor("int8", ["k", "l"], {"x": 70000}, labels, values)
@@ -366,13 +337,12 @@ def test_pieces_of_any_lengths_are_copied_to_their_places(
     assert [target[place : place + length].tobytes() for place, length in spans] == pieces
 
 
-def test_labels_whose_length_changes_need_little_memory() -> None:
-    """Short labels, then long ones: no segment is found from what the short ones were like."""
+def test_a_scan_needs_little_memory() -> None:
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
-    with memory_below(30 * len(content)):
-        starts, stop = block_starts(content, header(1, 4), 140_000)
+    with memory_below(3 * len(content)):
+        starts, stop = scan_window(content, header(1, 4), 140_000)
     expected = np.cumsum([0, *map(len, short + long)])
     np.testing.assert_array_equal(starts, expected[:-1])
     assert stop == expected[-1]

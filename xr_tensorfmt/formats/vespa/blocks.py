@@ -32,7 +32,12 @@ from xr_tensorfmt.contract import (
     raw_bytes,
     scatter_uniform,
 )
-from xr_tensorfmt.formats.vespa.scan import LABELS_AT_ONCE, LARGE_BLOCK, Scanned, block_offsets
+from xr_tensorfmt.formats.vespa.scan import (
+    LABEL_WINDOW_BYTES,
+    LARGE_BLOCK_BYTES,
+    WindowCallback,
+    scan_blocks,
+)
 from xr_tensorfmt.formats.vespa.spec import Header, packed_size, unpack
 
 SCANNED_AT_OPENING = 8 << 20
@@ -67,7 +72,7 @@ class Regular:
     def like_the_first(cls, source: Source, header: Header) -> Regular | None:
         """What the places are if all blocks are like the first one, and its labels are not long."""
         offset = header.stop
-        window = source.read(Extents.single(offset, min(offset + LABELS_AT_ONCE, source.size)))
+        window = source.read(Extents.single(offset, min(offset + LABEL_WINDOW_BYTES, source.size)))
         length_bytes: list[tuple[int, int]] = []
         position = 0
         for _ in range(len(header.mapped)):
@@ -125,8 +130,10 @@ class Blocks(WritableLayout):
     _scanned: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
 
     @classmethod
-    def find(cls, source: Source, header: Header, scanned: Scanned | None = None) -> Blocks:
-        """Find the blocks of a file; `scanned` is that of `block_offsets`, if a scan is needed."""
+    def find(
+        cls, source: Source, header: Header, on_window: WindowCallback | None = None
+    ) -> Blocks:
+        """Find the blocks of a file. A scan calls `on_window`, as `scan_blocks` does."""
         start, count = header.stop, header.blocks
         if count and (source.high_latency or source.size - start > SCANNED_AT_OPENING):
             regular = Regular.like_the_first(source, header)
@@ -134,7 +141,7 @@ class Blocks(WritableLayout):
             is_possible = regular and start + count * regular.stride == source.size
             if regular and is_possible and regular.matches_file(source, sample):
                 return cls(header, source.size, regular)
-        offsets = block_offsets(source, header, scanned)
+        offsets = scan_blocks(source, header, on_window)
         return cls(header, int(offsets[-1]), Listed(offsets))
 
     @property
@@ -180,7 +187,7 @@ class Blocks(WritableLayout):
         return self._scanned.get(lambda: self._scan(source))
 
     def _scan(self, source: Source) -> Listed:
-        offsets = block_offsets(source, self.header)
+        offsets = scan_blocks(source, self.header)
         if offsets[-1] != self.stop:
             raise TensorFormatError(
                 source.name,
@@ -214,7 +221,7 @@ class Blocks(WritableLayout):
 
     def _are_near(self, length: int) -> bool:
         """Whether pieces of consecutive blocks are read together with what is between them."""
-        return self.mean_bytes <= max(LARGE_BLOCK, 2 * length)
+        return self.mean_bytes <= max(LARGE_BLOCK_BYTES, 2 * length)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Equal counts of blocks; parts of one where it is larger than a chunk may be."""
