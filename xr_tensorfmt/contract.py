@@ -66,6 +66,7 @@ from xr_tensorfmt.core.layout import (
     Layout,
     ReorderingLayout,
     UnrepresentableValueError,
+    VerifiableLayout,
     WritableLayout,
     raw_bytes,
 )

@@ -118,10 +118,6 @@ class Layout(ABC):
         extents = self.extents(everything) if everything.size else Extents.none()
         return extents.bounds[1] if len(extents) else 0
 
-    def checked_places(self, source: Source) -> Layout:
-        """The layout after its places in a file are verified, before bytes are overwritten."""
-        return self
-
     @property
     def unchecked(self) -> Layout | None:
         """The layout that `validate` has to read, or None if `Format.check` reads all values."""
@@ -170,6 +166,25 @@ class WritableLayout(Layout):
         A region starts and stops at multiples of these numbers, or at the end of the axis.
         """
         return (1,) * len(self.shape)
+
+
+class VerifiableLayout(WritableLayout):
+    """A layout with expected offsets, to be verified before bytes are overwritten."""
+
+    @abstractmethod
+    def verify_offsets(self, source: Source) -> None:
+        """Verify the offsets of all values, and correct them if they are wrong.
+
+        Parameters
+        ----------
+        source : Source
+            The file.
+
+        Raises
+        ------
+        TensorFormatError
+            The file is corrupt.
+        """
 
 
 class ReorderingLayout(Layout):

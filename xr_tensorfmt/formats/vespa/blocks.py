@@ -19,11 +19,10 @@ from xr_tensorfmt.contract import (
     Entry,
     Extents,
     Integers,
-    Layout,
     Selection,
     Source,
     TensorFormatError,
-    WritableLayout,
+    VerifiableLayout,
     contiguous_chunk,
     entry_indices,
     entry_length,
@@ -117,7 +116,7 @@ class Listed:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(WritableLayout):
+class Blocks(VerifiableLayout):
     """The cells of all blocks: the first axis counts blocks, the others are those of a block.
 
     `last_stop` is the end of the last block. `expected` has the offsets of blocks as they were
@@ -199,11 +198,10 @@ class Blocks(WritableLayout):
             )
         return Listed(offsets)
 
-    def checked_places(self, source: Source) -> Layout:
-        """Find all blocks one by one where they were presumed to be regular."""
+    def verify_offsets(self, source: Source) -> None:
+        """Scan the file if the offsets are assumed to be regular."""
         if isinstance(self.places, Regular):
             self.scan(source)
-        return self
 
     def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
         """Blocks whose pieces of about a length are fetched together."""
