@@ -349,11 +349,20 @@ def test_hexadecimal_digits_as_printed_by_vespa() -> None:
     assert vespa_from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
     assert vespa_from_hex(f" {users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
     with pytest.raises(
-        ValueError, match="digits='0x012' must be hexadecimal digits, two for each byte"
+        ValueError, match="data='0x012' is not a string of hexadecimal digits, two per byte"
     ):
         xr_tensorfmt.vespa_from_hex("0x012")
-    with pytest.raises(TypeError, match="digits=b'00' must be a str of hexadecimal digits"):
+    with pytest.raises(TypeError, match="data=b'00' is not a str of hexadecimal digits"):
         xr_tensorfmt.vespa_from_hex(b"00")
+
+
+def test_warnings_and_errors_name_the_digits() -> None:
+    labels = [("a",), ("a",)]
+    repeated = vf.tensor("int8", ["k"], {}, labels, np.zeros(2)).hex()
+    with pytest.warns(TensorFormatWarning, match="^<hexadecimal digits>: the labels of block 1"):
+        vespa_from_hex(repeated)
+    with pytest.raises(ValueError, match=r"^<hexadecimal digits>: fill_value=0 requires"):
+        vespa_from_hex(repeated, fill_value=0)
 
 
 def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:

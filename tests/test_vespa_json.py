@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.commands import done
 from xr_tensorfmt import TensorFormatError, to_file, to_vespa, vespa_from_json, vespa_to_json
 from xr_tensorfmt.formats.vespa import json as vespa_json
+from xr_tensorfmt.formats.vespa import json_forms
 
 MIXED = "tensor<float>(tag{},x[3])"
 SPECIAL = "tensor<float>(z[11])"
@@ -162,8 +164,9 @@ def test_any_values_and_labels_come_back(
 
 WRONG: dict[str, tuple[Any, str | None, str]] = {
     "no type": ([1.0], None, "states no type of the tensor; write .* or pass"),
-    "another type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(y[1])", "was asked for"),
-    "no size": ([1.0], "tensor(x[])", "is not the type of a tensor such as"),
+    "another type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(y[1])",
+                     r"expected type='tensor\(y"),
+    "no size": ([1.0], "tensor(x[])", "is not the type of a tensor, expected"),
     "no such cells": ([1.0], "tensor<float16>(x[1])", "is not the type of a tensor"),
     "twice the name": ([1.0], "tensor(x[1],x{})", "is not the type of a tensor"),
     "of no size": ([], "tensor(x[0])", "has a size of 0"),
@@ -179,7 +182,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "null": ("null", "tensor(x{})", "the JSON is null"),
     "a label of bool": ([{"address": {"x": True}, "value": 1}], "tensor(x{})", "are not str"),
     "an index of a block": ({"blocks": [{"address": {"x": "a", "y": 0}, "values": [1]}]},
-                            "tensor(x{},y[1])", "of a block does not fit"),
+                            "tensor(x{},y[1])", "does not fit"),
     "lone surrogate": ({"\ud800": 1}, "tensor(x{})", "have a lone surrogate"),
     "zeros beyond the limit": ({"cells": []}, "tensor(x[16777217])", "more than 16777216 cells"),
     "uneven": ([[1, 2], 3], "tensor(x[3])", "is not evenly nested"),
@@ -219,8 +222,32 @@ def test_what_is_not_a_tensor_of_the_type_is_refused(case: str) -> None:
         vespa_from_json(data, type_)
 
 
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_name_the_json(case: str) -> None:
+    data, type_, _ = WRONG[case]
+    with pytest.raises(ValueError, match=r"^<Vespa JSON>: "):
+        vespa_from_json(data, type_)
+
+
+def test_errors_of_options_name_the_json() -> None:
+    data = {"type": "tensor<int8>(x{},y{})", "cells": []}
+    data["cells"] = [{"address": {"x": i, "y": i}, "value": 1} for i in range(2)]
+    with pytest.raises(ValueError, match="<Vespa JSON>: cells of type int8 cannot hold"):
+        vespa_from_json(data, sparse="dense")
+    with pytest.raises(ValueError, match=r"<Vespa JSON>: fill_value=0 requires sparse='dense'"):
+        vespa_from_json(data, fill_value=0)
+    with pytest.raises(ValueError, match=r"^<Vespa JSON> stores all elements"):
+        vespa_from_json([1], "tensor(x[1])", sparse="stored")
+
+
+def test_a_lazy_tensor_from_json_is_pickled() -> None:
+    ds = vespa_from_json({"a": [1, 2], "b": [3, 4]}, "tensor(x{},y[2])", chunks={})
+    again = pickle.loads(pickle.dumps(ds))
+    assert again.tensor.sel(x="b").sum().values == 7
+
+
 def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vespa_json, "MAX_JSON_CELLS", 4)
+    monkeypatch.setattr(json_forms, "MAX_JSON_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
     assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
     with pytest.raises(ValueError, match="more than 4 cells, most of which are not listed"):

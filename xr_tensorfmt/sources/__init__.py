@@ -66,6 +66,8 @@ def find_source(
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
     """Return the Source of a local path, a file object or bytes."""
+    if isinstance(file, Source):
+        return file
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)
     if isinstance(file, str | os.PathLike):

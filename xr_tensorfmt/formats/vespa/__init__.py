@@ -62,7 +62,7 @@ class VespaJsonFormat(Format):
     title = "Vespa JSON"
     suffixes = (".json",)
     magics = ()
-    open_options = frozenset({"name", "sparse", "fill_value", "verify"})
+    open_options = frozenset({"name", "sparse", "fill_value"})
     write_options = MappingProxyType({"form": ("short", "long", "hex")})
 
     def match(self, reader: HeaderReader) -> Match:

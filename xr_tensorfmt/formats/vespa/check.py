@@ -19,7 +19,8 @@ from xr_tensorfmt.contract import (
     finding_from_error,
     report_errors,
 )
-from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, Strings, repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, repeated_blocks
+from xr_tensorfmt.formats.vespa.spec import Strings
 
 MAX_COMPARED = 1 << 24
 """Blocks whose labels are compared with each other in one pass; of more, each takes a share."""

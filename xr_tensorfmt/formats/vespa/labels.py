@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
     Array,
@@ -29,19 +28,13 @@ from xr_tensorfmt.contract import (
     shorten,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
-from xr_tensorfmt.formats.vespa.spec import unpack_at
-
-Strings = NDArray[Any]
-"""A one-dimensional array of Python's strings."""
+from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, unpack_at
 
 Errors = Literal["strict", "surrogateescape"]
 """What becomes of bytes that are not UTF-8."""
 
 LABEL_BYTES = 256
 """What the labels of a block probably take; so many of them are read together."""
-
-# By this dtype xarray knows arrays of strings, so that it need not look at every element.
-_STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 
 # A factor by which the hash of a row differs from that of the same strings in another order.
 _HASH_FACTOR = 1_000_003
@@ -59,7 +52,7 @@ class Column:
     @classmethod
     def empty(cls, count: int) -> Column:
         """A column that is to be filled."""
-        return cls(np.empty(count, dtype=_STRING_DTYPE), np.empty(count, dtype=np.int64))
+        return cls(np.empty(count, dtype=STRING_DTYPE), np.empty(count, dtype=np.int64))
 
     def fill(self, first: int, part: Column) -> None:
         """Set the labels from a number on."""
@@ -136,7 +129,7 @@ class Labels(Layout):
     @property
     def dtype(self) -> np.dtype[Any]:
         """dtype of arrays of Python's strings."""
-        return _STRING_DTYPE
+        return STRING_DTYPE
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """As many labels as there are blocks in a chunk of the cells."""

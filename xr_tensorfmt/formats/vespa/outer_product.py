@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,7 +14,6 @@ from xr_tensorfmt.contract import (
     Array,
     Entry,
     Extents,
-    InMemory,
     Integers,
     Layout,
     OpenOptions,
@@ -25,8 +25,7 @@ from xr_tensorfmt.contract import (
     entry_indices,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, Strings
-from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.spec import Header, Strings
 
 MAX_PRODUCT_CELLS = 1 << 32
 """Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
@@ -39,7 +38,7 @@ class OuterProduct(Layout):
     `places` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
     """
 
-    blocks: Blocks
+    blocks: Layout
     grid: tuple[int, ...]
     places: Integers
     numbers: Integers
@@ -48,7 +47,7 @@ class OuterProduct(Layout):
     @property
     def shape(self) -> tuple[int, ...]:
         """The grid, and the axes of a block."""
-        return (*self.grid, *self.blocks.header.lengths)
+        return (*self.grid, *self.blocks.shape[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -128,27 +127,27 @@ def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_
     return nearest, selected[nearest] == index
 
 
-def outer_product(
-    source: Source, blocks: Blocks, labels: tuple[Labels, ...], options: OpenOptions
-) -> tuple[Layout, tuple[Layout, ...]]:
+def build_outer_product(
+    source: Source, header: Header, blocks: Layout, labels: Sequence[Strings], options: OpenOptions
+) -> tuple[OuterProduct, list[Strings]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
-    header, everything = blocks.header, slice(0, blocks.header.blocks, 1)
-    numbered = [_numbered(column.strings(source, everything)) for column in labels]
+    numbered = [_numbered(column) for column in labels]
     grid = tuple(distinct.size for distinct, _ in numbered)
     fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
     cells = prod(grid) * header.cells
     if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
         raise ValueError(
-            f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells; open it "
-            f"with sparse='stored', or pass fill_value={fill_value} as well to have all of them"
+            f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells, expected "
+            f"at most {MAX_PRODUCT_CELLS}; open it with sparse='stored', or pass "
+            f"fill_value={fill_value} as well to fill in all cells"
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
     numbers = tuple(numbers for _, numbers in numbered)
     places = np.ravel_multi_index(numbers, grid) if header.blocks else np.empty(0, np.int64)
     order = np.argsort(places, kind="stable")
     _check_unique(source, blocks, places[order], order)
-    coordinates = tuple(InMemory(distinct) for distinct, _ in numbered)
-    return OuterProduct(blocks, grid, places[order], order, fill_value), coordinates
+    product = OuterProduct(blocks, grid, places[order], order, fill_value)
+    return product, [distinct for distinct, _ in numbered]
 
 
 def _numbered(labels: Strings) -> tuple[Strings, Integers]:
@@ -168,13 +167,13 @@ def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_hol
     limits = np.iinfo(dtype)
     if value is None or value != value // 1 or not limits.min <= value <= limits.max:
         raise ValueError(
-            f"fill_value={value!r} is not a value that cells of {source.name} can have, as they "
-            f"are {header.cell_type}; pass an integer from {limits.min} to {limits.max}"
+            f"{source.name}: cells of type {header.cell_type} cannot hold fill_value={value!r}; "
+            f"pass an integer from {limits.min} to {limits.max}"
         )
     return int(value)
 
 
-def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Integers) -> None:
+def _check_unique(source: Source, blocks: Layout, places: Integers, numbers: Integers) -> None:
     repeated = np.flatnonzero(places[1:] == places[:-1])
     if repeated.size:
         first, second = numbers[repeated[0] : repeated[0] + 2].tolist()
@@ -184,5 +183,5 @@ def _check_unique(source: Source, blocks: Blocks, places: Integers, numbers: Int
             f"those of block {first} as well",
             "labels that occur once",
             "no dense tensor holds both blocks; open the file with sparse='stored'",
-            offset=blocks.start_of(second),
+            offset=blocks.start_of(second) if isinstance(blocks, Blocks) else None,
         )

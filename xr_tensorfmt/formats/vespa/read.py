@@ -1,9 +1,10 @@
-"""Reading of typed binary tensors: the variable and the labels that a file becomes."""
+"""Read typed binary tensors, and build the variable and its labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from xr_tensorfmt.contract import (
     Integers,
     Layout,
     OpenOptions,
+    Selection,
     Source,
     Tensor,
     TensorFormatError,
@@ -25,105 +27,162 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Column, Labels, decode_labels
-from xr_tensorfmt.formats.vespa.outer_product import outer_product
+from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
 
-MAX_INDEXED = 1 << 23
-"""Limit on labels that become an index when a file is opened, with some 60 bytes for each."""
+MAX_INDEXED_LABELS = 1 << 23
+"""Limit on the labels of an index. Every label takes about 60 bytes of memory."""
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header, source = Header.unpack(reader), reader.source
-    if not header.mapped:
-        options.check_all_stored(source.name)
-    if options.fill_value is not None and options.sparse != "dense":
-        raise ValueError(
-            f"fill_value={options.fill_value!r} requires sparse='dense', as nothing is filled in "
-            f"with sparse={options.sparse!r}"
-        )
-    if header.mapped:
-        return _labelled(header, source, options)
-    layout: Layout = Dense(header.lengths, header.element, header.stop)
-    if not header.blocks:
-        # A scalar without its one cell, which Vespa reads as zero.
-        layout = InMemory(np.zeros((), header.element.dtype))
     stop = header.stop + header.blocks * header.block_bytes
-    end = End(source, stop, header.type)
-    return _container(header, options, end, _dimension_names(header, options), layout)
+    labels: tuple[Layout, ...] = ()
+    cells: Layout = Dense(header.lengths, header.element, header.stop)
+    if header.mapped:
+        cells, labels = _find_blocks(header, source, options)
+        stop = cells.stop
+    elif not header.blocks:
+        # Vespa reads a scalar without a cell as zero.
+        cells = InMemory(np.zeros((), header.element.dtype))
+    header_info = {
+        "format": "vespa",
+        "tag": header.tag,
+        "offset": header.stop,
+        "order": "C",
+        "byteorder": "big",
+    }
+    container = build_container(header, source, options, cells, labels, header_info)
+    return replace(container, ends=(End(source, stop, header.type),))
 
 
-def _labelled(header: Header, source: Source, options: OpenOptions) -> Container:
-    """The blocks as they are in the file, or as the outer product of their labels."""
-    count = header.blocks
-    # Where each block has one label, this is the index of the blocks.
-    is_indexed = len(header.mapped) == 1 and options.sparse == "auto"
-    blocks, labels = _blocks_and_labels(
-        header, source, options, all_are_read=is_indexed or options.sparse == "dense"
-    )
-    end = End(source, blocks.stop, header.type)
-    if options.sparse == "dense":
-        if count > MAX_INDEXED:
-            raise TensorFormatError(
-                source.name,
-                "the number of blocks",
-                count,
-                f"at most {MAX_INDEXED} for sparse='dense', which keeps all labels in memory",
-                "open the file with sparse='stored'",
-                offset=header.stop,
-            )
-        names = _dimension_names(header, options)
-        layout, distinct = outer_product(source, blocks, labels, options)
-        axes = zip(names, distinct, strict=False)
-        coordinates = [Tensor(name, (name,), each) for name, each in axes]
-        return _container(header, options, end, names, layout, coordinates)
-    findings = []
-    if is_indexed and count > MAX_INDEXED:
-        is_indexed = False
-        findings = [_without_index(source, header)]
-    names = _dimension_names(header, options, *(() if is_indexed else (BLOCK,)))
-    along = names[0] if is_indexed else BLOCK
-    coordinates = [Tensor(n, (along,), each) for n, each in zip(names, labels, strict=False)]
-    dims = (along, *names[len(labels) :])
-    container = _container(header, options, end, dims, blocks, coordinates)
-    return replace(container, findings=tuple(findings))
-
-
-def _blocks_and_labels(
-    header: Header, source: Source, options: OpenOptions, *, all_are_read: bool
+def _find_blocks(
+    header: Header, source: Source, options: OpenOptions
 ) -> tuple[Blocks, tuple[Labels, ...]]:
-    """Find the blocks; where a scan fetches all of a remote file, it takes the labels as well."""
-    known: list[Column | None] = [None] * len(header.mapped)
+    """Find the blocks. A scan of a remote file keeps the labels if they are required anyway."""
+    columns: list[Column | None] = [None] * len(header.mapped)
 
-    def scanned(first: int, offset: int, window: Bytes, starts: Integers) -> None:
+    def keep_labels(first: int, offset: int, window: Bytes, starts: Integers) -> None:
         entry, offsets = slice(first, first + starts.size, 1), offset + starts
-        for number, column in enumerate(known):
-            whole = known[number] = column or Column.empty(header.blocks)
-            whole.fill(
+        for number in range(len(columns)):
+            column = columns[number] = columns[number] or Column.empty(header.blocks)
+            column.fill(
                 first,
                 decode_labels(source, window, starts, entry, offsets, number, options.text_errors),
             )
 
-    is_kept = all_are_read and source.high_latency and header.blocks <= MAX_INDEXED
-    blocks = Blocks.find(source, header, scanned if is_kept else None)
+    are_required = _has_index(header, options) or options.sparse == "dense"
+    is_kept = are_required and source.high_latency and header.blocks <= MAX_INDEXED_LABELS
+    blocks = Blocks.find(source, header, keep_labels if is_kept else None)
     return blocks, tuple(
-        Labels(blocks, n, options.text_errors, each) for n, each in enumerate(known)
+        Labels(blocks, number, options.text_errors, column) for number, column in enumerate(columns)
     )
 
 
-def _without_index(source: Source, header: Header) -> Finding:
-    """What to say of labels that are too many for an index."""
+def _has_index(header: Header, options: OpenOptions) -> bool:
+    """Whether the labels are the index of the blocks."""
+    return len(header.mapped) == 1 and options.sparse == "auto"
+
+
+def build_container(
+    header: Header,
+    source: Source,
+    options: OpenOptions,
+    cells: Layout,
+    labels: Sequence[Layout],
+    header_info: Mapping[str, Any],
+) -> Container:
+    """Build the variable and the coordinates of a tensor.
+
+    Parameters
+    ----------
+    header : Header
+        The header.
+    source : Source
+        The file.
+    options : OpenOptions
+        The options of the user.
+    cells : Layout
+        The cells of all blocks, or of a tensor without mapped dimensions.
+    labels : sequence of Layout
+        The labels of all blocks for every mapped dimension.
+    header_info : mapping
+        Additional items of the encoding.
+
+    Returns
+    -------
+    Container
+    """
+    if not header.mapped:
+        options.check_all_stored(source.name)
+    if options.fill_value is not None and options.sparse != "dense":
+        raise ValueError(
+            f"{source.name}: fill_value={options.fill_value!r} requires sparse='dense', because "
+            f"sparse={options.sparse!r} does not fill in cells"
+        )
+    findings: tuple[Finding, ...] = ()
+    count, mapped = header.blocks, len(header.mapped)
+    if not mapped or options.sparse == "dense":
+        dims = names = _name_dimensions(header, options)
+        along = [names[axis : axis + 1] for axis in range(mapped)]
+        if mapped:
+            columns = _read_labels(source, header, labels)
+            cells, columns = build_outer_product(source, header, cells, columns, options)
+            labels = tuple(map(InMemory, columns))
+    else:
+        is_indexed = _has_index(header, options) and count <= MAX_INDEXED_LABELS
+        if _has_index(header, options) and not is_indexed:
+            findings = (_no_index_finding(source, header),)
+        names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
+        dims = (names[0] if is_indexed else BLOCK, *names[mapped:])
+        along = [dims[:1]] * mapped
+    coordinates = tuple(map(Tensor, names[:mapped], along, labels))
+    header_info = {
+        **header_info,
+        "cell_type": header.cell_type,
+        "mapped": header.mapped,
+        "indexed": header.indexed,
+        "lengths": header.lengths,
+        "blocks": count,
+    }
+    encoding = {"tensorfmt": header_info, "dtype": header.element.encoding}
+    tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
+    return Container((tensor,), coordinates, findings=findings)
+
+
+def _read_labels(source: Source, header: Header, labels: Sequence[Layout]) -> list[Any]:
+    """Read all labels, without a warning of repeated ones."""
+    if header.blocks > MAX_INDEXED_LABELS:
+        raise TensorFormatError(
+            source.name,
+            "the number of blocks",
+            header.blocks,
+            f"at most {MAX_INDEXED_LABELS} for sparse='dense', which keeps all labels in memory",
+            "open the file with sparse='stored'",
+            offset=header.stop,
+        )
+    everything = Selection.everything((header.blocks,))
+    return [
+        column.strings(source, everything.entries[0])
+        if isinstance(column, Labels)
+        else column.read(source, everything)
+        for column in labels
+    ]
+
+
+def _no_index_finding(source: Source, header: Header) -> Finding:
     (name,) = header.mapped
     message = (
-        f"{header.blocks} of them, more than the {MAX_INDEXED} that become an index: {name!r} is "
-        f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; make an index "
-        f"of what you select by ds.set_index({BLOCK}={name!r})"
+        f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is a "
+        f"lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
+        f"selection by ds.set_index({BLOCK}={name!r})"
     )
     return Finding(source.name, header.stop, "the labels", message, "warning")
 
 
-def _dimension_names(header: Header, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
-    """Names of the mapped dimensions, then of the indexed ones; reserved ones get underscores."""
+def _name_dimensions(header: Header, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
+    """Name the mapped, then the indexed dimensions. Append underscores to reserved names."""
     own = header.mapped + header.indexed
     taken = {options.name, *reserved}
     used, unique_names = taken.union(own), []
@@ -138,32 +197,7 @@ def _dimension_names(header: Header, options: OpenOptions, *reserved: str) -> tu
     for name in reserved:
         if name in names:
             raise ValueError(
-                f"dims={options.dims!r} has {name!r}, which is the dimension that counts the "
-                "blocks; choose another"
+                f"dims={options.dims!r} contains {name!r}, which is the dimension that counts the "
+                "blocks; choose another name"
             )
     return names
-
-
-def _container(
-    header: Header,
-    options: OpenOptions,
-    end: End,
-    dims: tuple[str, ...],
-    layout: Layout,
-    coordinates: Sequence[Tensor] = (),
-) -> Container:
-    facts = {
-        "format": "vespa",
-        "tag": header.tag,
-        "cell_type": header.cell_type,
-        "mapped": header.mapped,
-        "indexed": header.indexed,
-        "lengths": header.lengths,
-        "blocks": header.blocks,
-        "offset": header.stop,
-        "order": "C",
-        "byteorder": "big",
-    }
-    encoding = {"tensorfmt": facts, "dtype": header.element.encoding}
-    tensor = Tensor(options.name, dims, layout, {TYPE: header.type}, encoding)
-    return Container((tensor,), tuple(coordinates), ends=(end,))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
     MAX_DIMENSIONS,
@@ -41,6 +43,12 @@ LONG_BIT = 0x80
 
 LARGEST = (1 << 31) - 1
 """The largest integer that the format can store, as a count, a size or a length."""
+
+Strings = NDArray[Any]
+"""A one-dimensional array of Python strings."""
+
+STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
+"""The dtype of Python strings in xarray, which need not look at every element then."""
 
 _DAMAGED = "the header is damaged, or the file is not a typed binary tensor of Vespa"
 

@@ -28,7 +28,7 @@ from xr_tensorfmt.contract import (
     shorten,
 )
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
-from xr_tensorfmt.formats.vespa.labels import Strings, repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
@@ -37,6 +37,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     MAX_NAME_BYTES,
     TYPE,
     Header,
+    Strings,
     pack,
 )
 

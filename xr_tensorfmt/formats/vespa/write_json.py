@@ -20,7 +20,7 @@ from xr_tensorfmt.contract import (
     FilePlan,
     Piece,
 )
-from xr_tensorfmt.formats.vespa.json import json_type
+from xr_tensorfmt.formats.vespa.json_forms import format_type
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.formats.vespa.write import Dimensions, arranged, check_name_dropped
 
@@ -49,7 +49,7 @@ def to_json(
     if columns:
         labels = list(zip(*(column.tolist() for column in columns), strict=True))
     blocks = encoded.reshape(len(labels), *header.lengths)
-    data: dict[str, Any] = {"type": json_type(header)}
+    data: dict[str, Any] = {"type": format_type(header)}
     if form == "long" or (len(header.mapped) > 1 and not header.indexed):
         return data | {"cells": list(_cells(header, labels, _plain(blocks, element)))}
     is_hex = form == "hex" and bool(header.indexed)

@@ -1,0 +1,350 @@
+"""Parse the forms in which Vespa represents a tensor as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.contract import MAX_DIMENSIONS, Array, is_addressable, shorten
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Header, Strings
+
+MAX_JSON_CELLS = 1 << 24
+"""Limit on the cells of a tensor if JSON lists only some of them."""
+
+_TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
+_DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
+_SCALARS = {"double": "tensor()"}
+
+_CONTENT_KEYS = ("cells", "values", "blocks")
+_WRAPPER_KEYS = {*_CONTENT_KEYS, "type", "dimensions"}
+
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+_NUMBER = re.compile(
+    r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
+)
+_ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
+
+Labels = tuple[str, ...]
+"""The labels of a block, one per mapped dimension."""
+
+
+class RepeatedLabelError(ValueError):
+    """A JSON object that contains a label twice."""
+
+
+@dataclass(frozen=True)
+class ParsedTensor:
+    """A tensor from JSON: a header, a column of labels per mapped dimension, and all cells."""
+
+    header: Header
+    labels: tuple[Strings, ...]
+    cells: Array
+
+
+def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
+    """Parse a tensor in any form; raise ValueError if its type is unknown or does not match."""
+    if data is None:
+        raise ValueError("the JSON is null, expected a tensor of Vespa; leave the field out")
+    stated = data.get("type") if _is_wrapper(data) else None
+    if type_ is None and not isinstance(stated, str):
+        raise ValueError(
+            'the JSON states no type of the tensor; write {"type": "tensor<float>(x[3])", '
+            '"values": ...} with the type of its field, or pass the type to '
+            "xr_tensorfmt.vespa_from_json"
+        )
+    header = parse_type(str(stated) if type_ is None else type_)
+    if type_ is not None and isinstance(stated, str) and parse_type(stated) != header:
+        raise ValueError(f"the JSON states the type {stated!r}, expected type={type_!r}")
+    blocks = _parse_blocks(header, data)
+    _check_encodable(blocks)
+    columns = zip(*blocks, strict=True) if blocks else ((),) * len(header.mapped)
+    cells = np.array(list(blocks.values()), dtype=float).reshape(len(blocks), *header.lengths)
+    return ParsedTensor(
+        replace(header, blocks=len(blocks)),
+        tuple(np.fromiter(column, STRING_DTYPE, len(blocks)) for column in columns),
+        _convert_cells(header, cells),
+    )
+
+
+def parse_type(string: str) -> Header:
+    """Parse a type; the header has no blocks. Raise ValueError if a size is missing."""
+    bare = re.sub(r"\s", "", string)
+    match = _TYPE.fullmatch(_SCALARS.get(bare, bare))
+    parts = match[2].split(",") if match and match[2] else []
+    sizes = {dim[1]: dim[2] for part in parts if (dim := _DIMENSION.fullmatch(part))}
+    cell_type = (match and match[1]) or "double"
+    if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
+        raise ValueError(
+            f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
+            "'tensor<float>(user{},x[3])'; state the size of each indexed dimension"
+        )
+    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
+    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
+    lengths = tuple(int(sizes[name]) for name in indexed)
+    if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
+        raise ValueError(
+            f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
+            "dimensions, or more cells than can be addressed"
+        )
+    return Header.of(cell_type, mapped, indexed, lengths, 0)
+
+
+def format_type(header: Header) -> str:
+    """Format a type as in JSON, where a scalar is a tensor too."""
+    return _SCALARS.get(header.type, header.type)
+
+
+def load_json(content: Any) -> Any:
+    """Parse JSON text, and return other objects unchanged."""
+    if not isinstance(content, str | bytes | bytearray):
+        return content
+    string = content if isinstance(content, str) else content.decode()
+    if _HEX.fullmatch(string) and isinstance(content, str):
+        return {"values": string}  # a field with format.tensors=hex-value
+    try:
+        # Vespa accepts a trailing comma.
+        return json.loads(string.strip().removesuffix(","), object_pairs_hook=build_object)
+    except RepeatedLabelError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
+
+
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object; raise RepeatedLabelError if a label is repeated."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        label, _ = Counter(label for label, _ in pairs).most_common(1)[0]
+        raise RepeatedLabelError(
+            f"the label {shorten(repr(label))} occurs twice in a JSON object; leave one out"
+        )
+    return members
+
+
+def _is_wrapper(data: Any) -> bool:
+    """Whether an object contains a tensor under a key, and is not a map of labels."""
+    if not isinstance(data, dict) or not data.keys() <= _WRAPPER_KEYS:
+        return False
+    keys = [key for key in _CONTENT_KEYS if key in data]
+    if not isinstance(data.get("type", ""), str) or len(keys) > 1:
+        return False
+    return _is_content(keys[0], data[keys[0]]) if keys else "type" in data
+
+
+def _is_content(key: str, content: Any) -> bool:
+    """Whether content has the type that belongs to its key, if the key is not a label."""
+    if key == "values":
+        return isinstance(content, list | str)
+    is_list = isinstance(content, list)
+    return isinstance(content, dict) or (is_list and all(isinstance(c, dict) for c in content[:1]))
+
+
+def _unwrap(header: Header, data: Any) -> tuple[str, Any]:
+    """Return the content of a tensor with or without a wrapper, and its key."""
+    # A tensor with labels has no values, so "values" is a label.
+    is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}
+    if _is_wrapper(data) and not is_map:
+        return next(((key, data[key]) for key in _CONTENT_KEYS if key in data), ("cells", None))
+    if isinstance(data, dict):
+        return "blocks" if header.indexed else "cells", data
+    has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
+    if header.mapped or has_cells:
+        return "cells", data
+    return "values", data if header.indexed or isinstance(data, list) else [data]
+
+
+def _parse_blocks(header: Header, data: Any) -> dict[Labels, Array]:
+    """Return the cells of all blocks by their labels."""
+    key, content = _unwrap(header, data)
+    if key == "cells" and isinstance(content, list):
+        return _parse_cells(header, content)
+    blocks: dict[Labels, Array] = {}
+    for labels, values in _split_blocks(header, key, content):
+        if labels in blocks:
+            raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
+        blocks[labels] = _parse_values(header, values)
+    return blocks
+
+
+def _split_blocks(header: Header, key: str, content: Any) -> Iterable[tuple[Labels, Any]]:
+    """Return the labels and the values of all blocks, in all forms but a list of cells."""
+    mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
+    if key == "values" and not mapped and isinstance(content, list | str):
+        return [((), content)]
+    if key == "blocks" and mapped and isinstance(content, list):
+        blocks = (_get_members(block, "address", "values") for block in content)
+        return ((_parse_labels(header, address, ()), values) for address, values in blocks)
+    if key == map_key and len(mapped) == 1 and isinstance(content, dict):
+        return (((label,), values) for label, values in content.items())
+    if content is None and mapped:
+        return ()
+    forms = "a list of 'cells' or 'blocks'" if mapped else "a list as 'cells' or 'values'"
+    if len(mapped) == 1:
+        forms += f", or a map of labels as {map_key!r}"
+    raise ValueError(
+        f"{shorten(repr(content))} as {key!r} is not a form of {format_type(header)}, "
+        f"expected {forms}"
+    )
+
+
+def _parse_labels(header: Header, address: Mapping[str, Any], indexed: tuple[str, ...]) -> Labels:
+    """Return the labels in an address, which also contains the indexed dimensions or fewer."""
+    mapped = header.mapped
+    if not {*mapped} <= address.keys() <= {*mapped, *indexed}:
+        raise ValueError(
+            f"the address {shorten(repr(address))} does not fit {format_type(header)}, "
+            f"expected the dimensions {[*mapped, *indexed]}"
+        )
+    labels = tuple(address[name] for name in mapped)
+    if not all(isinstance(label, str | int) and not isinstance(label, bool) for label in labels):
+        raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
+    return tuple(map(str, labels))
+
+
+def _parse_cells(header: Header, content: Iterable[Any]) -> dict[Labels, Array]:
+    """Return the cells of all blocks from a list. Cells that are not listed are zero."""
+    blocks: dict[Labels, Array] = {}
+    seen = set()
+    if not header.mapped:
+        blocks[()] = _allocate_block(header, 1)
+    for cell in content:
+        address, value = _get_members(cell, "address", "value")
+        labels, index = _parse_labels(header, address, header.indexed), _cell_index(header, address)
+        if (labels, index) in seen:
+            raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
+        seen.add((labels, index))
+        if labels not in blocks:
+            blocks[labels] = _allocate_block(header, len(blocks) + 1)
+        blocks[labels][index] = _parse_number(value)
+    return blocks
+
+
+def _allocate_block(header: Header, blocks: int) -> Array:
+    """Return the cells of another block; raise ValueError if so many blocks exceed the limit."""
+    if header.cells * blocks > MAX_JSON_CELLS:
+        raise ValueError(
+            f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, most of which "
+            "are not listed; give blocks or values"
+        )
+    return np.zeros(header.cells)
+
+
+def _cell_index(header: Header, address: Mapping[str, Any]) -> int:
+    """Return the row-major index of a cell in its block."""
+    flat = 0
+    for name, length in zip(header.indexed, header.lengths, strict=True):
+        index = str(address.get(name))
+        if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
+            raise ValueError(
+                f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
+                f"for {name!r} of {format_type(header)}"
+            )
+        flat = flat * length + int(index)
+    return flat
+
+
+def _get_members(item: Any, *keys: str) -> Iterator[Any]:
+    """Return the members of an object with an address."""
+    is_complete = isinstance(item, dict) and item.keys() >= set(keys)
+    if not is_complete or not isinstance(item["address"], dict):
+        raise ValueError(f"{shorten(repr(item))} has no {' and '.join(map(repr, keys))}")
+    return (item[key] for key in keys)
+
+
+def _parse_values(header: Header, values: Any) -> Array:
+    """Return the cells of a block from numbers, nested or not, or from hexadecimal digits."""
+    # A number of a sparse tensor may be a string.
+    if isinstance(values, str) and (header.indexed or not header.mapped):
+        return _parse_hex(header, values)
+    flat = _flatten(header, values)
+    if len(flat) != header.cells:
+        raise ValueError(
+            f"{shorten(repr(values))} has {len(flat)} values, and a block of {format_type(header)} "
+            f"has {header.cells}"
+        )
+    if {float}.issuperset(map(type, flat)):  # much faster
+        return np.array(flat)
+    return np.array([_parse_number(value) for value in flat])
+
+
+def _parse_hex(header: Header, digits: str) -> Array:
+    """Return the cells of a block. Floats may have another width than in the type."""
+    element, rest = _ELEMENT_BY_DIGITS.get(len(digits) // header.cells), len(digits) % header.cells
+    if (
+        not element
+        or rest
+        or not _HEX.fullmatch(digits)
+        or element.dtype.kind != header.element.dtype.kind
+    ):
+        raise ValueError(
+            f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
+            f"digits for each of the {header.cells} cells of a block of {format_type(header)}"
+        )
+    raw = np.frombuffer(bytes.fromhex(digits), dtype=element.stored)
+    return element.decode(raw).astype(np.float64)
+
+
+def _flatten(header: Header, values: Any) -> list[Any]:
+    """Return the numbers of a block, which are flat or nested as in its type."""
+    numbers = values if isinstance(values, list) else [values]
+    if not any(isinstance(number, list) for number in numbers):
+        return numbers
+    rows = [values]
+    for length in header.lengths:
+        for row in rows:
+            if not isinstance(row, list) or len(row) != length:
+                raise _nesting_error(header, row, f"a list of {length}")
+        rows = list(chain.from_iterable(rows))
+    for row in rows:
+        if isinstance(row, list):
+            raise _nesting_error(header, row, "a number")
+    return rows
+
+
+def _nesting_error(header: Header, row: Any, expected: str) -> ValueError:
+    return ValueError(
+        f"the row {shorten(repr(row))} is not evenly nested, expected {expected} for "
+        f"{format_type(header)}; nest the values as its sizes, or give them flat"
+    )
+
+
+def _parse_number(value: Any) -> float:
+    """Return a number. As in Vespa, it may be null or a string."""
+    if value is None:
+        return float("nan")
+    is_string = isinstance(value, str) and _NUMBER.fullmatch(value)
+    if is_string or (isinstance(value, int | float) and not isinstance(value, bool)):
+        with suppress(OverflowError):
+            return float(value)
+    raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
+
+
+def _convert_cells(header: Header, cells: Array) -> Array:
+    """Round cells to the cell type; raise ValueError if an int8 is out of bounds."""
+    with np.errstate(all="ignore"):
+        converted = cells.astype(header.element.dtype)
+    if header.cell_type == "int8" and (cells != converted).any():
+        wrong = cells[cells != converted][0]
+        raise ValueError(
+            f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
+        )
+    return header.element.decode(header.element.encode(converted))
+
+
+def _check_encodable(blocks: Iterable[Labels]) -> None:
+    for labels in blocks:
+        try:
+            "".join(labels).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the labels {shorten(ascii(labels))} have a lone surrogate ({error.reason}), "
+                "expected text that UTF-8 can encode; correct the label"
+            ) from None
