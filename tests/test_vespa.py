@@ -18,7 +18,7 @@ from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa import labels as labels_module
 from xr_tensorfmt.formats.vespa import spec
-from xr_tensorfmt.formats.vespa.labels import Column, repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import Column, find_repeated_blocks
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -88,7 +88,7 @@ def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: 
     sizes = np.array(list(map(len, packed)))
     stops = np.cumsum(sizes)
     window = np.frombuffer(b"".join(packed), np.uint8)
-    unpacked, ends = spec.unpack_at(window, stops - sizes)
+    unpacked, ends = spec.unpack_many(window, stops - sizes)
     assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
 
 
@@ -101,7 +101,7 @@ def test_an_integer_that_vespa_would_cut_off_is_refused() -> None:
 def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
     long = vf.integer(value, long=True)
     assert spec.unpack(long) == value
-    unpacked, ends = spec.unpack_at(np.frombuffer(long, np.uint8), np.array([0]))
+    unpacked, ends = spec.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
     assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
 
 
@@ -303,7 +303,7 @@ def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> N
     column = np.empty(len(labels), dtype=object)
     column[:] = labels
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
-    found = [(each.block, each.earlier) for each in repeated_blocks(lambda: [(0, [column])])]
+    found = [(each.block, each.earlier) for each in find_repeated_blocks(lambda: [(0, [column])])]
     assert found == [(block, labels.index(labels[block])) for block in repeated]
 
 
@@ -318,7 +318,7 @@ def test_labels_that_ascend_are_all_different(labels: list[str]) -> None:
 def test_numbered_labels_are_known_to_be_different_without_their_hashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(labels_module, "repeated_blocks", None)
+    monkeypatch.setattr(labels_module, "find_repeated_blocks", None)
     labels = [(f"doc{number}",) for number in range(1200)]
     content = vf.tensor("int8", ["k"], {}, labels, np.zeros(1200))
     assert open_vespa(content).indexes["k"].is_unique

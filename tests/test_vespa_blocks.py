@@ -20,7 +20,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.formats.vespa import scan
-from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
+from xr_tensorfmt.formats.vespa.blocks import Blocks, RegularOffsets, ScannedOffsets, copy_pieces
 from xr_tensorfmt.formats.vespa.labels import Labels
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 from xr_tensorfmt.formats.vespa.scan import scan_blocks, scan_window
@@ -87,12 +87,12 @@ def found_in(content: bytes, size: int) -> tuple[RecordingSource, Blocks]:
 
 
 def test_labels_that_must_be_of_one_length_need_no_scan(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 1000)
     content, edges = made(LABELS["one length"], CELLS["floats"], 1, 400)
     source, found = found_in(content, 400)
-    assert isinstance(found.places, Regular)
+    assert isinstance(found.offsets, RegularOffsets)
     assert source.fetched < 100_000
-    np.testing.assert_array_equal(found.places.starts(slice(0, COUNT, 1)), edges[:-1])
+    np.testing.assert_array_equal(found.offsets.starts(slice(0, COUNT, 1)), edges[:-1])
     assert len(pickle.dumps(found)) < 500
 
 
@@ -108,12 +108,12 @@ def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
 
 @pytest.mark.parametrize("rows", [slice(7500, 7600, 1), np.array([3, 7001, 9000])])
 def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatch, rows) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE_BLOCKS", 2)
     content, labels, values = wrong_mean(20)
     for use in ("read", "points", "labels", "label points"):
         source, blocks = found_in(content, 20)
-        assert isinstance(blocks.places, Regular)
+        assert isinstance(blocks.offsets, RegularOffsets)
         numbers = np.r_[rows]
         if use == "read":
             selection = Selection(blocks.shape, (rows, slice(0, 20, 1)))
@@ -127,13 +127,13 @@ def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatc
         else:
             strings = Labels(blocks, 0).read_points(source, (numbers,))
             assert strings.tolist() == [labels[number].decode() for number in numbers]
-        assert isinstance(blocks.places, Listed)
-        assert isinstance(pickle.loads(pickle.dumps(blocks)).places, Listed)
+        assert isinstance(blocks.offsets, ScannedOffsets)
+        assert isinstance(pickle.loads(pickle.dumps(blocks)).offsets, ScannedOffsets)
 
 
 def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE", 2)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE_BLOCKS", 2)
     values = vf.values_for("int8", (4, 70000))
     labels = [("aa",), ("b",), ("ccc",), ("dd",)]
     content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)
@@ -145,7 +145,7 @@ def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
 def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block, length) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 1000)
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
     damaged = bytearray(content)
     damaged[edges[block]] = length

@@ -195,9 +195,7 @@ def test_a_very_large_outer_product_has_to_be_asked_for() -> None:
     count = 2000
     labels = [(f"{n}", f"{n}", f"{n}") for n in range(count)]
     content = vf.tensor("int8", ["i", "j", "k"], {}, labels, np.zeros(count))
-    message = (
-        "2000 blocks belong to a tensor of 8000000000 cells.* fill_value=nan as well"
-    )
+    message = "2000 blocks belong to a tensor of 8000000000 cells.* fill_value=nan as well"
     floats = vf.tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
     with pytest.raises(ValueError, match=message):
         vespa_from_hex(floats.hex(), sparse="dense")

@@ -360,8 +360,8 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
     labels = np.frombuffer(b"\1a\3bcd\0\2ef", np.uint8)
-    header = Header.of("float", ("k",), ("x", "y"), (2, 3), 4)
-    layout = LabelledBlocks.of(header, labels, np.array([2, 4, 1, 3]))
+    header = Header.create("float", ("k",), ("x", "y"), (2, 3), 4)
+    layout = LabelledBlocks.from_labels(header, labels, np.array([2, 4, 1, 3]))
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
     everything, written = Selection.everything(layout.shape), []
     for first, stop in ((0, 4), (0, 2), (1, 4), (2, 3)):
@@ -460,7 +460,7 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
 
 
 def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.SCANNED_AT_OPENING", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 0)
     # The labels of blocks 700 and 701 differ in length, which the 16 probes do not meet.
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"

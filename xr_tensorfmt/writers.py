@@ -618,7 +618,7 @@ def vespa_to_json(
     >>> vespa_to_json(vector, "hex")
     {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
-    from xr_tensorfmt.formats.vespa.write import arranged  # noqa: PLC0415
+    from xr_tensorfmt.formats.vespa.write import arrange_tensor  # noqa: PLC0415
     from xr_tensorfmt.formats.vespa.write_json import to_json  # noqa: PLC0415
 
     if form not in get_args(Form):
@@ -626,4 +626,4 @@ def vespa_to_json(
     checked = check_input(
         data, "the JSON", "Vespa", encoding, drop, file_attrs=formats.find_file_attrs
     )
-    return to_json(*arranged(checked), form)
+    return to_json(*arrange_tensor(checked), form)

@@ -157,14 +157,15 @@ class TensorFormatParser:
             )
         if self.leading_dim in (*tensor.dims, tensor.name):
             raise NotVirtualError(f"leading_dim={self.leading_dim!r} is a name of its own")
+        if not isinstance(tensor.source, StoredObject | None):
+            raise NotVirtualError("its values are not in the file, but were computed from it")
         if is_decoded and tensor.attrs:
             check_not_decoded(tensor)
 
 
 def _array(source: Source, tensor: Tensor, target: int, leading_dim: str | None) -> ManifestArray:
     file = tensor.source or source
-    if not isinstance(file, StoredObject):
-        raise NotVirtualError("its values are not in the file, but were computed from it")
+    assert isinstance(file, StoredObject), "checked by _check"
     return manifest_array(tensor, file.url, target, leading_dim)
 
 

@@ -39,23 +39,23 @@ from xr_tensorfmt.formats.vespa.scan import (
 )
 from xr_tensorfmt.formats.vespa.spec import Header, packed_size, unpack
 
-SCANNED_AT_OPENING = 8 << 20
+MAX_OPENING_SCAN_BYTES = 8 << 20
 """Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
 
 # Blocks that are looked at before it is presumed that all have labels of the same lengths.
-_SAMPLE = 16
+_SAMPLE_BLOCKS = 16
 # Bytes of the file that are read together.
-_WINDOW = 16 << 20
+_BATCH_WINDOW_BYTES = 16 << 20
 # Blocks that are read together, as their places take memory as well.
-_MAX_AT_ONCE = 1 << 20
+_MAX_BATCH_BLOCKS = 1 << 20
 # Bytes that are gathered and then decoded, while they are in the cache.
-_CACHED = 128 << 10
+_DECODED_BYTES = 128 << 10
 # Bytes of a label that takes no longer to copy than a shorter one.
-_SHORT = 64
+_SHORT_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Regular:
+class RegularOffsets:
     """Blocks whose labels presumably have the same lengths in all of them; every read checks it.
 
     `length_bytes` are the positions in a block, and the values, of the bytes of these lengths;
@@ -68,7 +68,7 @@ class Regular:
     label_bytes: int
 
     @classmethod
-    def like_the_first(cls, source: Source, header: Header) -> Regular | None:
+    def from_first_block(cls, source: Source, header: Header) -> RegularOffsets | None:
         """What the places are if all blocks are like the first one, and its labels are not long."""
         offset = header.stop
         window = source.read(Extents.single(offset, min(offset + LABEL_WINDOW_BYTES, source.size)))
@@ -101,7 +101,7 @@ class Regular:
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class ScannedOffsets:
     """Blocks that were found by a scan: where each begins, and where the last one ends."""
 
     offsets: Integers
@@ -125,8 +125,8 @@ class Blocks(VerifiableLayout):
 
     header: Header
     last_stop: int
-    expected: Regular | Listed
-    _scanned: CachedValue[Listed] = field(default_factory=CachedValue, repr=False)
+    expected_offsets: RegularOffsets | ScannedOffsets
+    _scanned: CachedValue[ScannedOffsets] = field(default_factory=CachedValue, repr=False)
 
     @classmethod
     def find(
@@ -134,14 +134,14 @@ class Blocks(VerifiableLayout):
     ) -> Blocks:
         """Find the blocks of a file. A scan calls `on_window`, as `scan_blocks` does."""
         start, count = header.stop, header.blocks
-        if count and (source.high_latency or source.size - start > SCANNED_AT_OPENING):
-            regular = Regular.like_the_first(source, header)
-            sample = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
-            is_possible = regular and start + count * regular.stride == source.size
-            if regular and is_possible and regular.matches_file(source, sample):
+        if count and (source.high_latency or source.size - start > MAX_OPENING_SCAN_BYTES):
+            regular = RegularOffsets.from_first_block(source, header)
+            sample = np.unique(np.linspace(0, count - 1, _SAMPLE_BLOCKS).astype(np.int64))
+            fits = regular and start + count * regular.stride == source.size
+            if regular and fits and regular.matches_file(source, sample):
                 return cls(header, source.size, regular)
         offsets = scan_blocks(source, header, on_window)
-        return cls(header, int(offsets[-1]), Listed(offsets))
+        return cls(header, int(offsets[-1]), ScannedOffsets(offsets))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -163,9 +163,9 @@ class Blocks(VerifiableLayout):
         return self.header.element
 
     @property
-    def places(self) -> Regular | Listed:
+    def offsets(self) -> RegularOffsets | ScannedOffsets:
         """What was expected at opening, until a scan has found all blocks."""
-        return self._scanned.value or self.expected
+        return self._scanned.value or self.expected_offsets
 
     @property
     def mean_bytes(self) -> int:
@@ -173,19 +173,19 @@ class Blocks(VerifiableLayout):
         count = self.header.blocks
         return -(-(self.stop - self.header.stop) // count) if count else 1
 
-    def start_of(self, block: int) -> int:
+    def find_start(self, block: int) -> int:
         """Where one block begins."""
-        return int(self.places.starts(np.array([block]))[0])
+        return int(self.offsets.starts(np.array([block]))[0])
 
-    def cells_at(self, entry: Entry) -> Integers:
+    def find_cells(self, entry: Entry) -> Integers:
         """Where the cells of some blocks begin."""
-        return self.places.stops(entry) - self.header.block_bytes
+        return self.offsets.stops(entry) - self.header.block_bytes
 
-    def scan(self, source: Source) -> Listed:
+    def scan(self, source: Source) -> ScannedOffsets:
         """Find all blocks, as a read has found labels of other lengths than expected."""
         return self._scanned.get(lambda: self._scan(source))
 
-    def _scan(self, source: Source) -> Listed:
+    def _scan(self, source: Source) -> ScannedOffsets:
         offsets = scan_blocks(source, self.header)
         if offsets[-1] != self.stop:
             raise TensorFormatError(
@@ -196,28 +196,30 @@ class Blocks(VerifiableLayout):
                 "the length of a label is damaged; fetch the file again",
                 offset=int(offsets[-1]),
             )
-        return Listed(offsets)
+        return ScannedOffsets(offsets)
 
     def verify_offsets(self, source: Source) -> None:
         """Scan the file if the offsets are assumed to be regular."""
-        if isinstance(self.places, Regular):
+        if isinstance(self.offsets, RegularOffsets):
             self.scan(source)
 
     def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
         """Blocks whose pieces of about a length are fetched together."""
-        spanned = self.mean_bytes if self._are_near(length) else 0
-        return _batches(entry, min(_MAX_AT_ONCE, max(1, _WINDOW // max(spanned, length))))
+        spanned = self.mean_bytes if self._reads_gaps(length) else 0
+        return _batches(
+            entry, min(_MAX_BATCH_BLOCKS, max(1, _BATCH_WINDOW_BYTES // max(spanned, length)))
+        )
 
     def fetch(
         self, source: Source, pieces: Extents, entry: Entry, length: int
     ) -> tuple[Bytes, Integers]:
         """Bytes with the pieces of a batch of blocks, and where each of these begins in them."""
-        if isinstance(entry, slice) and entry.step == 1 and self._are_near(length):
+        if isinstance(entry, slice) and entry.step == 1 and self._reads_gaps(length):
             first, last = pieces.bounds
             return source.read(Extents.single(first, last)), pieces.starts - first
         return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
 
-    def _are_near(self, length: int) -> bool:
+    def _reads_gaps(self, length: int) -> bool:
         """Whether pieces of consecutive blocks are read together with what is between them."""
         return self.mean_bytes <= max(LARGE_BLOCK_BYTES, 2 * length)
 
@@ -230,10 +232,10 @@ class Blocks(VerifiableLayout):
 
     def extents(self, selection: Selection) -> Extents:
         """One range for each block, from the first selected cell to the last."""
-        first, last = self._span(_inner(selection))
-        return Extents.uniform(self.cells_at(selection.entries[0]) + first, last - first)
+        first, last = self._cell_range(_select_inner(selection))
+        return Extents.uniform(self.find_cells(selection.entries[0]) + first, last - first)
 
-    def _span(self, inner: Selection) -> tuple[int, int]:
+    def _cell_range(self, inner: Selection) -> tuple[int, int]:
         """Bytes of a block's cells from the first selected one to the last."""
         first, last = inner.runs().bounds
         return (
@@ -250,26 +252,26 @@ class Blocks(VerifiableLayout):
 
     def _read_into(self, rows: Array, source: Source, selection: Selection) -> None:
         """Read pieces of many blocks together, and decode some of them at a time."""
-        places, inner = self.places, _inner(selection)
-        first, last = self._span(inner)
+        places, inner = self.offsets, _select_inner(selection)
+        first, last = self._cell_range(inner)
         # Where the lengths of labels have to be checked, pieces begin with them.
-        before = places.label_bytes if isinstance(places, Regular) else -first
-        length, skipped, elements = before + last, before + first, _elements(inner)
-        step, position, element = max(1, _CACHED // length), 0, self.header.element
+        before = places.label_bytes if isinstance(places, RegularOffsets) else -first
+        length, skipped, elements = before + last, before + first, _element_indices(inner)
+        step, position, element = max(1, _DECODED_BYTES // length), 0, self.header.element
         for entry in self.batches(selection.entries[0], length):
             starts = places.stops(entry) - (self.header.block_bytes + before)
             extents = Extents.uniform(starts, length)
             window, starts = self.fetch(source, extents, entry, length)
             is_packed = step == 1 or window.size == starts.size * length
             for lower in range(0, starts.size, step):
-                of_step = starts[lower : lower + step]
-                if isinstance(places, Regular) and not places.matches(window, of_step):
+                step_starts = starts[lower : lower + step]
+                if isinstance(places, RegularOffsets) and not places.matches(window, step_starts):
                     self.scan(source)
                     self._read_into(rows, source, selection)
                     return
-                pieces = window[int(of_step[0]) :][: step * length]
+                pieces = window[int(step_starts[0]) :][: step * length]
                 if not is_packed:
-                    pieces = gather_uniform(window, of_step, length)
+                    pieces = gather_uniform(window, step_starts, length)
                 pieces = pieces.reshape(-1, length)
                 target = rows[position : position + len(pieces)]
                 cells = pieces[:, skipped:].view(element.stored)
@@ -282,10 +284,12 @@ class Blocks(VerifiableLayout):
         cell = np.ravel_multi_index(points[1:], header.lengths) if header.lengths else 0
         unique, inverse = np.unique(points[0] * header.cells + cell, return_inverse=True)
         number, within = np.divmod(unique, header.cells)
-        places = self.places
-        if isinstance(places, Regular) and not places.matches_file(source, np.unique(number)):
+        places = self.offsets
+        if isinstance(places, RegularOffsets) and not places.matches_file(
+            source, np.unique(number)
+        ):
             self.scan(source)
-        starts = self.cells_at(number) + within * stored.itemsize
+        starts = self.find_cells(number) + within * stored.itemsize
         raw = source.read(Extents.uniform(starts, stored.itemsize))
         picked: Array = header.element.decode(raw.view(stored))[inverse]
         return picked
@@ -294,8 +298,8 @@ class Blocks(VerifiableLayout):
         """The cells alone, as the labels stay as they are."""
         if not selection.size:
             return
-        inner, item = _inner(selection), self.header.element.stored.itemsize
-        offsets = self.cells_at(selection.entries[0])
+        inner, item = _select_inner(selection), self.header.element.stored.itemsize
+        offsets = self.find_cells(selection.entries[0])
         runs, count = inner.runs(), max(1, BATCH_BYTES // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
@@ -303,12 +307,12 @@ class Blocks(VerifiableLayout):
             yield Extents.uniform(starts.ravel(), runs.length * item), cells
 
 
-def _inner(selection: Selection) -> Selection:
+def _select_inner(selection: Selection) -> Selection:
     """What is selected of each block."""
     return Selection(selection.extent[1:], selection.entries[1:])
 
 
-def _elements(inner: Selection) -> Integers | None:
+def _element_indices(inner: Selection) -> Integers | None:
     """Numbers of the selected cells of a block, the first of them 0; None where they are a run."""
     runs = inner.runs()
     if runs.starts.size == 1:
@@ -335,8 +339,8 @@ def copy_pieces(
         return
     # Most are copied in one length: numpy assigns in order, so that each piece overwrites what has
     # been copied beyond the one before it. Those that are much longer follow singly.
-    if length > _SHORT:
-        length = min(length, _SHORT + 4 * int(lengths.mean()))
+    if length > _SHORT_BYTES:
+        length = min(length, _SHORT_BYTES + 4 * int(lengths.mean()))
     fits = (lengths <= length) & (starts <= window.size - length) & (places <= target.size - length)
     scatter_uniform(target, places[fits], gather_uniform(window, starts[fits], length), length)
     for piece in np.flatnonzero(~fits).tolist():
@@ -351,11 +355,11 @@ class LabelledBlocks(Blocks):
     labels: Bytes = field(kw_only=True)
 
     @classmethod
-    def of(cls, header: Header, labels: Bytes, sizes: Integers) -> LabelledBlocks:
+    def from_labels(cls, header: Header, labels: Bytes, sizes: Integers) -> LabelledBlocks:
         """Arrange blocks after a header, from their labels and how many bytes each has of these."""
         offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + header.block_bytes)
-        return cls(header, int(offsets[-1]), Listed(offsets), labels=labels)
+        return cls(header, int(offsets[-1]), ScannedOffsets(offsets), labels=labels)
 
     @property
     def write_units(self) -> tuple[int, ...]:
@@ -364,7 +368,7 @@ class LabelledBlocks(Blocks):
 
     def extents(self, selection: Selection) -> Extents:
         """Consecutive whole blocks are one range."""
-        places, entry = self.places, selection.entries[0]
+        places, entry = self.offsets, selection.entries[0]
         return Extents.single(int(places.starts(entry)[0]), int(places.stops(entry)[-1]))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
@@ -376,8 +380,8 @@ class LabelledBlocks(Blocks):
             position += count
 
     def _encode_batch(self, entry: Entry, values: Array) -> Encoded:
-        starts = self.places.starts(entry)
-        cells = self.cells_at(entry)
+        starts = self.offsets.starts(entry)
+        cells = self.find_cells(entry)
         begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
         joined = np.empty(end - begin, dtype=np.uint8)
         places = starts - self.header.stop - entry_indices(entry) * self.header.block_bytes

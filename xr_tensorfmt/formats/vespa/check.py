@@ -19,10 +19,10 @@ from xr_tensorfmt.contract import (
     finding_from_error,
     report_errors,
 )
-from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import Strings
 
-MAX_COMPARED = 1 << 24
+MAX_COMPARED_LABELS = 1 << 24
 """Blocks whose labels are compared with each other in one pass; of more, each takes a share."""
 
 # Characters by which Python keeps bytes that are not UTF-8.
@@ -37,12 +37,12 @@ def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Fin
 
 
 def _check_labels(source: Source, labels: Sequence[Labels], most: int) -> Iterator[Finding]:
-    wrong = (_not_utf8(source, each) for each in labels)
+    wrong = (_find_invalid_utf8(source, each) for each in labels)
     yield from islice(chain.from_iterable(wrong), most)
-    yield from islice(_repeated(source, labels), most)
+    yield from islice(_find_repeated(source, labels), most)
 
 
-def _batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
+def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
     """The labels of consecutive blocks, with the number of the first block."""
     blocks = labels[0].blocks
     for entry in blocks.batches(slice(0, blocks.header.blocks, 1), LABEL_BYTES):
@@ -50,10 +50,10 @@ def _batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, li
         yield entry.start, [each.strings(source, entry) for each in labels]
 
 
-def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
+def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
     """What a reader that takes UTF-8 alone says of labels."""
-    strict = replace(labels, errors="strict", known=None)
-    for first, (column,) in _batches(source, [labels]):
+    strict = replace(labels, text_errors="strict", column=None)
+    for first, (column,) in _read_batches(source, [labels]):
         strings = column.tolist()
         if "".join(strings).isascii():
             continue
@@ -65,14 +65,14 @@ def _not_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
                     yield finding_from_error(error)
 
 
-def _repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
+def _find_repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
     """The blocks that have the labels of an earlier one."""
-    blocks, batches = labels[0].blocks, partial(_batches, source, labels)
-    shares = -(-blocks.header.blocks // MAX_COMPARED)
+    blocks, batches = labels[0].blocks, partial(_read_batches, source, labels)
+    shares = -(-blocks.header.blocks // MAX_COMPARED_LABELS)
     # Of many blocks first those that are read together, as most of a damaged file are alike.
-    near = (repeated_blocks(partial(iter, [each])) for each in batches()) if shares > 1 else ()
+    near = (find_repeated_blocks(partial(iter, [each])) for each in batches()) if shares > 1 else ()
     known: set[int] = set()
-    for repeated in chain(chain.from_iterable(near), repeated_blocks(batches, shares)):
+    for repeated in chain(chain.from_iterable(near), find_repeated_blocks(batches, shares)):
         if repeated.block not in known:
             known.add(repeated.block)
-            yield repeated.finding(source, blocks)
+            yield repeated.create_finding(source, blocks)

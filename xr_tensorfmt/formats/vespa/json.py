@@ -22,10 +22,10 @@ MAX_JSON_BYTES = 128 << 20
 
 
 class TensorSource(Memory):
-    """A tensor from JSON without a file."""
+    """A tensor from JSON, without the bytes of a file."""
 
-    def __init__(self, tensor: ParsedTensor) -> None:
-        super().__init__(b"", name="<Vespa JSON>")
+    def __init__(self, tensor: ParsedTensor, name: str) -> None:
+        super().__init__(b"", name=name)
         self.tensor = tensor
 
 
@@ -66,11 +66,12 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     >>> vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
     """
+    name = "<Vespa JSON>"
     try:
         tensor = parse_tensor(load_json(data), type)
     except ValueError as error:
-        raise ValueError(f"<Vespa JSON>: {error}") from error
-    return _open(TensorSource(tensor), "vespa-json", **keywords)
+        raise ValueError(f"{name}: {error}") from error
+    return _open(TensorSource(tensor, name), "vespa-json", **keywords)
 
 
 def vespa_from_hex(data: str, **keywords: Any) -> Dataset:
@@ -125,16 +126,23 @@ def _open(source: Memory, format: str, **keywords: Any) -> Dataset:
 def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a JSON file that states the type of its tensor."""
     source = reader.source
-    tensor = source.tensor if isinstance(source, TensorSource) else _read_tensor(reader)
-    header = tensor.header
-    if not header.mapped:
-        tensor = replace(tensor, cells=tensor.cells[0])
-    labels = tuple(map(InMemory, tensor.labels))
-    header_info = {"format": "vespa-json"}
+    if not isinstance(source, TensorSource):
+        source = TensorSource(_read_tensor(reader), source.name)
+    header, cells = source.tensor.header, source.tensor.cells
     container = build_container(
-        header, source, options, InMemory(tensor.cells), labels, header_info
+        header,
+        source,
+        options,
+        InMemory(cells if header.mapped else cells[0]),
+        tuple(map(InMemory, source.tensor.labels)),
+        {"format": "vespa-json"},
     )
-    return replace(container, derived=("values in JSON",))
+    return replace(
+        container,
+        tensors=tuple(replace(tensor, source=source) for tensor in container.tensors),
+        coordinates=tuple(replace(tensor, source=source) for tensor in container.coordinates),
+        derived=("values in JSON",),
+    )
 
 
 def _read_tensor(reader: HeaderReader) -> ParsedTensor:

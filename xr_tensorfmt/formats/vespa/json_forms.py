@@ -94,7 +94,7 @@ def parse_type(string: str) -> Header:
             f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
             "dimensions, or more cells than can be addressed"
         )
-    return Header.of(cell_type, mapped, indexed, lengths, 0)
+    return Header.create(cell_type, mapped, indexed, lengths, 0)
 
 
 def format_type(header: Header) -> str:

@@ -27,10 +27,10 @@ from xr_tensorfmt.contract import (
     find_stack_level,
     shorten,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, Listed, Regular, copy_pieces
-from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, unpack_at
+from xr_tensorfmt.formats.vespa.blocks import Blocks, RegularOffsets, ScannedOffsets, copy_pieces
+from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, unpack_many
 
-Errors = Literal["strict", "surrogateescape"]
+TextErrors = Literal["strict", "surrogateescape"]
 """What becomes of bytes that are not UTF-8."""
 
 LABEL_BYTES = 256
@@ -39,7 +39,7 @@ LABEL_BYTES = 256
 # A factor by which the hash of a row differs from that of the same strings in another order.
 _HASH_FACTOR = 1_000_003
 # Labels that occur twice and are looked up, of which far fewer are reported.
-_MAX_REPEATED = 1 << 16
+_MAX_REPEATED_HASHES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +73,15 @@ def decode_labels(
     entry: Entry,
     offsets: Integers,
     number: int,
-    errors: Errors,
+    text_errors: TextErrors,
 ) -> Column:
     """Label `number` of each of some blocks, from a window of the file in which these begin.
 
-    Errors name a block by its number in `entry`, and the byte by the offset of the block.
+    TextErrors name a block by its number in `entry`, and the byte by the offset of the block.
     """
-    lengths, begins = unpack_at(window, starts)
+    lengths, begins = unpack_many(window, starts)
     for _ in range(number):
-        lengths, begins = unpack_at(window, begins + lengths)
+        lengths, begins = unpack_many(window, begins + lengths)
     # Each with the byte before it, which becomes a zero: one call decodes all, one splits them.
     sizes = lengths + 1
     stops = np.cumsum(sizes)
@@ -90,7 +90,7 @@ def decode_labels(
     joined[stops - sizes] = 0
     content = joined.tobytes()
     try:
-        decoded = content.decode("utf-8", errors).split("\0")[1:]
+        decoded = content.decode("utf-8", text_errors).split("\0")[1:]
     except UnicodeDecodeError as error:
         wrong = int(np.searchsorted(stops, error.start, side="right"))
         label = window[begins[wrong] :][: lengths[wrong]].tobytes()
@@ -104,7 +104,7 @@ def decode_labels(
         ) from None
     if len(decoded) > lengths.size:  # Some contain a zero.
         edges = pairwise([0, *stops.tolist()])
-        decoded = [content[a + 1 : b].decode("utf-8", errors) for a, b in edges]
+        decoded = [content[a + 1 : b].decode("utf-8", text_errors) for a, b in edges]
     # numpy takes much longer to find out what a list holds.
     return Column(np.fromiter(decoded, object, lengths.size), lengths)
 
@@ -118,8 +118,8 @@ class Labels(Layout):
 
     blocks: Blocks
     number: int
-    errors: Errors = "strict"
-    known: Column | None = field(default=None, compare=False, repr=False)
+    text_errors: TextErrors = "strict"
+    column: Column | None = field(default=None, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -137,11 +137,11 @@ class Labels(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """All labels of each block, since each says where the next one is."""
-        return self._extents(self.blocks.places, selection.entries[0])
+        return self._extents(self.blocks.offsets, selection.entries[0])
 
-    def _extents(self, places: Regular | Listed, entry: Entry) -> Extents:
+    def _extents(self, places: RegularOffsets | ScannedOffsets, entry: Entry) -> Extents:
         starts = places.starts(entry)
-        if isinstance(places, Regular):
+        if isinstance(places, RegularOffsets):
             return Extents.uniform(starts, places.label_bytes)
         return Extents(starts, places.stops(entry) - self.blocks.header.block_bytes - starts)
 
@@ -151,9 +151,9 @@ class Labels(Layout):
         strings = column.strings
         is_whole = len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]
         if is_whole and not column.ascends():
-            repeated = next(repeated_blocks(lambda: [(0, [strings])]), None)
+            repeated = next(find_repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
-                message = repeated.finding(source, self.blocks).sentence
+                message = repeated.create_finding(source, self.blocks).sentence
                 warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
         return strings
 
@@ -162,8 +162,8 @@ class Labels(Layout):
         return self._read(source, entry).strings
 
     def _read(self, source: Source, entry: Entry) -> Column:
-        if self.known is not None:
-            return Column(self.known.strings[entry], self.known.lengths[entry])
+        if self.column is not None:
+            return Column(self.column.strings[entry], self.column.lengths[entry])
         column, position = Column.empty(entry_length(entry)), 0
         for part in self.blocks.batches(entry, LABEL_BYTES):
             column.fill(position, self._read_batch(source, part))
@@ -179,30 +179,30 @@ class Labels(Layout):
         return picked
 
     def _read_batch(self, source: Source, entry: Entry) -> Column:
-        places = self.blocks.places
+        places = self.blocks.offsets
         extents = self._extents(places, entry)
         window, starts = self.blocks.fetch(source, extents, entry, LABEL_BYTES)
-        if isinstance(places, Regular) and not places.matches(window, starts):
+        if isinstance(places, RegularOffsets) and not places.matches(window, starts):
             self.blocks.scan(source)
             return self._read_batch(source, entry)
         return decode_labels(
-            source, window, starts, entry, extents.starts, self.number, self.errors
+            source, window, starts, entry, extents.starts, self.number, self.text_errors
         )
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedBlock:
     """A block that has the labels of an earlier one."""
 
     block: int
     earlier: int
     labels: tuple[str, ...]
 
-    def finding(self, source: Source, blocks: Blocks) -> Finding:
+    def create_finding(self, source: Source, blocks: Blocks) -> Finding:
         """What to say of it."""
         return Finding(
             source.name,
-            blocks.start_of(self.block),
+            blocks.find_start(self.block),
             f"the labels of block {self.block}",
             f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "
             "both are kept, but Vespa may refuse the file or keep only one of them: leave one out",
@@ -214,26 +214,26 @@ Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
 """Gives the number of a block, and the labels of it and the following ones by mapped dimension."""
 
 
-def repeated_blocks(batches: Batches, shares: int = 1) -> Iterator[Repeated]:
+def find_repeated_blocks(batches: Batches, shares: int = 1) -> Iterator[RepeatedBlock]:
     """Find the blocks all of whose labels an earlier block has too.
 
     All labels are read for each share of their hashes, so that these need less memory.
     """
     for share in range(shares):
-        hashes = (_hashes(columns) for _, columns in batches())
+        hashes = (_hash_rows(columns) for _, columns in batches())
         of_share = [each if shares == 1 else each[each % shares == share] for each in hashes]
         ordered = np.sort(np.concatenate(of_share or [np.empty(0, np.int64)]))
-        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])[:_MAX_REPEATED]
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])[:_MAX_REPEATED_HASHES]
         known: dict[tuple[str, ...], int] = {}
         for first, columns in batches() if repeated.size else ():
-            for row in np.flatnonzero(np.isin(_hashes(columns), repeated)).tolist():
+            for row in np.flatnonzero(np.isin(_hash_rows(columns), repeated)).tolist():
                 labels = tuple(column[row] for column in columns)
                 earlier = known.setdefault(labels, first + row)
                 if earlier != first + row:
-                    yield Repeated(first + row, earlier, labels)
+                    yield RepeatedBlock(first + row, earlier, labels)
 
 
-def _hashes(columns: Sequence[Strings]) -> Integers:
+def _hash_rows(columns: Sequence[Strings]) -> Integers:
     """A hash of each row of labels; rows with the same one are nearly always the same."""
     mixed: Any = 0
     for strings in columns:

@@ -33,14 +33,14 @@ MAX_PRODUCT_CELLS = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class OuterProduct(Layout):
-    """Blocks at places of a grid, and a fill value elsewhere.
+    """Blocks at positions of a grid, and a fill value elsewhere.
 
-    `places` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
+    `positions` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
     """
 
     blocks: Layout
     grid: tuple[int, ...]
-    places: Integers
+    positions: Integers
     numbers: Integers
     fill_value: float
 
@@ -60,18 +60,18 @@ class OuterProduct(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """The cells of the selected blocks."""
-        numbers = np.sort(self._stored(selection)[0])
-        part = self._of_blocks(numbers, selection)
+        numbers = np.sort(self._find_blocks(selection)[0])
+        part = self._select_blocks(numbers, selection)
         return self.blocks.extents(part) if numbers.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Fill a selection, and copy the cells of its blocks to their places."""
+        """Fill a selection, and copy the cells of its blocks to their positions."""
         values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
         if not selection.size:
             return values
-        numbers, positions = self._stored(selection)
+        numbers, positions = self._find_blocks(selection)
         order = np.argsort(numbers)
-        stored = self.blocks.read(source, self._of_blocks(numbers[order], selection))
+        stored = self.blocks.read(source, self._select_blocks(numbers[order], selection))
         rank = len(self.grid)
         flat = values.reshape(prod(selection.shape[:rank]), *selection.shape[rank:])
         flat[positions[order]] = stored
@@ -81,11 +81,11 @@ class OuterProduct(Layout):
         """Look up the block of each point."""
         rank = len(self.grid)
         values = np.full(points[0].shape, self.fill_value, dtype=self.dtype)
-        if not self.places.size:
+        if not self.positions.size:
             return values
         wanted = np.ravel_multi_index(points[:rank], self.grid)
-        nearest = np.minimum(np.searchsorted(self.places, wanted), self.places.size - 1)
-        found = self.places[nearest] == wanted
+        nearest = np.minimum(np.searchsorted(self.positions, wanted), self.positions.size - 1)
+        found = self.positions[nearest] == wanted
         if found.any():
             cells = (axis[found] for axis in points[rank:])
             number = self.numbers[nearest[found]]
@@ -97,10 +97,10 @@ class OuterProduct(Layout):
         """True, as each read searches for its blocks."""
         return True
 
-    def _of_blocks(self, numbers: Integers, selection: Selection) -> Selection:
+    def _select_blocks(self, numbers: Integers, selection: Selection) -> Selection:
         return Selection(self.blocks.shape, (numbers, *selection.entries[len(self.grid) :]))
 
-    def _stored(self, selection: Selection) -> tuple[Integers, Integers]:
+    def _find_blocks(self, selection: Selection) -> tuple[Integers, Integers]:
         """The blocks of a selection, and their flat indices in the selected part of the grid."""
         rank = len(self.grid)
         entries = selection.entries[:rank]
@@ -108,19 +108,19 @@ class OuterProduct(Layout):
         row = prod(self.grid[1:])
         along = entry_indices(entries[0])
         bounds = np.array([along[0] * row, (along[-1] + 1) * row])
-        first, last = np.searchsorted(self.places, bounds).tolist()
+        first, last = np.searchsorted(self.positions, bounds).tolist()
         numbers = self.numbers[first:last]
-        indices = np.unravel_index(self.places[first:last], self.grid)
+        indices = np.unravel_index(self.positions[first:last], self.grid)
         position = np.zeros(numbers.shape, dtype=np.int64)
         inside = np.ones(numbers.shape, dtype=np.bool_)
         for entry, index, length in zip(entries, indices, selection.shape[:rank], strict=True):
-            within, is_in = _position(entry, index)
+            within, is_in = _find_positions(entry, index)
             inside &= is_in
             position = position * length + within
         return numbers[inside], position[inside]
 
 
-def _position(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+def _find_positions(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
     """Where indices are among those of an entry, and whether they are among them."""
     selected = entry_indices(entry)
     nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
@@ -131,9 +131,9 @@ def build_outer_product(
     source: Source, header: Header, blocks: Layout, labels: Sequence[Strings], options: OpenOptions
 ) -> tuple[OuterProduct, list[Strings]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
-    numbered = [_numbered(column) for column in labels]
+    numbered = [_number_labels(column) for column in labels]
     grid = tuple(distinct.size for distinct, _ in numbered)
-    fill_value = _fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
+    fill_value = _choose_fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
     cells = prod(grid) * header.cells
     if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
         raise ValueError(
@@ -143,14 +143,14 @@ def build_outer_product(
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
     numbers = tuple(numbers for _, numbers in numbered)
-    places = np.ravel_multi_index(numbers, grid) if header.blocks else np.empty(0, np.int64)
-    order = np.argsort(places, kind="stable")
-    _check_unique(source, blocks, places[order], order)
-    product = OuterProduct(blocks, grid, places[order], order, fill_value)
+    positions = np.ravel_multi_index(numbers, grid) if header.blocks else np.empty(0, np.int64)
+    order = np.argsort(positions, kind="stable")
+    _check_unique(source, blocks, positions[order], order)
+    product = OuterProduct(blocks, grid, positions[order], order, fill_value)
     return product, [distinct for distinct, _ in numbered]
 
 
-def _numbered(labels: Strings) -> tuple[Strings, Integers]:
+def _number_labels(labels: Strings) -> tuple[Strings, Integers]:
     """The distinct labels in the order of their first blocks, and the number of each label."""
     strings = labels.tolist()
     number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
@@ -158,7 +158,9 @@ def _numbered(labels: Strings) -> tuple[Strings, Integers]:
     return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
 
 
-def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_holes: bool) -> float:
+def _choose_fill_value(
+    source: Source, header: Header, options: OpenOptions, *, has_holes: bool
+) -> float:
     dtype, value = header.element.dtype, options.fill_value
     if dtype.kind == "f":
         return float("nan") if value is None else float(value)
@@ -173,8 +175,8 @@ def _fill_value(source: Source, header: Header, options: OpenOptions, *, has_hol
     return int(value)
 
 
-def _check_unique(source: Source, blocks: Layout, places: Integers, numbers: Integers) -> None:
-    repeated = np.flatnonzero(places[1:] == places[:-1])
+def _check_unique(source: Source, blocks: Layout, positions: Integers, numbers: Integers) -> None:
+    repeated = np.flatnonzero(positions[1:] == positions[:-1])
     if repeated.size:
         first, second = numbers[repeated[0] : repeated[0] + 2].tolist()
         raise TensorFormatError(
@@ -183,5 +185,5 @@ def _check_unique(source: Source, blocks: Layout, places: Integers, numbers: Int
             f"those of block {first} as well",
             "labels that occur once",
             "no dense tensor holds both blocks; open the file with sparse='stored'",
-            offset=blocks.start_of(second) if isinstance(blocks, Blocks) else None,
+            offset=blocks.find_start(second) if isinstance(blocks, Blocks) else None,
         )

@@ -50,7 +50,7 @@ Strings = NDArray[Any]
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 """The dtype of Python strings in xarray, which need not look at every element then."""
 
-_DAMAGED = "the header is damaged, or the file is not a typed binary tensor of Vespa"
+_CORRUPT = "the header is damaged, or the file is not a typed binary tensor of Vespa"
 
 
 def packed_size(first: int) -> int:
@@ -78,7 +78,7 @@ def unpack(packed: bytes | memoryview) -> int:
     return int.from_bytes(packed, "big") & LARGEST
 
 
-def unpack_at(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
+def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
     """Unpack the integers at many positions; also return where each of them ends."""
     first = window.take(starts, mode="clip")
     if not first.size or first.max() < LONG_BIT:
@@ -112,7 +112,7 @@ class Header:
     stop: int
 
     @classmethod
-    def of(
+    def create(
         cls,
         cell_type: str,
         mapped: tuple[str, ...],
@@ -195,7 +195,7 @@ class Header:
         least = self.blocks * (len(self.mapped) + self.block_bytes)
         if not self.mapped and self.blocks > 1:
             field = "the number of cells of a scalar"
-            raise reader.error(field, self.blocks, "0 or 1", _DAMAGED, self.stop)
+            raise reader.error(field, self.blocks, "0 or 1", _CORRUPT, self.stop)
         if least > left:
             raise reader.error(
                 f"the cells of {self.type}",
@@ -222,7 +222,7 @@ class _Fields(Cursor):
     def tag(self) -> int:
         tag = self.integer("the tag")
         if tag not in TAGS:
-            raise self.reader.error("the tag", tag, "1, 2, 3, 5, 6 or 7", _DAMAGED, 0)
+            raise self.reader.error("the tag", tag, "1, 2, 3, 5, 6 or 7", _CORRUPT, 0)
         return tag
 
     def cell_type(self) -> str:
@@ -230,14 +230,14 @@ class _Fields(Cursor):
         number = self.integer("the cell type")
         if number >= len(CELL_TYPES):
             known = ", ".join(f"{i} ({name})" for i, name in enumerate(CELL_TYPES))
-            raise self.reader.error("the cell type", number, f"one of {known}", _DAMAGED, start)
+            raise self.reader.error("the cell type", number, f"one of {known}", _CORRUPT, start)
         return list(CELL_TYPES)[number]
 
     def rank(self, kind: str, before: list[str]) -> int:
         start, field = self.offset, f"the number of {kind} dimensions"
         rank, most = self.integer(field), MAX_DIMENSIONS - len(before)
         if rank > most:
-            raise self.reader.error(field, rank, f"at most {most}", _DAMAGED, start)
+            raise self.reader.error(field, rank, f"at most {most}", _CORRUPT, start)
         return rank
 
     def name(self, before: list[str], *, is_first: bool) -> str:
@@ -246,15 +246,15 @@ class _Fields(Cursor):
         size = self.integer(field)
         if not 0 < size <= MAX_NAME_BYTES:
             expected = f"1 to {MAX_NAME_BYTES} bytes"
-            raise self.reader.error(field, f"{size} bytes long", expected, _DAMAGED, start)
+            raise self.reader.error(field, f"{size} bytes long", expected, _CORRUPT, start)
         raw = self.take(size, field)
         try:
             name = raw.decode()
         except UnicodeDecodeError as error:
-            raise self.error(field, repr(raw[:40]), "UTF-8", _DAMAGED, back=size) from error
+            raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT, back=size) from error
         if name in before:
             expected = "a name that no other has"
-            raise self.error(field, repr(name), expected, _DAMAGED, back=size)
+            raise self.error(field, repr(name), expected, _CORRUPT, back=size)
         if not is_first and raw < before[-1].encode():
             raise self.error(
                 field,
@@ -269,5 +269,5 @@ class _Fields(Cursor):
         start, field = self.offset, f"the size of dimension {name!r}"
         length = self.integer(field)
         if not length:
-            raise self.reader.error(field, 0, "at least 1", _DAMAGED, start)
+            raise self.reader.error(field, 0, "at least 1", _CORRUPT, start)
         return length

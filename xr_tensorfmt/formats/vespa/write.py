@@ -28,7 +28,7 @@ from xr_tensorfmt.contract import (
     shorten,
 )
 from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
-from xr_tensorfmt.formats.vespa.labels import repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
@@ -41,7 +41,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     pack,
 )
 
-_CELL_TYPES = {element.name: name for name, element in CELL_TYPES.items()}
+_CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 
 # Names that both of Vespa's type parsers, in Java and in C++, accept.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -50,14 +50,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def plan(checked: CheckedInput) -> FilePlan:
     """Arrange a Dataset as a typed binary tensor."""
     check_name_dropped(checked)
-    header, dimensions, variable, conversion = arranged(checked)
+    header, dimensions, variable, conversion = arrange_tensor(checked)
     piece = Piece(0, header.pack())
     if not dimensions.labels:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
-    blocks = LabelledBlocks.of(header, *_packed_labels(checked, dimensions.labels))
-    placed = PlannedVariable(_in_whole_blocks(variable, blocks), blocks, conversion)
+    blocks = LabelledBlocks.from_labels(header, *_pack_labels(checked, dimensions.labels))
+    placed = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.stop, (piece,), (placed,))
 
 
@@ -68,7 +68,7 @@ def check_name_dropped(checked: CheckedInput) -> None:
         checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
 
 
-def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
+def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
     """What the header of a Dataset is, and its variable with the dims in the order of the file."""
     name, variable = checked.only
     for other in checked.encoding:
@@ -77,7 +77,7 @@ def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conve
                 f"{checked.path}: encoding= names {other!r}, but labels are always written "
                 f"as strings; give a dtype for {name!r} alone"
             )
-    dimensions = _dimensions(checked, variable)
+    dimensions = _find_dimensions(checked, variable)
     _check_lengths(checked, variable, dimensions)
     elements = {element.name: element for element in CELL_TYPES.values()}
     if not variable.ndim:
@@ -85,8 +85,8 @@ def arranged(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conve
         elements = {"float64": CELL_TYPES["double"]}
         checked = replace(checked, format="a scalar of Vespa")
     conversion = checked.conversion(name, variable, elements)
-    header = Header.of(
-        _CELL_TYPES[conversion.element.name],
+    header = Header.create(
+        _CELL_TYPE_BY_ELEMENT[conversion.element.name],
         tuple(dimensions.name_in_file[dim] for dim in dimensions.labels),
         tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed),
         tuple(variable.sizes[dim] for dim in dimensions.indexed),
@@ -103,7 +103,7 @@ def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
     """Refuse blocks with the same labels."""
     if not columns or (len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all()):
         return
-    for repeated in repeated_blocks(lambda: [(0, columns)]):
+    for repeated in find_repeated_blocks(lambda: [(0, columns)]):
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
             f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
@@ -124,10 +124,10 @@ class Dimensions:
     name_in_file: Mapping[str, str]
 
 
-def _dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
+def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
     """Find the mapped dimensions by their labels, which are coordinates of strings."""
     dims = tuple(map(str, variable.dims))
-    own = _labels_along(checked, {dim: dim for dim in dims})
+    own = _find_labels(checked, {dim: dim for dim in dims})
     if len(own) > 1:
         raise ValueError(
             f"{checked.path}: {' and '.join(map(repr, own))} are dimensions with labels, and Vespa "
@@ -138,19 +138,19 @@ def _dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
         )
     along, labels = next(iter(own), None), own
     if along is None and BLOCK in dims:
-        labels = _labels_along(checked, dict.fromkeys(checked.coordinates, BLOCK))
+        labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
         along = BLOCK if labels else None
     for name in checked.coordinates:
         if name not in labels:
             _check_dropped(checked, name, dims, along)
     indexed = [dim for dim in dims if dim != along]
-    names = _names_in_file(checked, (*labels, *indexed), variable.attrs.get(TYPE))
+    names = _find_file_names(checked, (*labels, *indexed), variable.attrs.get(TYPE))
     order = sorted(names, key=lambda dim: names[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
     return Dimensions(along, labels, tuple(dim for dim in order if dim in indexed), names)
 
 
-def _labels_along(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
+def _find_labels(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
     """The coordinates of strings among those named, each along its own given dimension."""
     found = {}
     for name, dim in along.items():
@@ -188,7 +188,9 @@ def _check_dropped(
     checked.dropping("coords", what, hint)
 
 
-def _names_in_file(checked: CheckedInput, names: tuple[str, ...], type_: object) -> dict[str, str]:
+def _find_file_names(
+    checked: CheckedInput, names: tuple[str, ...], type_: object
+) -> dict[str, str]:
     """The names of the dimensions, without underscores that opening appended to avoid a clash."""
     known = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
     missing = known.difference(names)
@@ -244,9 +246,9 @@ def _check_attrs(
             checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
-def _packed_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
+def _pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
     """The labels of all blocks, each behind its length, and the bytes of those of each block."""
-    packed = [_packed_column(checked, dim, labels.tolist()) for dim, labels in columns.items()]
+    packed = [_pack_column(checked, dim, labels.tolist()) for dim, labels in columns.items()]
     if len(packed) == 1:
         return packed[0]
     content = np.concatenate([each for each, _ in packed])
@@ -258,20 +260,20 @@ def _packed_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tup
     return labels, sizes.sum(axis=1)
 
 
-def _packed_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
+def _pack_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
     """The labels for one dimension, each behind its length, and the bytes of each of these."""
     with suppress(UnicodeEncodeError):
         # All at once, with a zero before each that becomes its length.
         content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
         places = np.flatnonzero(content == 0)
         if places.size == len(strings):
-            return _with_lengths(content, places)
-    packed = [_packed_label(checked, dim, string) for string in strings]
+            return _insert_lengths(content, places)
+    packed = [_pack_label(checked, dim, string) for string in strings]
     sizes = np.fromiter(map(len, packed), np.int64, len(packed))
     return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
 
 
-def _with_lengths(content: Bytes, places: Integers) -> tuple[Bytes, Integers]:
+def _insert_lengths(content: Bytes, places: Integers) -> tuple[Bytes, Integers]:
     """Put the length of each label into the byte before it, or into four."""
     lengths = np.diff(places, append=content.size) - 1
     is_long = lengths >= LONG_BIT
@@ -288,7 +290,7 @@ def _with_lengths(content: Bytes, places: Integers) -> tuple[Bytes, Integers]:
     return labels, sizes
 
 
-def _packed_label(checked: CheckedInput, dim: str, label: str) -> bytes:
+def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
     """A label behind its length; bytes that were kept by ``surrogateescape`` as they were."""
     with suppress(UnicodeEncodeError):
         content = label.encode("utf-8", "surrogateescape")
@@ -300,7 +302,7 @@ def _packed_label(checked: CheckedInput, dim: str, label: str) -> bytes:
     )
 
 
-def _in_whole_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
+def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
     """The variable in chunks of whole blocks, but not of too many where its own cut blocks."""
     chunks = variable.chunks
     if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):

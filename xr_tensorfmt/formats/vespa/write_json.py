@@ -22,7 +22,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.vespa.json_forms import format_type
 from xr_tensorfmt.formats.vespa.spec import Header
-from xr_tensorfmt.formats.vespa.write import Dimensions, arranged, check_name_dropped
+from xr_tensorfmt.formats.vespa.write import Dimensions, arrange_tensor, check_name_dropped
 
 Form = Literal["short", "long", "hex"]
 
@@ -30,7 +30,7 @@ Form = Literal["short", "long", "hex"]
 def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
     """Plan a file of JSON, for which all values are computed."""
     check_name_dropped(checked)
-    fitting = arranged(checked)
+    fitting = arrange_tensor(checked)
 
     def plans() -> Iterator[FilePlan]:
         content = json.dumps(to_json(*fitting, form), allow_nan=False).encode()
