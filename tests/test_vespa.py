@@ -93,7 +93,7 @@ def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: 
 
 
 def test_an_integer_that_vespa_would_cut_off_is_refused() -> None:
-    with pytest.raises(ValueError, match="2147483648 is more than the 2147483647"):
+    with pytest.raises(ValueError, match="2147483648 is more than 2147483647"):
         spec.pack(1 << 31)
 
 

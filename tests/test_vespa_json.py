@@ -250,7 +250,7 @@ def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.Monke
     monkeypatch.setattr(json_forms, "MAX_JSON_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
     assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
-    with pytest.raises(ValueError, match="more than 4 cells, most of which are not listed"):
+    with pytest.raises(ValueError, match="more than 4 cells, but lists only some"):
         vespa_from_json(cells, "tensor(x{},y[2])")
 
 

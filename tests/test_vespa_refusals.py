@@ -36,15 +36,15 @@ REFUSED = {
     ),
     "same name": (
         vf.header(indexed=[("x", 1), ("x", 1)]),
-        "the name of dimension 1 at byte 6: 'x', expected a name that no other has",
+        "the name of dimension 1 at byte 6: 'x', expected a unique name",
     ),
     "same mapped name": (
         vf.header(None, ["x", "x"], None, 0),
-        "'x', expected a name that no other has",
+        "'x', expected a unique name",
     ),
     "same name in both": (
         vf.header(None, ["x"], {"x": 1}, 0),
-        "'x', expected a name that no other has",
+        "'x', expected a unique name",
     ),
     "unsorted": (
         vf.header(indexed={"y": 1, "x": 1}) + bytes(8),

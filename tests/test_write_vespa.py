@@ -510,9 +510,7 @@ def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(direc
 def test_numbers_as_labels_are_refused_with_the_line_that_makes_strings_of_them(directory) -> None:
     ds = users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds.user.astype(str))"
-    refused(
-        ds, directory, f"its labels are int64 and those of Vespa are strings; .*{re.escape(line)}"
-    )
+    refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
     ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
     made = eval(line, {"ds": ds})
     written(made, directory)

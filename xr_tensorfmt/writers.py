@@ -529,7 +529,7 @@ def to_vespa(
     path: Any,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a typed binary tensor of Vespa.
+    """Write a tensor as a typed binary tensor of Vespa.
 
     Parameters
     ----------
@@ -619,11 +619,11 @@ def vespa_to_json(
     {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
     from xr_tensorfmt.formats.vespa.write import arrange_tensor  # noqa: PLC0415
-    from xr_tensorfmt.formats.vespa.write_json import to_json  # noqa: PLC0415
+    from xr_tensorfmt.formats.vespa.write_json import build_json  # noqa: PLC0415
 
     if form not in get_args(Form):
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     checked = check_input(
         data, "the JSON", "Vespa", encoding, drop, file_attrs=formats.find_file_attrs
     )
-    return to_json(*arrange_tensor(checked), form)
+    return build_json(*arrange_tensor(checked), form)

@@ -1,4 +1,4 @@
-"""Tensors of Vespa: ``.tbf`` files, the same bytes under any name, and JSON."""
+"""The formats of Vespa: typed binary tensors and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Matc
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
 
-# How Vespa begins a tensor that states its type.
+# The start of a tensor that states its type.
 _JSON = re.compile(rb'\s*\{\s*"type"\s*:\s*"tensor[(<]')
 
 
@@ -26,7 +26,7 @@ class VespaFormat(Format):
     open_options = frozenset({"name", "sparse", "fill_value", "text_errors", "verify"})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the suffix and the tag."""
+        """Compare the suffix and the tag."""
         from xr_tensorfmt.formats.vespa.spec import TAGS  # noqa: PLC0415
 
         match = super().match(reader)
@@ -39,24 +39,24 @@ class VespaFormat(Format):
         return read(reader, options)
 
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """The type, which a reader of the new file sets again."""
+        """Return the type, which the reader sets."""
         return {"vespa_type"} & set(attrs)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file; the keywords are those of `to_vespa`."""
+        """Plan a file with the keywords of `to_vespa`."""
         from xr_tensorfmt.formats.vespa.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        """Check the labels of all blocks."""
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Check all labels."""
         from xr_tensorfmt.formats.vespa.check import check  # noqa: PLC0415
 
-        return check(reader, container, most)
+        return check(reader, container, limit)
 
 
 class VespaJsonFormat(Format):
-    """Vespa JSON: one tensor as documents and query results have it."""
+    """Vespa JSON: one tensor of a document or a query result."""
 
     name = "vespa-json"
     title = "Vespa JSON"
@@ -66,17 +66,17 @@ class VespaJsonFormat(Format):
     write_options = MappingProxyType({"form": ("short", "long", "hex")})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the first bytes; many other programs have such suffixes."""
+        """Compare the first bytes, because many programs use the suffix."""
         return Match.CERTAIN if _JSON.match(reader.head) else super().match(reader)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read all of a file; its values are then in memory."""
+        """Read the whole file into memory."""
         from xr_tensorfmt.formats.vespa.json import read_json  # noqa: PLC0415
 
         return read_json(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> DeferredPlans:
-        """Plan a file, whose size is known when its values are."""
+        """Plan a file. Its size depends on the values."""
         from xr_tensorfmt.formats.vespa.write_json import plan  # noqa: PLC0415
 
         return plan(checked, **options)

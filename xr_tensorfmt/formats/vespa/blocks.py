@@ -1,4 +1,4 @@
-"""Where the blocks of a file are, and their cells."""
+"""Layouts of the cells of all blocks of a file."""
 
 from __future__ import annotations
 
@@ -40,26 +40,36 @@ from xr_tensorfmt.formats.vespa.scan import (
 from xr_tensorfmt.formats.vespa.spec import Header, packed_size, unpack
 
 MAX_OPENING_SCAN_BYTES = 8 << 20
-"""Bytes of blocks up to which all blocks of a local file are scanned when it is opened."""
+"""Limit on the blocks of a local file that are scanned even if their labels have one length."""
 
-# Blocks that are looked at before it is presumed that all have labels of the same lengths.
+# Number of blocks to compare with the first one.
 _SAMPLE_BLOCKS = 16
-# Bytes of the file that are read together.
-_BATCH_WINDOW_BYTES = 16 << 20
-# Blocks that are read together, as their places take memory as well.
+# Bytes of the file to read at a time.
+_BATCH_BYTES = 16 << 20
+# Number of blocks to read at a time, because their offsets take memory too.
 _MAX_BATCH_BLOCKS = 1 << 20
-# Bytes that are gathered and then decoded, while they are in the cache.
+# Bytes to decode at a time, to stay within a processor cache.
 _DECODED_BYTES = 128 << 10
-# Bytes of a label that takes no longer to copy than a shorter one.
+# Copying a label of this length takes no longer than copying a shorter one.
 _SHORT_BYTES = 64
 
 
 @dataclass(frozen=True)
 class RegularOffsets:
-    """Blocks whose labels presumably have the same lengths in all of them; every read checks it.
+    """Offsets of blocks whose labels are assumed to have the same lengths as in the first block.
 
-    `length_bytes` are the positions in a block, and the values, of the bytes of these lengths;
-    `label_bytes` is how many bytes come before the cells.
+    Every read verifies the assumption.
+
+    Parameters
+    ----------
+    offset : int
+        Offset of the first block.
+    stride : int
+        Bytes of a block.
+    length_bytes : tuple of (int, int)
+        Positions in a block and values of the bytes that contain the lengths of its labels.
+    label_bytes : int
+        Bytes of the labels of a block, with their lengths.
     """
 
     offset: int
@@ -69,7 +79,7 @@ class RegularOffsets:
 
     @classmethod
     def from_first_block(cls, source: Source, header: Header) -> RegularOffsets | None:
-        """What the places are if all blocks are like the first one, and its labels are not long."""
+        """Read the labels of the first block; return None if they are long."""
         offset = header.stop
         window = source.read(Extents.single(offset, min(offset + LABEL_WINDOW_BYTES, source.size)))
         length_bytes: list[tuple[int, int]] = []
@@ -83,44 +93,52 @@ class RegularOffsets:
         return cls(offset, position + header.block_bytes, tuple(length_bytes), position)
 
     def starts(self, entry: Entry) -> Integers:
-        """Where some blocks begin."""
+        """Offsets of the selected blocks."""
         return self.offset + entry_indices(entry) * self.stride
 
     def stops(self, entry: Entry) -> Integers:
-        """Where some blocks end."""
+        """Ends of the selected blocks."""
         return self.starts(entry) + self.stride
 
     def matches(self, window: Bytes, starts: Integers) -> bool:
-        """Whether blocks that begin somewhere in a window have labels of these lengths."""
-        return all(bool((window[starts + at] == byte).all()) for at, byte in self.length_bytes)
+        """Whether blocks in a window have labels of these lengths."""
+        return all(
+            bool((window[starts + position] == byte).all()) for position, byte in self.length_bytes
+        )
 
     def matches_file(self, source: Source, entry: Entry) -> bool:
-        """Whether some blocks of the file have labels of these lengths."""
+        """Whether the selected blocks of a file have labels of these lengths."""
         labels = source.read(Extents.uniform(self.starts(entry), self.label_bytes))
         return self.matches(labels, np.arange(0, labels.size, self.label_bytes))
 
 
 @dataclass(frozen=True, eq=False)
 class ScannedOffsets:
-    """Blocks that were found by a scan: where each begins, and where the last one ends."""
+    """Offsets of all blocks, and the end of the last one."""
 
     offsets: Integers
 
     def starts(self, entry: Entry) -> Integers:
-        """Where some blocks begin."""
+        """Offsets of the selected blocks."""
         return self.offsets[entry]
 
     def stops(self, entry: Entry) -> Integers:
-        """Where some blocks end, which is where the next ones begin."""
+        """Ends of the selected blocks."""
         return self.offsets[1:][entry]
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks(VerifiableLayout):
-    """The cells of all blocks: the first axis counts blocks, the others are those of a block.
+    """The cells of all blocks. The first axis counts blocks, the others are indexed dimensions.
 
-    `last_stop` is the end of the last block. `expected` has the offsets of blocks as they were
-    known when the file was opened.
+    Parameters
+    ----------
+    header : Header
+        The header of the file.
+    last_stop : int
+        End of the last block.
+    expected_offsets : RegularOffsets or ScannedOffsets
+        Offsets of the blocks, as far as they were known when the file was opened.
     """
 
     header: Header
@@ -132,20 +150,20 @@ class Blocks(VerifiableLayout):
     def find(
         cls, source: Source, header: Header, on_window: WindowCallback | None = None
     ) -> Blocks:
-        """Find the blocks of a file. A scan calls `on_window`, as `scan_blocks` does."""
+        """Find the blocks of a file. If it has to be scanned, `scan_blocks` calls `on_window`."""
         start, count = header.stop, header.blocks
         if count and (source.high_latency or source.size - start > MAX_OPENING_SCAN_BYTES):
             regular = RegularOffsets.from_first_block(source, header)
-            sample = np.unique(np.linspace(0, count - 1, _SAMPLE_BLOCKS).astype(np.int64))
-            fits = regular and start + count * regular.stride == source.size
-            if regular and fits and regular.matches_file(source, sample):
-                return cls(header, source.size, regular)
+            if regular and start + count * regular.stride == source.size:
+                sample = np.unique(np.linspace(0, count - 1, _SAMPLE_BLOCKS).astype(np.int64))
+                if regular.matches_file(source, sample):
+                    return cls(header, source.size, regular)
         offsets = scan_blocks(source, header, on_window)
         return cls(header, int(offsets[-1]), ScannedOffsets(offsets))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of blocks, and the lengths of the indexed dimensions."""
+        """Number of blocks, and lengths of the indexed dimensions."""
         return (self.header.blocks, *self.header.lengths)
 
     @property
@@ -159,30 +177,30 @@ class Blocks(VerifiableLayout):
         return self.last_stop
 
     def stored_element(self) -> Element:
-        """The cell."""
+        """Return the type of the cells."""
         return self.header.element
 
     @property
     def offsets(self) -> RegularOffsets | ScannedOffsets:
-        """What was expected at opening, until a scan has found all blocks."""
+        """Offsets of the blocks: expected ones until the file has been scanned."""
         return self._scanned.value or self.expected_offsets
 
     @property
     def mean_bytes(self) -> int:
-        """Bytes of a block on average."""
+        """Mean size of a block."""
         count = self.header.blocks
         return -(-(self.stop - self.header.stop) // count) if count else 1
 
     def find_start(self, block: int) -> int:
-        """Where one block begins."""
+        """Return the offset of a block."""
         return int(self.offsets.starts(np.array([block]))[0])
 
     def find_cells(self, entry: Entry) -> Integers:
-        """Where the cells of some blocks begin."""
+        """Return the offsets of the cells of the selected blocks."""
         return self.offsets.stops(entry) - self.header.block_bytes
 
     def scan(self, source: Source) -> ScannedOffsets:
-        """Find all blocks, as a read has found labels of other lengths than expected."""
+        """Scan the file once, after labels of unexpected lengths were read."""
         return self._scanned.get(lambda: self._scan(source))
 
     def _scan(self, source: Source) -> ScannedOffsets:
@@ -193,7 +211,7 @@ class Blocks(VerifiableLayout):
                 "the end of the last block",
                 f"byte {offsets[-1]}",
                 f"byte {self.stop}",
-                "the length of a label is damaged; fetch the file again",
+                "the length of a label is corrupt; fetch the file again",
                 offset=int(offsets[-1]),
             )
         return ScannedOffsets(offsets)
@@ -204,39 +222,38 @@ class Blocks(VerifiableLayout):
             self.scan(source)
 
     def batches(self, entry: Entry, length: int) -> Iterator[Entry]:
-        """Blocks whose pieces of about a length are fetched together."""
+        """Split a selection into batches, to read parts of `length` bytes of their blocks."""
         spanned = self.mean_bytes if self._reads_gaps(length) else 0
-        return _batches(
-            entry, min(_MAX_BATCH_BLOCKS, max(1, _BATCH_WINDOW_BYTES // max(spanned, length)))
-        )
+        count = max(1, _BATCH_BYTES // max(spanned, length))
+        return _split_entry(entry, min(_MAX_BATCH_BLOCKS, count))
 
     def fetch(
         self, source: Source, pieces: Extents, entry: Entry, length: int
     ) -> tuple[Bytes, Integers]:
-        """Bytes with the pieces of a batch of blocks, and where each of these begins in them."""
+        """Return bytes that contain parts of blocks, and the positions of the parts in them."""
         if isinstance(entry, slice) and entry.step == 1 and self._reads_gaps(length):
             first, last = pieces.bounds
             return source.read(Extents.single(first, last)), pieces.starts - first
         return source.read(pieces), np.cumsum(pieces.lengths) - pieces.lengths
 
     def _reads_gaps(self, length: int) -> bool:
-        """Whether pieces of consecutive blocks are read together with what is between them."""
+        """Whether parts of consecutive blocks are read together with the bytes between them."""
         return self.mean_bytes <= max(LARGE_BLOCK_BYTES, 2 * length)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Equal counts of blocks; parts of one where it is larger than a chunk may be."""
+        """Return equal numbers of blocks, or parts of a block if it is larger than `target`."""
         header, block = self.header, max(self.mean_bytes, self.header.cells * self.dtype.itemsize)
         if block <= target or not header.lengths:
             return (*contiguous_chunk((header.blocks,), block, target), *header.lengths)
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
-        """One range for each block, from the first selected cell to the last."""
+        """Return a range per block, from the first to the last selected cell."""
         first, last = self._cell_range(_select_inner(selection))
         return Extents.uniform(self.find_cells(selection.entries[0]) + first, last - first)
 
     def _cell_range(self, inner: Selection) -> tuple[int, int]:
-        """Bytes of a block's cells from the first selected one to the last."""
+        """Return the positions of the first selected cell and of the end of the last in a block."""
         first, last = inner.runs().bounds
         return (
             first * self.header.element.stored.itemsize,
@@ -244,28 +261,28 @@ class Blocks(VerifiableLayout):
         )
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read and decode; labels of unexpected lengths cause a scan, and another read."""
+        """Read and decode cells. Labels of unexpected lengths cause a scan and another read."""
         values = np.empty(selection.shape, dtype=self.dtype)
         if selection.size:
             self._read_into(values.reshape(len(values), -1), source, selection)
         return values
 
     def _read_into(self, rows: Array, source: Source, selection: Selection) -> None:
-        """Read pieces of many blocks together, and decode some of them at a time."""
-        places, inner = self.offsets, _select_inner(selection)
+        """Read many blocks at a time, and decode them in smaller parts."""
+        offsets, inner = self.offsets, _select_inner(selection)
         first, last = self._cell_range(inner)
-        # Where the lengths of labels have to be checked, pieces begin with them.
-        before = places.label_bytes if isinstance(places, RegularOffsets) else -first
+        # Include the labels if their lengths must be verified.
+        before = offsets.label_bytes if isinstance(offsets, RegularOffsets) else -first
         length, skipped, elements = before + last, before + first, _element_indices(inner)
         step, position, element = max(1, _DECODED_BYTES // length), 0, self.header.element
         for entry in self.batches(selection.entries[0], length):
-            starts = places.stops(entry) - (self.header.block_bytes + before)
+            starts = offsets.stops(entry) - (self.header.block_bytes + before)
             extents = Extents.uniform(starts, length)
             window, starts = self.fetch(source, extents, entry, length)
             is_packed = step == 1 or window.size == starts.size * length
             for lower in range(0, starts.size, step):
                 step_starts = starts[lower : lower + step]
-                if isinstance(places, RegularOffsets) and not places.matches(window, step_starts):
+                if isinstance(offsets, RegularOffsets) and not offsets.matches(window, step_starts):
                     self.scan(source)
                     self._read_into(rows, source, selection)
                     return
@@ -279,15 +296,13 @@ class Blocks(VerifiableLayout):
                 position += len(pieces)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Fetch the cells of the points, in the order of the file."""
+        """Read single cells, in the order of the file."""
         header, stored = self.header, self.header.element.stored
         cell = np.ravel_multi_index(points[1:], header.lengths) if header.lengths else 0
         unique, inverse = np.unique(points[0] * header.cells + cell, return_inverse=True)
         number, within = np.divmod(unique, header.cells)
-        places = self.offsets
-        if isinstance(places, RegularOffsets) and not places.matches_file(
-            source, np.unique(number)
-        ):
+        offsets, read = self.offsets, np.unique(number)
+        if isinstance(offsets, RegularOffsets) and not offsets.matches_file(source, read):
             self.scan(source)
         starts = self.find_cells(number) + within * stored.itemsize
         raw = source.read(Extents.uniform(starts, stored.itemsize))
@@ -295,7 +310,7 @@ class Blocks(VerifiableLayout):
         return picked
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """The cells alone, as the labels stay as they are."""
+        """Encode cells without their labels, which a region does not change."""
         if not selection.size:
             return
         inner, item = _select_inner(selection), self.header.element.stored.itemsize
@@ -308,12 +323,12 @@ class Blocks(VerifiableLayout):
 
 
 def _select_inner(selection: Selection) -> Selection:
-    """What is selected of each block."""
+    """Return the selection within a block."""
     return Selection(selection.extent[1:], selection.entries[1:])
 
 
 def _element_indices(inner: Selection) -> Integers | None:
-    """Numbers of the selected cells of a block, the first of them 0; None where they are a run."""
+    """Return the indices of the selected cells after the first, or None if they are contiguous."""
     runs = inner.runs()
     if runs.starts.size == 1:
         return None
@@ -322,59 +337,61 @@ def _element_indices(inner: Selection) -> Integers | None:
     return elements
 
 
-def _batches(entry: Entry, count: int) -> Iterator[Entry]:
+def _split_entry(entry: Entry, count: int) -> Iterator[Entry]:
     for first in range(0, entry_length(entry), count):
         yield entry_part(entry, first, count)
 
 
 def copy_pieces(
-    target: Bytes, places: Integers, window: Bytes, starts: Integers, lengths: Integers
+    target: Bytes, positions: Integers, window: Bytes, starts: Integers, lengths: Integers
 ) -> None:
-    """Copy pieces of a window to ascending places; what is after a piece may be overwritten."""
+    """Copy parts of a window to ascending positions. Bytes after a part may be overwritten."""
     length = min(int(lengths.max(initial=0)), window.size, target.size)
     if not length:
         return
-    if int(lengths.sum()) == length * lengths.size == target.size:  # All are equally long.
+    if int(lengths.sum()) == length * lengths.size == target.size:
         target[:] = gather_uniform(window, starts, length)
         return
-    # Most are copied in one length: numpy assigns in order, so that each piece overwrites what has
-    # been copied beyond the one before it. Those that are much longer follow singly.
+    # Copy most parts with one length: numpy assigns in order, so that the next part overwrites the
+    # excess bytes. Much longer parts follow one by one.
     if length > _SHORT_BYTES:
         length = min(length, _SHORT_BYTES + 4 * int(lengths.mean()))
-    fits = (lengths <= length) & (starts <= window.size - length) & (places <= target.size - length)
-    scatter_uniform(target, places[fits], gather_uniform(window, starts[fits], length), length)
+    fits = (
+        (lengths <= length) & (starts <= window.size - length) & (positions <= target.size - length)
+    )
+    scatter_uniform(target, positions[fits], gather_uniform(window, starts[fits], length), length)
     for piece in np.flatnonzero(~fits).tolist():
-        place, start, size = int(places[piece]), int(starts[piece]), int(lengths[piece])
-        target[place : place + size] = window[start : start + size]
+        position, start, size = int(positions[piece]), int(starts[piece]), int(lengths[piece])
+        target[position : position + size] = window[start : start + size]
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledBlocks(Blocks):
-    """Blocks of a file that is written; `labels` are the packed labels of all blocks."""
+    """Blocks of a new file, with the packed labels of all blocks."""
 
     labels: Bytes = field(kw_only=True)
 
     @classmethod
     def from_labels(cls, header: Header, labels: Bytes, sizes: Integers) -> LabelledBlocks:
-        """Arrange blocks after a header, from their labels and how many bytes each has of these."""
+        """Compute the offsets of blocks from their packed labels and the sizes of these."""
         offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + header.block_bytes)
         return cls(header, int(offsets[-1]), ScannedOffsets(offsets), labels=labels)
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """Whole blocks, each with its labels."""
+        """Whole blocks with their labels."""
         return (1, *(WHOLE,) * len(self.header.lengths))
 
     def extents(self, selection: Selection) -> Extents:
-        """Consecutive whole blocks are one range."""
-        places, entry = self.offsets, selection.entries[0]
-        return Extents.single(int(places.starts(entry)[0]), int(places.stops(entry)[-1]))
+        """Return one range for consecutive whole blocks."""
+        offsets, entry = self.offsets, selection.entries[0]
+        return Extents.single(int(offsets.starts(entry)[0]), int(offsets.stops(entry)[-1]))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
-        """Labels and cells of consecutive whole blocks, many at a time."""
+        """Encode labels and cells of consecutive whole blocks."""
         position = 0
-        for entry in _batches(selection.entries[0], max(1, BATCH_BYTES // self.mean_bytes)):
+        for entry in _split_entry(selection.entries[0], max(1, BATCH_BYTES // self.mean_bytes)):
             count = entry_length(entry)
             yield self._encode_batch(entry, values[position : position + count])
             position += count
@@ -384,8 +401,8 @@ class LabelledBlocks(Blocks):
         cells = self.find_cells(entry)
         begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
         joined = np.empty(end - begin, dtype=np.uint8)
-        places = starts - self.header.stop - entry_indices(entry) * self.header.block_bytes
-        copy_pieces(joined, starts - begin, self.labels, places, cells - starts)
+        packed = starts - self.header.stop - entry_indices(entry) * self.header.block_bytes
+        copy_pieces(joined, starts - begin, self.labels, packed, cells - starts)
         encoded = raw_bytes(self.header.element.encode(values))
         scatter_uniform(joined, cells - begin, encoded, self.header.block_bytes)
         return Extents.single(begin, end), joined

@@ -1,4 +1,4 @@
-"""Checks of all labels of a file: whether they are UTF-8, and whether blocks have the same ones."""
+"""Check that labels are UTF-8 and that no two blocks have the same labels."""
 
 from __future__ import annotations
 
@@ -23,35 +23,37 @@ from xr_tensorfmt.formats.vespa.labels import LABEL_BYTES, Labels, find_repeated
 from xr_tensorfmt.formats.vespa.spec import Strings
 
 MAX_COMPARED_LABELS = 1 << 24
-"""Blocks whose labels are compared with each other in one pass; of more, each takes a share."""
+"""Limit on the labels to compare in one pass over the file."""
 
-# Characters by which Python keeps bytes that are not UTF-8.
+# Characters that represent bytes that are not UTF-8.
 _ESCAPED = re.compile("[\udc80-\udcff]")
 
 
-def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-    """Check the labels of all blocks, some of which are in memory at a time."""
-    labels = [each.layout for each in container.coordinates if isinstance(each.layout, Labels)]
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+    """Check all labels in batches."""
+    labels = [
+        tensor.layout for tensor in container.coordinates if isinstance(tensor.layout, Labels)
+    ]
     if labels:
-        yield from report_errors(lambda: _check_labels(reader.source, labels, most))
+        yield from report_errors(lambda: _check_labels(reader.source, labels, limit))
 
 
-def _check_labels(source: Source, labels: Sequence[Labels], most: int) -> Iterator[Finding]:
-    wrong = (_find_invalid_utf8(source, each) for each in labels)
-    yield from islice(chain.from_iterable(wrong), most)
-    yield from islice(_find_repeated(source, labels), most)
+def _check_labels(source: Source, labels: Sequence[Labels], limit: int) -> Iterator[Finding]:
+    invalid = (_find_invalid_utf8(source, column) for column in labels)
+    yield from islice(chain.from_iterable(invalid), limit)
+    yield from islice(_find_repeated(source, labels), limit)
 
 
 def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
-    """The labels of consecutive blocks, with the number of the first block."""
+    """Read the labels of consecutive blocks, with the number of the first block."""
     blocks = labels[0].blocks
     for entry in blocks.batches(slice(0, blocks.header.blocks, 1), LABEL_BYTES):
         assert isinstance(entry, slice), "a part of a slice is one"
-        yield entry.start, [each.strings(source, entry) for each in labels]
+        yield entry.start, [column.strings(source, entry) for column in labels]
 
 
 def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
-    """What a reader that takes UTF-8 alone says of labels."""
+    """Yield the errors of a reader that accepts only UTF-8."""
     strict = replace(labels, text_errors="strict", column=None)
     for first, (column,) in _read_batches(source, [labels]):
         strings = column.tolist()
@@ -66,13 +68,15 @@ def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
 
 
 def _find_repeated(source: Source, labels: Sequence[Labels]) -> Iterator[Finding]:
-    """The blocks that have the labels of an earlier one."""
+    """Yield warnings of repeated labels."""
     blocks, batches = labels[0].blocks, partial(_read_batches, source, labels)
     shares = -(-blocks.header.blocks // MAX_COMPARED_LABELS)
-    # Of many blocks first those that are read together, as most of a damaged file are alike.
-    near = (find_repeated_blocks(partial(iter, [each])) for each in batches()) if shares > 1 else ()
-    known: set[int] = set()
+    # Compare blocks of one batch first: repeated labels are often close to each other.
+    near = (
+        (find_repeated_blocks(partial(iter, [batch])) for batch in batches()) if shares > 1 else ()
+    )
+    reported: set[int] = set()
     for repeated in chain(chain.from_iterable(near), find_repeated_blocks(batches, shares)):
-        if repeated.block not in known:
-            known.add(repeated.block)
+        if repeated.block not in reported:
+            reported.add(repeated.block)
             yield repeated.create_finding(source, blocks)

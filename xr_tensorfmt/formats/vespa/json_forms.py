@@ -1,4 +1,4 @@
-"""Parse the forms in which Vespa represents a tensor as JSON."""
+"""Parse the JSON forms of a tensor."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def parse_type(string: str) -> Header:
     if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
         raise ValueError(
             f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
-            "'tensor<float>(user{},x[3])'; state the size of each indexed dimension"
+            "'tensor<float>(user{},x[3])'; state the size of all indexed dimensions"
         )
     mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
     indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
@@ -98,7 +98,7 @@ def parse_type(string: str) -> Header:
 
 
 def format_type(header: Header) -> str:
-    """Format a type as in JSON, where a scalar is a tensor too."""
+    """Format a type as in JSON, which writes ``tensor()`` for a scalar."""
     return _SCALARS.get(header.type, header.type)
 
 
@@ -228,11 +228,11 @@ def _parse_cells(header: Header, content: Iterable[Any]) -> dict[Labels, Array]:
 
 
 def _allocate_block(header: Header, blocks: int) -> Array:
-    """Return the cells of another block; raise ValueError if so many blocks exceed the limit."""
+    """Return the cells of another block; raise ValueError if there are too many."""
     if header.cells * blocks > MAX_JSON_CELLS:
         raise ValueError(
-            f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, most of which "
-            "are not listed; give blocks or values"
+            f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
+            "only some of them; use blocks or values"
         )
     return np.zeros(header.cells)
 
@@ -286,7 +286,7 @@ def _parse_hex(header: Header, digits: str) -> Array:
     ):
         raise ValueError(
             f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
-            f"digits for each of the {header.cells} cells of a block of {format_type(header)}"
+            f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"
         )
     raw = np.frombuffer(bytes.fromhex(digits), dtype=element.stored)
     return element.decode(raw).astype(np.float64)

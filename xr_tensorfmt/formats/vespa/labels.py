@@ -1,4 +1,4 @@
-"""The labels of blocks, and blocks that have the labels of earlier ones."""
+"""Layouts of the labels of blocks, and a search for repeated labels."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ from xr_tensorfmt.formats.vespa.blocks import Blocks, RegularOffsets, ScannedOff
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, unpack_many
 
 TextErrors = Literal["strict", "surrogateescape"]
-"""What becomes of bytes that are not UTF-8."""
+"""How to decode bytes that are not UTF-8."""
 
 LABEL_BYTES = 256
-"""What the labels of a block probably take; so many of them are read together."""
+"""Estimated size of the labels of a block, to choose the number of blocks to read at a time."""
 
-# A factor by which the hash of a row differs from that of the same strings in another order.
+# A factor that makes the hash of a row depend on the order of its labels.
 _HASH_FACTOR = 1_000_003
-# Labels that occur twice and are looked up, of which far fewer are reported.
+# Limit on repeated hashes to compare, far more than are reported.
 _MAX_REPEATED_HASHES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """The labels of some blocks for one mapped dimension, and how many bytes each of them has."""
+    """Labels of one mapped dimension, and their sizes in bytes."""
 
     strings: Strings
     lengths: Integers
 
     @classmethod
     def empty(cls, count: int) -> Column:
-        """A column that is to be filled."""
+        """Allocate a column."""
         return cls(np.empty(count, dtype=STRING_DTYPE), np.empty(count, dtype=np.int64))
 
     def fill(self, first: int, part: Column) -> None:
-        """Set the labels from a number on."""
+        """Copy labels to an index and the following ones."""
         stop = first + part.strings.size
         self.strings[first:stop], self.lengths[first:stop] = part.strings, part.lengths
 
     def ascends(self) -> bool:
-        """Whether labels ascend, or of each length those next to each other: then all differ."""
+        """Whether labels are sorted, or sorted by length and then by text, and thus unique."""
         is_less = self.strings[:-1] < self.strings[1:]
         growth = np.diff(self.lengths)
         return bool(is_less.all() or ((growth >= 0) & (is_less | (growth > 0))).all())
@@ -75,14 +75,38 @@ def decode_labels(
     number: int,
     text_errors: TextErrors,
 ) -> Column:
-    """Label `number` of each of some blocks, from a window of the file in which these begin.
+    """Decode one label per block from a window of the file.
 
-    TextErrors name a block by its number in `entry`, and the byte by the offset of the block.
+    Parameters
+    ----------
+    source : Source
+        The file, for errors.
+    window : ndarray of uint8
+        Bytes that contain the labels.
+    starts : ndarray of int64
+        Positions of the blocks in the window.
+    entry : slice or ndarray
+        Numbers of the blocks, for errors.
+    offsets : ndarray of int64
+        Offsets of the blocks, for errors.
+    number : int
+        Number of the mapped dimension.
+    text_errors : {"strict", "surrogateescape"}
+        How to decode labels that are not UTF-8.
+
+    Returns
+    -------
+    Column
+
+    Raises
+    ------
+    TensorFormatError
+        A label is not UTF-8.
     """
     lengths, begins = unpack_many(window, starts)
     for _ in range(number):
         lengths, begins = unpack_many(window, begins + lengths)
-    # Each with the byte before it, which becomes a zero: one call decodes all, one splits them.
+    # Copy every label after a zero byte, to decode and split all of them at once.
     sizes = lengths + 1
     stops = np.cumsum(sizes)
     joined = np.empty(int(stops[-1]), np.uint8)
@@ -92,28 +116,37 @@ def decode_labels(
     try:
         decoded = content.decode("utf-8", text_errors).split("\0")[1:]
     except UnicodeDecodeError as error:
-        wrong = int(np.searchsorted(stops, error.start, side="right"))
-        label = window[begins[wrong] :][: lengths[wrong]].tobytes()
+        invalid = int(np.searchsorted(stops, error.start, side="right"))
+        label = window[begins[invalid] :][: lengths[invalid]].tobytes()
         raise TensorFormatError(
             source.name,
-            f"label {number} of block {entry_indices(entry)[wrong]}",
+            f"label {number} of block {entry_indices(entry)[invalid]}",
             repr(label[:40]),
             "UTF-8",
             "open with text_errors='surrogateescape' to keep such bytes",
-            offset=int(offsets[wrong] + begins[wrong] - starts[wrong]),
+            offset=int(offsets[invalid] + begins[invalid] - starts[invalid]),
         ) from None
-    if len(decoded) > lengths.size:  # Some contain a zero.
-        edges = pairwise([0, *stops.tolist()])
-        decoded = [content[a + 1 : b].decode("utf-8", text_errors) for a, b in edges]
-    # numpy takes much longer to find out what a list holds.
+    if len(decoded) > lengths.size:  # a label contains a zero
+        bounds = pairwise([0, *stops.tolist()])
+        decoded = [content[start + 1 : stop].decode("utf-8", text_errors) for start, stop in bounds]
+    # Faster than np.array, which inspects the list.
     return Column(np.fromiter(decoded, object, lengths.size), lengths)
 
 
 @dataclass(frozen=True)
 class Labels(Layout):
-    """The labels of all blocks for one mapped dimension.
+    """Labels of all blocks for one mapped dimension.
 
-    `known` are all of them, where they have been read already.
+    Parameters
+    ----------
+    blocks : Blocks
+        The cells.
+    number : int
+        Number of the mapped dimension.
+    text_errors : {"strict", "surrogateescape"}
+        How to decode labels that are not UTF-8.
+    column : Column, optional
+        All labels, if they are in memory.
     """
 
     blocks: Blocks
@@ -128,25 +161,25 @@ class Labels(Layout):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of arrays of Python's strings."""
+        """dtype of Python strings."""
         return STRING_DTYPE
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """As many labels as there are blocks in a chunk of the cells."""
+        """Return the number of blocks in a chunk of cells."""
         return self.blocks.chunk_shape(target)[:1]
 
     def extents(self, selection: Selection) -> Extents:
-        """All labels of each block, since each says where the next one is."""
+        """Return the labels of all dimensions, because their lengths vary."""
         return self._extents(self.blocks.offsets, selection.entries[0])
 
-    def _extents(self, places: RegularOffsets | ScannedOffsets, entry: Entry) -> Extents:
-        starts = places.starts(entry)
-        if isinstance(places, RegularOffsets):
-            return Extents.uniform(starts, places.label_bytes)
-        return Extents(starts, places.stops(entry) - self.blocks.header.block_bytes - starts)
+    def _extents(self, offsets: RegularOffsets | ScannedOffsets, entry: Entry) -> Extents:
+        starts = offsets.starts(entry)
+        if isinstance(offsets, RegularOffsets):
+            return Extents.uniform(starts, offsets.label_bytes)
+        return Extents(starts, offsets.stops(entry) - self.blocks.header.block_bytes - starts)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Read labels, and warn of a repeated one where all are read, as they are for an index."""
+        """Read labels. If all labels of an index are read, warn of a repeated one."""
         column = self._read(source, selection.entries[0])
         strings = column.strings
         is_whole = len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]
@@ -158,7 +191,7 @@ class Labels(Layout):
         return strings
 
     def strings(self, source: Source, entry: Entry) -> Strings:
-        """The labels of some blocks."""
+        """Read the labels of the selected blocks, without a warning."""
         return self._read(source, entry).strings
 
     def _read(self, source: Source, entry: Entry) -> Column:
@@ -170,19 +203,19 @@ class Labels(Layout):
             position += entry_length(part)
         return column
 
-    unchecked = None  # the check of the format reads all labels
+    unchecked = None
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read each label once."""
+        """Read labels by their block numbers."""
         unique, inverse = np.unique(points[0], return_inverse=True)
         picked: Array = self.strings(source, unique)[inverse]
         return picked
 
     def _read_batch(self, source: Source, entry: Entry) -> Column:
-        places = self.blocks.offsets
-        extents = self._extents(places, entry)
+        offsets = self.blocks.offsets
+        extents = self._extents(offsets, entry)
         window, starts = self.blocks.fetch(source, extents, entry, LABEL_BYTES)
-        if isinstance(places, RegularOffsets) and not places.matches(window, starts):
+        if isinstance(offsets, RegularOffsets) and not offsets.matches(window, starts):
             self.blocks.scan(source)
             return self._read_batch(source, entry)
         return decode_labels(
@@ -192,52 +225,52 @@ class Labels(Layout):
 
 @dataclass(frozen=True)
 class RepeatedBlock:
-    """A block that has the labels of an earlier one."""
+    """A block with the labels of an earlier block."""
 
     block: int
     earlier: int
     labels: tuple[str, ...]
 
     def create_finding(self, source: Source, blocks: Blocks) -> Finding:
-        """What to say of it."""
+        """Create a warning."""
         return Finding(
             source.name,
             blocks.find_start(self.block),
             f"the labels of block {self.block}",
             f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "
-            "both are kept, but Vespa may refuse the file or keep only one of them: leave one out",
+            "both are kept, but Vespa may refuse the file or keep only one; remove one",
             "warning",
         )
 
 
 Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
-"""Gives the number of a block, and the labels of it and the following ones by mapped dimension."""
+"""Yields the number of the first block, and one column of labels per mapped dimension."""
 
 
 def find_repeated_blocks(batches: Batches, shares: int = 1) -> Iterator[RepeatedBlock]:
-    """Find the blocks all of whose labels an earlier block has too.
+    """Find blocks that have all labels of an earlier block.
 
-    All labels are read for each share of their hashes, so that these need less memory.
+    Every share reads all labels, and compares a part of their hashes to save memory.
     """
     for share in range(shares):
         hashes = (_hash_rows(columns) for _, columns in batches())
-        of_share = [each if shares == 1 else each[each % shares == share] for each in hashes]
-        ordered = np.sort(np.concatenate(of_share or [np.empty(0, np.int64)]))
+        parts = [part if shares == 1 else part[part % shares == share] for part in hashes]
+        ordered = np.sort(np.concatenate(parts or [np.empty(0, np.int64)]))
         repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])[:_MAX_REPEATED_HASHES]
-        known: dict[tuple[str, ...], int] = {}
+        first_blocks: dict[tuple[str, ...], int] = {}
         for first, columns in batches() if repeated.size else ():
             for row in np.flatnonzero(np.isin(_hash_rows(columns), repeated)).tolist():
                 labels = tuple(column[row] for column in columns)
-                earlier = known.setdefault(labels, first + row)
+                earlier = first_blocks.setdefault(labels, first + row)
                 if earlier != first + row:
                     yield RepeatedBlock(first + row, earlier, labels)
 
 
 def _hash_rows(columns: Sequence[Strings]) -> Integers:
-    """A hash of each row of labels; rows with the same one are nearly always the same."""
+    """Hash rows of labels. Different rows rarely have the same hash."""
     mixed: Any = 0
     for strings in columns:
-        # Python keeps the hashes, which an index of these strings needs anyway.
+        # Python caches the hashes of strings, which an index needs anyway.
         hashes = np.fromiter(map(hash, strings.tolist()), np.int64, strings.size)
         mixed = mixed * _HASH_FACTOR ^ hashes
     return np.asarray(mixed)

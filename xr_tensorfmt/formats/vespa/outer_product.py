@@ -1,4 +1,4 @@
-"""Blocks spread over the outer product of their labels, and a fill value where none is stored."""
+"""Layout of a dense tensor over the outer product of the labels of its blocks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,25 @@ from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.spec import Header, Strings
 
 MAX_PRODUCT_CELLS = 1 << 32
-"""Limit on the cells of an outer product, unless ``fill_value`` says that it is wanted."""
+"""Limit on the cells of an outer product, unless the user passes ``fill_value``."""
 
 
 @dataclass(frozen=True, eq=False)
 class OuterProduct(Layout):
-    """Blocks at positions of a grid, and a fill value elsewhere.
+    """A grid of blocks with a fill value in its gaps.
 
-    `positions` are the flat indices of the blocks in the grid, ascending, and `numbers` the blocks.
+    Parameters
+    ----------
+    blocks : Layout
+        The cells of all blocks.
+    grid : tuple of int
+        Number of distinct labels of every mapped dimension.
+    positions : ndarray of int64
+        Row-major indices in the grid that have a block, sorted.
+    numbers : ndarray of int64
+        Numbers of these blocks.
+    fill_value : float
+        Value of cells without a block.
     """
 
     blocks: Layout
@@ -46,7 +57,7 @@ class OuterProduct(Layout):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The grid, and the axes of a block."""
+        """Shape of the grid, and of a block."""
         return (*self.grid, *self.blocks.shape[1:])
 
     @property
@@ -55,17 +66,17 @@ class OuterProduct(Layout):
         return self.blocks.dtype
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Equal parts along the slowest axis of which one index fits."""
+        """Return the chunk shape of a row-major array."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
-        """The cells of the selected blocks."""
+        """Return the cells of the selected blocks."""
         numbers = np.sort(self._find_blocks(selection)[0])
         part = self._select_blocks(numbers, selection)
         return self.blocks.extents(part) if numbers.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Fill a selection, and copy the cells of its blocks to their positions."""
+        """Fill an array, and copy the cells of the selected blocks into it."""
         values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
         if not selection.size:
             return values
@@ -78,33 +89,33 @@ class OuterProduct(Layout):
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Look up the block of each point."""
+        """Read single cells, or the fill value."""
         rank = len(self.grid)
         values = np.full(points[0].shape, self.fill_value, dtype=self.dtype)
         if not self.positions.size:
             return values
-        wanted = np.ravel_multi_index(points[:rank], self.grid)
-        nearest = np.minimum(np.searchsorted(self.positions, wanted), self.positions.size - 1)
-        found = self.positions[nearest] == wanted
-        if found.any():
-            cells = (axis[found] for axis in points[rank:])
-            number = self.numbers[nearest[found]]
-            values[found] = self.blocks.read_points(source, (number, *cells))
+        requested = np.ravel_multi_index(points[:rank], self.grid)
+        nearest = np.minimum(np.searchsorted(self.positions, requested), self.positions.size - 1)
+        is_stored = self.positions[nearest] == requested
+        if is_stored.any():
+            cells = (axis[is_stored] for axis in points[rank:])
+            number = self.numbers[nearest[is_stored]]
+            values[is_stored] = self.blocks.read_points(source, (number, *cells))
         return values
 
     @property
     def prefers_points(self) -> bool:
-        """True, as each read searches for its blocks."""
+        """True, because every read searches for its blocks."""
         return True
 
     def _select_blocks(self, numbers: Integers, selection: Selection) -> Selection:
         return Selection(self.blocks.shape, (numbers, *selection.entries[len(self.grid) :]))
 
     def _find_blocks(self, selection: Selection) -> tuple[Integers, Integers]:
-        """The blocks of a selection, and their flat indices in the selected part of the grid."""
+        """Return the selected blocks, and their indices in the selected part of the grid."""
         rank = len(self.grid)
         entries = selection.entries[:rank]
-        # Places are sorted, so that those along the first axis are one range.
+        # The positions are sorted, so an index of the first axis is one range.
         row = prod(self.grid[1:])
         along = entry_indices(entries[0])
         bounds = np.array([along[0] * row, (along[-1] + 1) * row])
@@ -121,7 +132,7 @@ class OuterProduct(Layout):
 
 
 def _find_positions(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where indices are among those of an entry, and whether they are among them."""
+    """Return the positions of indices in an entry, and whether the entry contains them."""
     selected = entry_indices(entry)
     nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
     return nearest, selected[nearest] == index
@@ -151,7 +162,7 @@ def build_outer_product(
 
 
 def _number_labels(labels: Strings) -> tuple[Strings, Integers]:
-    """The distinct labels in the order of their first blocks, and the number of each label."""
+    """Return the distinct labels in order of their first blocks, and the numbers of all labels."""
     strings = labels.tolist()
     number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
     distinct = np.fromiter(number_of, labels.dtype, len(number_of))

@@ -1,6 +1,6 @@
-"""The header of a typed binary tensor, and the integers of which it and the labels are made.
+"""Parse and pack the header of a typed binary tensor.
 
-An integer is one byte below 128, else four bytes, big-endian, with the first bit set.
+Integers below 128 take one byte. Others take four big-endian bytes, and their first bit is set.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from xr_tensorfmt.contract import (
 )
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
-"""Bits of the tag: which parts the header has."""
+"""Bits of the tag that state the parts of the header."""
 
 TAGS = (1, 2, 3, 5, 6, 7)
 
 MAX_NAME_BYTES = 1 << 12
-"""Limit on the bytes of a dimension's name."""
+"""Limit on the bytes of a dimension name."""
 
 BLOCK = "block"
-"""The dimension of a Dataset that counts blocks, where these have several labels."""
+"""The dimension of a Dataset that counts blocks with several labels."""
 
 TYPE = "vespa_type"
-"""The attribute of a variable with the `Header.type` of its file."""
+"""The attribute of a variable that contains `Header.type`."""
 
 LONG_BIT = 0x80
-"""The bit of the first byte that says that an integer has four bytes."""
+"""The bit of the first byte of integers with four bytes."""
 
 LARGEST = (1 << 31) - 1
-"""The largest integer that the format can store, as a count, a size or a length."""
+"""The largest integer of the format."""
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
@@ -50,36 +50,36 @@ Strings = NDArray[Any]
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 """The dtype of Python strings in xarray, which need not look at every element then."""
 
-_CORRUPT = "the header is damaged, or the file is not a typed binary tensor of Vespa"
+_CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
 
 def packed_size(first: int) -> int:
-    """Bytes of the integer that begins with the byte `first`."""
+    """Return the bytes of an integer with a given first byte."""
     return 4 if first & LONG_BIT else 1
 
 
 def pack(value: int) -> bytes:
     """Pack an integer in its shortest form."""
     if value > LARGEST:
-        raise ValueError(f"{value} is more than the {LARGEST} up to which Vespa counts")
+        raise ValueError(f"{value} is more than {LARGEST}, the largest integer of Vespa")
     if value < LONG_BIT:
         return bytes([value])
     return (value | LONG_BIT << 24).to_bytes(4, "big")
 
 
 def pack_string(string: str) -> bytes:
-    """Pack a name or a label; bytes that were kept by ``surrogateescape`` as they were."""
+    """Pack a name or a label, and restore bytes from ``surrogateescape``."""
     content = string.encode("utf-8", "surrogateescape")
     return pack(len(content)) + content
 
 
 def unpack(packed: bytes | memoryview) -> int:
-    """Unpack one byte or four; readers accept either form of a small integer."""
+    """Unpack one byte or four. Small integers may also take four bytes."""
     return int.from_bytes(packed, "big") & LARGEST
 
 
 def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
-    """Unpack the integers at many positions; also return where each of them ends."""
+    """Unpack the integers at many positions, and return their ends too."""
     first = window.take(starts, mode="clip")
     if not first.size or first.max() < LONG_BIT:
         return first.astype(np.int64), starts + 1
@@ -90,7 +90,7 @@ def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
     return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)
 
 
-# In the order of their numbers. Vespa truncates to bfloat16 where ml_dtypes rounds.
+# In the order of their numbers. Vespa truncates to bfloat16, whereas ml_dtypes rounds.
 CELL_TYPES: dict[str, Element] = {
     "double": Plain(np.dtype(">f8")),
     "float": Plain(np.dtype(">f4")),
@@ -101,7 +101,7 @@ CELL_TYPES: dict[str, Element] = {
 
 @dataclass(frozen=True)
 class Header:
-    """The fields of the header, and where it ends."""
+    """The fields of the header, and its end."""
 
     tag: int
     cell_type: str
@@ -120,14 +120,14 @@ class Header:
         lengths: tuple[int, ...],
         blocks: int,
     ) -> Header:
-        """The header that Vespa would write for a tensor, whose names must be sorted."""
+        """Create the header that Vespa writes for a tensor. The names must be sorted."""
         tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
         tag |= WITH_CELL_TYPE * (cell_type != "double")
         header = cls(tag, cell_type, mapped, indexed, lengths, blocks, 0)
         return replace(header, stop=len(header.pack()))
 
     def pack(self) -> bytes:
-        """Bytes of the header; the first block follows."""
+        """Pack the header."""
         packed = pack(self.tag)
         if self.tag & WITH_CELL_TYPE:
             packed += pack(list(CELL_TYPES).index(self.cell_type))
@@ -165,22 +165,22 @@ class Header:
 
     @property
     def element(self) -> Element:
-        """What a cell is."""
+        """Type of the cells."""
         return CELL_TYPES[self.cell_type]
 
     @property
     def cells(self) -> int:
-        """Cells of a block, in Python's unbounded integers."""
+        """Number of cells in a block."""
         return prod(self.lengths)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of the cells of a block."""
+        """Size of the cells of a block."""
         return self.cells * self.element.stored.itemsize
 
     @property
     def type(self) -> str:
-        """The type as Vespa writes it: all dimensions sorted by name, double left out."""
+        """The type as Vespa formats it, with dimensions sorted by name and without double."""
         sizes = dict.fromkeys(self.mapped, "{}")
         sizes |= {n: f"[{length}]" for n, length in zip(self.indexed, self.lengths, strict=True)}
         cells = "" if self.cell_type == "double" else f"<{self.cell_type}>"
@@ -190,7 +190,7 @@ class Header:
         return f"tensor{cells}({','.join(name + sizes[name] for name in names)})"
 
     def check_fits(self, reader: HeaderReader) -> None:
-        """Compare the counts with the size of the file, before anything is allocated."""
+        """Compare the counts with the size of the file before memory is allocated."""
         left = reader.source.size - self.stop
         least = self.blocks * (len(self.mapped) + self.block_bytes)
         if not self.mapped and self.blocks > 1:
@@ -201,18 +201,18 @@ class Header:
                 f"the cells of {self.type}",
                 f"{left} bytes left in the file",
                 f"at least {least} for {self.blocks} blocks of {self.cells} cells",
-                "the file is incomplete or its header damaged; fetch it again",
+                "the file is incomplete or its header is corrupt; fetch the file again",
                 self.stop,
             )
 
 
 def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
-    """Whether the header ends with the number of blocks; else there is one."""
+    """Whether the header ends with the number of blocks. The default is one."""
     return bool(mapped) or not tag & DENSE
 
 
 class _Fields(Cursor):
-    """Reads and checks the fields of a header one after the other."""
+    """Reads and checks the fields of a header in sequence."""
 
     def integer(self, field: str) -> int:
         first = self.take(1, field)
@@ -229,20 +229,20 @@ class _Fields(Cursor):
         start = self.offset
         number = self.integer("the cell type")
         if number >= len(CELL_TYPES):
-            known = ", ".join(f"{i} ({name})" for i, name in enumerate(CELL_TYPES))
-            raise self.reader.error("the cell type", number, f"one of {known}", _CORRUPT, start)
+            types = ", ".join(f"{i} ({name})" for i, name in enumerate(CELL_TYPES))
+            raise self.reader.error("the cell type", number, f"one of {types}", _CORRUPT, start)
         return list(CELL_TYPES)[number]
 
-    def rank(self, kind: str, before: list[str]) -> int:
-        start, field = self.offset, f"the number of {kind} dimensions"
-        rank, most = self.integer(field), MAX_DIMENSIONS - len(before)
-        if rank > most:
-            raise self.reader.error(field, rank, f"at most {most}", _CORRUPT, start)
+    def rank(self, title: str, previous: list[str]) -> int:
+        start, field = self.offset, f"the number of {title} dimensions"
+        rank, limit = self.integer(field), MAX_DIMENSIONS - len(previous)
+        if rank > limit:
+            raise self.reader.error(field, rank, f"at most {limit}", _CORRUPT, start)
         return rank
 
-    def name(self, before: list[str], *, is_first: bool) -> str:
-        """The name of a dimension; names of one kind are sorted, and all are different."""
-        start, field = self.offset, f"the name of dimension {len(before)}"
+    def name(self, previous: list[str], *, is_first: bool) -> str:
+        """Read a unique name. Mapped names are sorted, and so are indexed names."""
+        start, field = self.offset, f"the name of dimension {len(previous)}"
         size = self.integer(field)
         if not 0 < size <= MAX_NAME_BYTES:
             expected = f"1 to {MAX_NAME_BYTES} bytes"
@@ -252,15 +252,15 @@ class _Fields(Cursor):
             name = raw.decode()
         except UnicodeDecodeError as error:
             raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT, back=size) from error
-        if name in before:
-            expected = "a name that no other has"
+        if name in previous:
+            expected = "a unique name"
             raise self.error(field, repr(name), expected, _CORRUPT, back=size)
-        if not is_first and raw < before[-1].encode():
+        if not is_first and raw < previous[-1].encode():
             raise self.error(
                 field,
-                f"{name!r} after {before[-1]!r}",
+                f"{name!r} after {previous[-1]!r}",
                 "names in the order of their bytes",
-                "Vespa would mix the dimensions up; write the file anew with sorted names",
+                "Vespa would confuse the dimensions; write the file again with sorted names",
                 back=size,
             )
         return name

@@ -1,4 +1,4 @@
-"""Writing of Vespa's typed binary tensors."""
+"""Write typed binary tensors."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from xr_tensorfmt.formats.vespa.spec import (
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 
-# Names that both of Vespa's type parsers, in Java and in C++, accept.
+# Names that both type parsers of Vespa accept, in Java and in C++.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def plan(checked: CheckedInput) -> FilePlan:
-    """Arrange a Dataset as a typed binary tensor."""
+    """Plan a typed binary tensor."""
     check_name_dropped(checked)
     header, dimensions, variable, conversion = arrange_tensor(checked)
     piece = Piece(0, header.pack())
@@ -62,14 +62,14 @@ def plan(checked: CheckedInput) -> FilePlan:
 
 
 def check_name_dropped(checked: CheckedInput) -> None:
-    """Refuse a variable of another name than files open with, unless the name may be dropped."""
+    """Raise an error if the file would lose the name of the variable."""
     name, _ = checked.only
     if name != OpenOptions.name:
         checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
 
 
 def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
-    """What the header of a Dataset is, and its variable with the dims in the order of the file."""
+    """Create the header, and transpose the variable to the order of the file."""
     name, variable = checked.only
     for other in checked.encoding:
         if other != name:
@@ -81,7 +81,7 @@ def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable,
     _check_lengths(checked, variable, dimensions)
     elements = {element.name: element for element in CELL_TYPES.values()}
     if not variable.ndim:
-        # Vespa's Java code reads scalars of other types, its C++ code refuses them.
+        # The C++ code of Vespa refuses scalars of other types.
         elements = {"float64": CELL_TYPES["double"]}
         checked = replace(checked, format="a scalar of Vespa")
     conversion = checked.conversion(name, variable, elements)
@@ -100,22 +100,31 @@ def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable,
 
 
 def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
-    """Refuse blocks with the same labels."""
+    """Raise an error if two blocks have the same labels."""
     if not columns or (len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all()):
         return
     for repeated in find_repeated_blocks(lambda: [(0, columns)]):
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
             f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
-            "may refuse; give each block labels of its own"
+            "may refuse; use different labels"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Dimensions:
-    """The dimension along the blocks, if any, labels by mapped dimension, and indexed dimensions.
+    """Roles of the dimensions, in the order of their names in the file.
 
-    Dimensions are in the order of their names in the file.
+    Parameters
+    ----------
+    along : str, optional
+        The dimension that counts blocks.
+    labels : mapping of str to ndarray
+        Labels of the blocks by mapped dimension.
+    indexed : tuple of str
+        The indexed dimensions.
+    name_in_file : mapping of str to str
+        Names of the mapped and the indexed dimensions in the file.
     """
 
     along: str | None
@@ -125,13 +134,13 @@ class Dimensions:
 
 
 def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
-    """Find the mapped dimensions by their labels, which are coordinates of strings."""
+    """Find the mapped dimensions. Their coordinates contain strings."""
     dims = tuple(map(str, variable.dims))
     own = _find_labels(checked, {dim: dim for dim in dims})
     if len(own) > 1:
         raise ValueError(
-            f"{checked.path}: {' and '.join(map(repr, own))} are dimensions with labels, and Vespa "
-            f"stores blocks that have a label of each; call ds.stack({BLOCK}={list(own)})."
+            f"{checked.path}: {' and '.join(map(repr, own))} are dimensions with labels, but Vespa "
+            f"stores blocks; call ds.stack({BLOCK}={list(own)})."
             f"reset_index({BLOCK!r}) to make a block of every combination, and then "
             f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
             "all but one"
@@ -151,17 +160,17 @@ def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
 
 
 def _find_labels(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
-    """The coordinates of strings among those named, each along its own given dimension."""
-    found = {}
+    """Return the named coordinates that contain strings along the given dimensions."""
+    labels = {}
     for name, dim in along.items():
         coordinate = checked.coordinates.get(name)
         if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
-            # An index has Python's strings already, of which ``.values`` would make others.
+            # An index contains Python strings. ``.values`` would copy them.
             index = coordinate.to_index()
             has_missing = index.dtype != object and index.hasnans
             if index.inferred_type in ("string", "empty") and not has_missing:
-                found[name] = np.asarray(index, dtype=object)
-    return found
+                labels[name] = np.asarray(index, dtype=object)
+    return labels
 
 
 def _may_be_strings(coordinate: Variable) -> bool:
@@ -171,30 +180,30 @@ def _may_be_strings(coordinate: Variable) -> bool:
 def _check_dropped(
     checked: CheckedInput, name: str, dims: tuple[str, ...], along: str | None
 ) -> None:
-    """Refuse a coordinate that cannot be written, unless it may be dropped."""
+    """Raise an error for a coordinate that cannot be written, unless it may be dropped."""
     coordinate = checked.coordinates[name]
     what, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
     if dim in dims and dim in (name, BLOCK) and along in (None, dim):
         types = {str(coordinate.dtype)}
         if coordinate.dtype.kind == "O":
-            types = {type(each).__name__ for each in coordinate.values.tolist()}
+            types = {type(label).__name__ for label in coordinate.values.tolist()}
         names = shorten(" and ".join(sorted(types)))
-        what += f", as its labels are {names} and those of Vespa are strings"
+        what += f", because its labels are {names}, expected str"
         hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
     elif dim in dims and along is None and BLOCK not in dims and _may_be_strings(coordinate):
         what += f", which does not label the dimension {dim!r}"
-        hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of each block"
+        hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
     checked.dropping("coords", what, hint)
 
 
 def _find_file_names(
     checked: CheckedInput, names: tuple[str, ...], type_: object
 ) -> dict[str, str]:
-    """The names of the dimensions, without underscores that opening appended to avoid a clash."""
-    known = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
-    missing = known.difference(names)
-    bare = {name: name.rstrip("_") for name in names if name not in known}
+    """Return the names in the file, without underscores that the reader appended."""
+    typed = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
+    missing = typed.difference(names)
+    bare = {name: name.rstrip("_") for name in names if name not in typed}
     in_file = {name: bare[name] if bare.get(name) in missing else name for name in names}
     _check_names(checked, list(in_file.values()))
     return in_file
@@ -247,13 +256,13 @@ def _check_attrs(
 
 
 def _pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
-    """The labels of all blocks, each behind its length, and the bytes of those of each block."""
+    """Pack the labels of all blocks, and return their size per block."""
     packed = [_pack_column(checked, dim, labels.tolist()) for dim, labels in columns.items()]
     if len(packed) == 1:
         return packed[0]
-    content = np.concatenate([each for each, _ in packed])
-    sizes = np.stack([each for _, each in packed], axis=1)
-    first = np.cumsum([0, *(each.size for each, _ in packed[:-1])])
+    content = np.concatenate([column for column, _ in packed])
+    sizes = np.stack([column_sizes for _, column_sizes in packed], axis=1)
+    first = np.cumsum([0, *(column.size for column, _ in packed[:-1])])
     starts = first + np.cumsum(sizes, axis=0) - sizes
     labels, stops = np.empty_like(content), np.cumsum(sizes)
     copy_pieces(labels, stops - sizes.ravel(), content, starts.ravel(), sizes.ravel())
@@ -261,29 +270,29 @@ def _pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple
 
 
 def _pack_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
-    """The labels for one dimension, each behind its length, and the bytes of each of these."""
+    """Pack the labels of one dimension, and return their sizes."""
     with suppress(UnicodeEncodeError):
-        # All at once, with a zero before each that becomes its length.
+        # Encode all labels at once, after zero bytes that become their lengths.
         content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
-        places = np.flatnonzero(content == 0)
-        if places.size == len(strings):
-            return _insert_lengths(content, places)
+        zeros = np.flatnonzero(content == 0)
+        if zeros.size == len(strings):
+            return _insert_lengths(content, zeros)
     packed = [_pack_label(checked, dim, string) for string in strings]
     sizes = np.fromiter(map(len, packed), np.int64, len(packed))
     return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
 
 
-def _insert_lengths(content: Bytes, places: Integers) -> tuple[Bytes, Integers]:
-    """Put the length of each label into the byte before it, or into four."""
-    lengths = np.diff(places, append=content.size) - 1
+def _insert_lengths(content: Bytes, zeros: Integers) -> tuple[Bytes, Integers]:
+    """Replace the zero byte before every label by its length, which takes one byte or four."""
+    lengths = np.diff(zeros, append=content.size) - 1
     is_long = lengths >= LONG_BIT
     if not is_long.any():
-        content[places] = lengths
+        content[zeros] = lengths
         return content, lengths + 1
     sizes = lengths + np.where(is_long, 4, 1)
     stops = np.cumsum(sizes)
     labels, starts = np.empty(int(stops[-1]), dtype=np.uint8), stops - sizes
-    copy_pieces(labels, stops - lengths, content, places + 1, lengths)
+    copy_pieces(labels, stops - lengths, content, zeros + 1, lengths)
     labels[starts[~is_long]] = lengths[~is_long]
     long = (lengths[is_long] | LONG_BIT << 24).astype(">u4")
     scatter_uniform(labels, starts[is_long], raw_bytes(long), 4)
@@ -291,7 +300,7 @@ def _insert_lengths(content: Bytes, places: Integers) -> tuple[Bytes, Integers]:
 
 
 def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
-    """A label behind its length; bytes that were kept by ``surrogateescape`` as they were."""
+    """Pack a label, and restore bytes from ``surrogateescape``."""
     with suppress(UnicodeEncodeError):
         content = label.encode("utf-8", "surrogateescape")
         if content.decode("utf-8", "surrogateescape") == label:
@@ -303,10 +312,10 @@ def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
 
 
 def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
-    """The variable in chunks of whole blocks, but not of too many where its own cut blocks."""
+    """Merge chunks that divide blocks into chunks of whole blocks."""
     chunks = variable.chunks
     if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):
         return variable
     along, *inner = variable.dims
-    most = max(1, min(max(chunks[0]), DEFAULT_CHUNK_BYTES // layout.mean_bytes))
-    return variable.chunk({along: most, **dict.fromkeys(inner, -1)})
+    count = max(1, min(max(chunks[0]), DEFAULT_CHUNK_BYTES // layout.mean_bytes))
+    return variable.chunk({along: count, **dict.fromkeys(inner, -1)})

@@ -1,4 +1,4 @@
-"""Tensors as the JSON of Vespa."""
+"""Write tensors as JSON."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Form = Literal["short", "long", "hex"]
 
 
 def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
-    """Plan a file of JSON, for which all values are computed."""
+    """Plan a JSON file, which requires all values."""
     check_name_dropped(checked)
-    fitting = arrange_tensor(checked)
+    tensor = arrange_tensor(checked)
 
     def plans() -> Iterator[FilePlan]:
-        content = json.dumps(to_json(*fitting, form), allow_nan=False).encode()
+        content = json.dumps(build_json(*tensor, form), allow_nan=False).encode()
         yield FilePlan(len(content), (Piece(0, content),), ())
 
     return DeferredPlans(plans)
 
 
-def to_json(
+def build_json(
     header: Header, dimensions: Dimensions, variable: Variable, conversion: Conversion, form: Form
 ) -> dict[str, Any]:
-    """The JSON of a tensor, as Python's objects."""
+    """Build the JSON of a tensor from Python objects."""
     element, columns = header.element, dimensions.labels.values()
     encoded = element.encode(conversion.apply(np.asarray(variable.values)))
     labels: list[tuple[str, ...]] = [()]
@@ -51,41 +51,43 @@ def to_json(
     blocks = encoded.reshape(len(labels), *header.lengths)
     data: dict[str, Any] = {"type": format_type(header)}
     if form == "long" or (len(header.mapped) > 1 and not header.indexed):
-        return data | {"cells": list(_cells(header, labels, _plain(blocks, element)))}
+        return data | {"cells": list(_build_cells(header, labels, _list_values(blocks, element)))}
     is_hex = form == "hex" and bool(header.indexed)
-    pack = _hex if is_hex else partial(_plain, element=element)
+    pack = _format_hex if is_hex else partial(_list_values, element=element)
     if not header.mapped:
         values = pack(blocks[0])
         return data | {"values": values if header.indexed else [values]}
     values = [pack(block) for block in blocks]
     if len(header.mapped) == 1:
-        by_label = {label: each for (label,), each in zip(labels, values, strict=True)}
+        by_label = {label: block for (label,), block in zip(labels, values, strict=True)}
         return data | {"blocks" if header.indexed else "cells": by_label}
-    addresses = [dict(zip(header.mapped, each, strict=True)) for each in labels]
+    addresses = [dict(zip(header.mapped, row, strict=True)) for row in labels]
     listed = [{"address": a, "values": v} for a, v in zip(addresses, values, strict=True)]
     return data | {"blocks": listed}
 
 
-def _cells(header: Header, labels: list[tuple[str, ...]], values: Any) -> Iterator[dict[str, Any]]:
-    """Each cell with its address, whose dimensions are sorted by name."""
-    places = list(product(*map(range, header.lengths)))
+def _build_cells(
+    header: Header, labels: list[tuple[str, ...]], values: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield all cells with their addresses. The dimensions are sorted by name."""
+    indices = list(product(*map(range, header.lengths)))
     names = (*header.mapped, *header.indexed)
     for label, block in zip(labels, values, strict=True):
-        for place in places:
+        for index in indices:
             value = block
-            for index in place:
-                value = value[index]
-            address = dict(zip(names, (*label, *map(str, place)), strict=True))
+            for position in index:
+                value = value[position]
+            address = dict(zip(names, (*label, *map(str, index)), strict=True))
             yield {"address": dict(sorted(address.items())), "value": value}
 
 
-def _hex(encoded: Array) -> str:
-    """Two hexadecimal digits for each byte, big-endian as Vespa has them."""
+def _format_hex(encoded: Array) -> str:
+    """Return two hexadecimal digits per byte, in big-endian order."""
     return encoded.tobytes().hex().upper()
 
 
-def _plain(encoded: Array, element: Element) -> Any:
-    """Numbers in nested lists; what JSON has no number for is null or a str."""
+def _list_values(encoded: Array, element: Element) -> Any:
+    """Return nested lists of numbers. NaN is None, and an infinity is a str."""
     values = element.decode(encoded)
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return values.tolist()
