@@ -519,7 +519,7 @@ def test_numbers_as_labels_are_refused_with_the_line_that_makes_strings_of_them(
     mixed = ds.assign_coords(user=objects(["a", 1, "b", None, 2.5]))
     refused(mixed, directory, "its labels are NoneType and float and int and str")
     on_block = items().drop_vars("user").assign_coords(number=("block", np.arange(6))).drop_attrs()
-    refused(on_block, directory, "'number', as its labels are int64")
+    refused(on_block, directory, "'number', because its labels are int64")
 
 
 def test_two_dims_with_labels_are_refused_with_the_line_that_makes_blocks_of_them(
