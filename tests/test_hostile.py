@@ -337,7 +337,7 @@ class TestManyLabels:
 
     def test_are_validated_in_parts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         count = 5 * 10**6
-        monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MAX_COMPARED", 1 << 18)
+        monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MAX_COMPARED_LABELS", 1 << 18)
         with memory_below(64 * MIB):
             (finding,) = validate(labels_in(tmp_path / "a.tbf", count))
         assert finding.field == "the labels of block 1"
@@ -364,8 +364,8 @@ def test_labels_of_many_blocks_are_compared_share_by_share(
     content = vf.tensor("int8", ["x"], {}, [[each] for each in labels], np.ones((3000, 1)))
     expected = validate(content, format="vespa", all=True)
     assert [each.field for each in expected] == ["the labels of block 2000"]
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MAX_COMPARED", 100)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._WINDOW", 1 << 14)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.check.MAX_COMPARED_LABELS", 100)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._BATCH_BYTES", 1 << 14)
     assert validate(content, format="vespa", all=True) == expected
     assert "block 700 has too" in expected[0].message
 

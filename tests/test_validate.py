@@ -355,7 +355,7 @@ def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch)
     start = len(content) - 16 * 900
     expected = [("error", start + 16 * 700)]
     assert places(content) == expected
-    monkeypatch.setattr(pairs, "MAX_COMPARED_LABELS", 100)
+    monkeypatch.setattr(pairs, "MAX_COMPARED", 100)
     monkeypatch.setattr(pairs, "_PAIRS_AT_ONCE", 64)
     assert places(content) == expected
 
