@@ -326,7 +326,7 @@ class TestManyLabels:
 
     def test_are_no_index(self, tmp_path: Path) -> None:
         path = labels_in(tmp_path / "a.tbf", 5 * 10**8)
-        message = "500000000 of them, more than the 8388608 that become an index"
+        message = "500000000 labels, more than the 8388608 of an index"
         with memory_below(64 * MIB):
             with pytest.warns(TensorFormatWarning, match=message):
                 found = opened(path, chunks={})
@@ -426,6 +426,6 @@ def test_json_that_lists_few_cells_of_a_large_block_is_refused() -> None:
     content = {"type": f"tensor(x{{}},y[{(1 << 24) + 1}])", "cells": cells}
     with (
         memory_below(16 * MIB),
-        pytest.raises(TensorFormatError, match="more than 16777216 cells, most of which"),
+        pytest.raises(TensorFormatError, match="more than 16777216 cells, but lists"),
     ):
         opened(json.dumps(content).encode(), format="vespa-json")
