@@ -242,9 +242,9 @@ def test_int8_takes_whole_numbers_that_fit(directory) -> None:
     asked = {"encoding": {"tensor": {"dtype": "int8"}}}
     ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
     assert written(ds, directory, **asked) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
-    with pytest.raises(ValueError, match=r"holds np.float64.*int8 cannot represent"):
+    with pytest.raises(ValueError, match=r"contains np.float64.*int8 cannot represent"):
         written(ds + 0.5, directory, **asked)
-    with pytest.raises(ValueError, match=r"holds np.int64.128., which int8 cannot represent"):
+    with pytest.raises(ValueError, match=r"contains np.int64.128., which int8 cannot represent"):
         written(ds + 1, directory, **asked)
 
 
