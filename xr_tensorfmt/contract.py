@@ -41,7 +41,6 @@ from xr_tensorfmt.core.embedded_metadata import (
     MAX_EMBEDDED_BYTES,
     EmbeddedMetadata,
     EmbeddedVariable,
-    apply_embedded_metadata,
 )
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
 from xr_tensorfmt.core.findings import End, Finding, Gap, Severity, check_gaps, finding_from_error
@@ -313,6 +312,28 @@ class Format(ABC):
         ValueError
             An option does not apply to the file.
         """
+
+    def finish(self, container: Container, options: OpenOptions) -> Container:
+        """Change what `read` returned, after the embedded metadata are applied.
+
+        Parameters
+        ----------
+        container : Container
+            The content of the file.
+        options : OpenOptions
+            The open options.
+
+        Returns
+        -------
+        Container
+            By default the same container.
+
+        Raises
+        ------
+        ValueError
+            An option does not fit the file.
+        """
+        return container
 
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """Return the attributes of a variable that describe the opened file.

@@ -190,6 +190,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
     container = _check_ends(chosen.read(reader, options), options)
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)
+    container = chosen.finish(container, options)
     _check_named_variables(container, options)
     return container
 

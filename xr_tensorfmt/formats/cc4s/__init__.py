@@ -34,6 +34,12 @@ class Cc4sFormat(Format):
 
         return read(reader, options)
 
+    def finish(self, container: Container, options: OpenOptions) -> Container:
+        """Convert attributes to atomic units if ``apply_unit=True``."""
+        from xr_tensorfmt.formats.cc4s.read import convert_attrs  # noqa: PLC0415
+
+        return convert_attrs(container) if options.apply_unit else container
+
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         """Compare the YAML file with the elements and with the rules of cc4s."""
         from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415

@@ -33,7 +33,6 @@ from xr_tensorfmt.contract import (
     SourceChangedError,
     Tensor,
     TensorFormatError,
-    apply_embedded_metadata,
     check_size,
     column_major,
     finding_from_error,
@@ -175,7 +174,7 @@ def _read(
         for part, default in zip(parts, defaults, strict=True)
     ]
     labels, unfitting = _labels(variables, properties)
-    container = Container(
+    return Container(
         tuple(variable.tensor for variable in variables),
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
         siblings=tuple(source for source, _ in opened.values()),
@@ -191,7 +190,6 @@ def _read(
         updates=updates,
         parsed=parts,
     )
-    return _in_atomic_units(fields.path, container, options) if options.apply_unit else container
 
 
 def _embedded_dims(
@@ -212,10 +210,8 @@ def _embedded_dims(
     return embedded, dims
 
 
-def _in_atomic_units(path: str, container: Container, options: OpenOptions) -> Container:
+def convert_attrs(container: Container) -> Container:
     """Convert attributes of the tensors, embedded ones included."""
-    if container.embedded is not None:
-        container = replace(apply_embedded_metadata(path, container, options), embedded=None)
     tensors = []
     for tensor in container.tensors:
         file_info = tensor.encoding["tensorfmt"]

@@ -45,6 +45,12 @@ class TensFormat(Format):
 
         return read(reader, options)
 
+    def finish(self, container: Container, options: OpenOptions) -> Container:
+        """Turn the tensor of a file of pairs into its pairs if ``sparse="stored"``."""
+        from xr_tensorfmt.formats.tens.read import select_stored  # noqa: PLC0415
+
+        return select_stored(container) if options.sparse == "stored" else container
+
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """The symmetries of the file, the chunks that were skipped, and its sparse dimensions."""
         found = {"skipped_chunks", "sparse_dims"} & set(attrs)

@@ -18,7 +18,6 @@ from xr_tensorfmt.contract import (
     Layout,
     OpenOptions,
     Tensor,
-    apply_embedded_metadata,
     check_size,
     column_major,
     name_dims,
@@ -256,20 +255,24 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             )
     if storage.pairs is None:
         options.check_all_stored(path)
+    elif options.sparse == "stored" and storage.components > 1:
+        raise ValueError(
+            f"{path}: elements of {storage.components} numbers cannot be opened with "
+            "sparse='stored', expected one number; omit sparse= to open all elements"
+        )
     has_components = storage.components > 1
     layout = column_major(_layout(reader, storage, options), trailing=int(has_components))
     dims = (*names, COMPONENT) if has_components else names
     encoding = {"tensorfmt": _facts(storage), "dtype": storage.element.encoding}
     tensor = Tensor(options.name, dims, layout, _attrs(storage, names), encoding)
     end = End(reader.source, storage.stop, "the data" if storage.pairs is None else "the pairs")
-    container = Container(
+    return Container(
         (tensor,),
         findings=storage.findings,
         ends=(end,),
         embedded=storage.embedded,
         parsed=storage,
     )
-    return _stored(path, container, options) if options.sparse == "stored" else container
 
 
 def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Layout:
@@ -292,19 +295,11 @@ def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Lay
     return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)
 
 
-def _stored(path: str, container: Container, options: OpenOptions) -> Container:
-    """The pairs of a file, with a coordinate for the index along each dimension."""
+def select_stored(container: Container) -> Container:
+    """Return the pairs of a file, with a coordinate for the index along each dimension."""
     storage: Storage = container.parsed
     header = storage.header
-    if storage.components > 1:
-        raise ValueError(
-            f"{path}: each element has {storage.components} numbers, and sparse='stored' is for "
-            "pairs of one; leave it out to open all elements"
-        )
-    known = container
-    if container.embedded is not None:
-        known = replace(apply_embedded_metadata(path, container, options), embedded=None)
-    (tensor,) = known.tensors
+    (tensor,) = container.tensors
     names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
     count, offset = (storage.pairs or 0,), storage.offset
     opened = {**tensor.encoding["tensorfmt"], "sparse": "stored"}
@@ -315,11 +310,11 @@ def _stored(path: str, container: Container, options: OpenOptions) -> Container:
         coordinates.append(Tensor(name, (ENTRY,), Dense(count, element, offset), encoding=facts))
     # What labels whole dimensions has no place among pairs.
     labelled = {ENTRY, *names, *tensor.dims}
-    others = [each for each in known.coordinates if not labelled & {each.name, *each.dims}]
+    others = [each for each in container.coordinates if not labelled & {each.name, *each.dims}]
     layout = Dense(count, ValueOfPair(storage.element), offset)
     encoding = {**tensor.encoding, "tensorfmt": opened}
     values = replace(tensor, dims=(ENTRY,), layout=layout, encoding=encoding)
-    return replace(known, tensors=(values,), coordinates=(*coordinates, *others))
+    return replace(container, tensors=(values,), coordinates=(*coordinates, *others))
 
 
 def _attrs(storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
