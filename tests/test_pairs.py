@@ -25,7 +25,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.tens import pairs as pairtable
 from xr_tensorfmt.formats.tens.pairs import Pairs
-from xr_tensorfmt.formats.tens.symmetries import Operation, generated
+from xr_tensorfmt.formats.tens.symmetries import Operation, generate_group
 
 IDENTITY = (Operation((0, 1), 1),)
 
@@ -134,7 +134,9 @@ def test_values_of_several_components() -> None:
     )
     points = {"a": xr.DataArray([2, 1], dims="p"), "component": xr.DataArray([3, 0], dims="p")}
     assert opened(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
-    with pytest.raises(ValueError, match="each element has 4 numbers, and sparse='stored' is for"):
+    with pytest.raises(
+        ValueError, match="elements of 4 numbers cannot be opened with sparse='stored'"
+    ):
         opened(content, sparse="stored")
 
 
@@ -275,13 +277,13 @@ def test_related_elements_may_both_be_stored_if_they_agree() -> None:
 
 def test_groups_are_closed_and_bounded() -> None:
     swaps = [Operation((1, 0, 2), -1), Operation((0, 2, 1), -1)]
-    group = generated(swaps, 3)
+    group = generate_group(swaps, 3)
     assert group is not None
     assert len(group) == 6
     assert group[0] == Operation((0, 1, 2), 1)
     assert sum(each.sign for each in group) == 0
     turn = Operation((*range(1, 8), 0), 1)
-    assert generated([turn, Operation((1, 0, *range(2, 8)), 1)], 8) is None
+    assert generate_group([turn, Operation((1, 0, *range(2, 8)), 1)], 8) is None
 
 
 def test_a_file_of_many_pairs_is_passed_over_with_little_memory(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch)
     start = len(content) - 16 * 900
     expected = [("error", start + 16 * 700)]
     assert places(content) == expected
-    monkeypatch.setattr(pairs, "MAX_COMPARED", 100)
+    monkeypatch.setattr(pairs, "MAX_COMPARED_PAIRS", 100)
     monkeypatch.setattr(pairs, "_PAIRS_AT_ONCE", 64)
     assert places(content) == expected
 
@@ -429,7 +429,7 @@ def test_pairs_that_contradict_a_claim(
 def test_symmetries_of_pairs_in_a_tensor_too_large_to_fill_are_not_checked() -> None:
     (found,) = validate(tf.index_value((1 << 15,) * 2, [5], np.ones(1), tf.symmetry("x", "ba")))
     assert found.severity == "warning"
-    assert "not checked, as the tensor has 1073741824 elements" in found.message
+    assert "not checked, because the tensor has 1073741824 elements" in found.message
 
 
 def test_a_claim_about_pairs_of_unequal_lengths() -> None:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
 
 
-# One symmetry or several as the attribute has them, each an operation and an index map.
+# The attribute: symmetries of an operation code and an index map, separated by commas.
 _SYMMETRIES = re.compile(r"[^ ,]* [^ ,]+(, [^ ,]* [^ ,]+)*")
 
 
 class TensFormat(Format):
-    """TENS: one tensor, dense or as pairs of index and value."""
+    """TENS files. A file has one tensor, dense or as pairs of index and value."""
 
     name = "tens"
     title = "TENS"
@@ -31,13 +31,13 @@ class TensFormat(Format):
     )
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the fixed fields; four other formats begin with the same magic."""
+        """Check the header fields, because four other formats have the same magic number."""
         if not super().match(reader):
             return Match.NONE
-        from xr_tensorfmt.formats.tens.spec import recognises  # noqa: PLC0415
+        from xr_tensorfmt.formats.tens.spec import is_certain  # noqa: PLC0415
 
-        is_certain = recognises(reader.head, reader.source.size)
-        return Match.CERTAIN if is_certain else Match.POSSIBLE
+        size = reader.source.size
+        return Match.CERTAIN if is_certain(reader.head, size) else Match.POSSIBLE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
@@ -52,21 +52,21 @@ class TensFormat(Format):
         return select_stored(container) if options.sparse == "stored" else container
 
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """The symmetries of the file, the chunks that were skipped, and its sparse dimensions."""
-        found = {"skipped_chunks", "sparse_dims"} & set(attrs)
-        stated = attrs.get("symmetries")
-        is_ours = isinstance(stated, str) and _SYMMETRIES.fullmatch(stated)
-        return found | {"symmetries"} if is_ours else found
+        """Return the attributes for symmetries, skipped chunks and sparse dimensions."""
+        names = {"skipped_chunks", "sparse_dims"} & set(attrs)
+        symmetries = attrs.get("symmetries")
+        is_from_reader = isinstance(symmetries, str) and _SYMMETRIES.fullmatch(symmetries)
+        return names | {"symmetries"} if is_from_reader else names
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
-        """Plan a file; the keywords are those of `to_tens`."""
+        """Plan a file with the keywords of `to_tens`."""
         from xr_tensorfmt.formats.tens.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)
 
     @property
     def check_options(self) -> OpenOptions:
-        """All elements of a file of pairs, however many."""
+        """Options to open all elements of a file of pairs."""
         return OpenOptions(sparse="dense", verify=False)
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:

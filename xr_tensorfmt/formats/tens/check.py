@@ -1,4 +1,4 @@
-"""Checks of a TENS file: reserved bytes, padding, pairs, and symmetries that do not hold."""
+"""Check a TENS file: reserved bytes, padding, pairs and symmetries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats._shared.symmetries import Symmetry as Claim
 from xr_tensorfmt.formats._shared.symmetries import check_symmetry
 from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES
-from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, repeats
+from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
 from xr_tensorfmt.formats.tens.read import Storage
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
-    DIMENSION_FLAGS_AT,
+    DIMENSION_FLAGS_OFFSET,
     FIXED_BYTES,
     SPARSE_FLAG,
     Header,
@@ -41,108 +41,114 @@ from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
-MAX_COMPARED = 1 << 22
-"""Pairs that are compared with each other in one pass; of more, each pass takes a share."""
+MAX_COMPARED_PAIRS = 1 << 22
+"""Limit on the pairs that one pass compares with each other. Larger files need several passes."""
 
-MAX_FILLED = 1 << 28
-"""Elements of a tensor of pairs up to which its symmetries are checked; all are filled in."""
+MAX_CHECKED_ELEMENTS = 1 << 28
+"""Limit on the elements of a tensor of pairs whose symmetries are checked."""
 
 
-def check(reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-    """Check a file whose header can be read."""
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+    """Check a file after its header is read."""
     source = reader.source
     storage: Storage = container.parsed
     header, layout = storage.header, container.tensors[0].layout
     yield from _check_dimensions(source, header)
     yield from _check_magics(source, storage)
-    yield from check_gaps(source, _gaps(storage), most)
+    yield from check_gaps(source, _find_gaps(storage), limit)
     if storage.pairs is not None:
         pairs = cast("Pairs", getattr(layout, "inner", layout))
-        found = list(islice(_check_pairs(source, pairs), most))
-        yield from found
-        if found or not storage.symmetries:
+        findings = list(islice(_check_pairs(source, pairs), limit))
+        yield from findings
+        if findings or not storage.symmetries:
             return
-        if header.total > MAX_FILLED:
+        if header.total > MAX_CHECKED_ELEMENTS:
             message = (
-                f"not checked, as the tensor has {header.total} elements, and expected at most "
-                f"{MAX_FILLED}; open the file with sparse='stored' to look at the pairs"
+                f"not checked, because the tensor has {header.total} elements, expected at most "
+                f"{MAX_CHECKED_ELEMENTS}; open the file with sparse='stored' to see the pairs"
             )
             yield Finding(source.name, header.stop, "the symmetries", message, "warning")
             return
         if len(pairs.group) > 1:
-            yield from islice(_check_packed(source, pairs), most)
+            yield from islice(_check_packed(source, pairs), limit)
     yield from _check_claims(source, storage, layout)
 
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Look for indices out of range or twice, first near each other; then far from each other."""
+    """Find indices that are out of bounds or repeated."""
     with suppress(TensorFormatError):
         if pairs.index(source).ascending:
             return
-    is_right = True
-    for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
-        for at in np.flatnonzero(repeats(index) | (index >= np.uint64(pairs.total))).tolist():
-            is_right = False
-            yield finding_from_error(pairs.wrong_index(source, first + at))
-    shares = -(-pairs.count // MAX_COMPARED) if is_right else 0
-    for share in range(shares):  # each has all pairs of an index
+    is_valid = True
+    for first, index in pairs.iterate_indices(source, _PAIRS_AT_ONCE):
+        wrong = is_repeated(index) | (index >= np.uint64(pairs.total))
+        for number in np.flatnonzero(wrong).tolist():
+            is_valid = False
+            yield finding_from_error(pairs.index_error(source, first + number))
+    if is_valid:
+        yield from _check_distant_pairs(source, pairs)
+
+
+def _check_distant_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
+    """Find repeated indices in the whole file. A pass compares the indices of one remainder."""
+    passes = -(-pairs.count // MAX_COMPARED_PAIRS)
+    for remainder in range(passes):
         indices, numbers = [], []
-        for first, index in pairs.batches(source, _PAIRS_AT_ONCE):
-            chosen = np.flatnonzero(index % np.uint64(shares) == share)
-            indices.append(index[chosen])
-            numbers.append(first + chosen)
-        number = np.concatenate(numbers)
-        for wrong in number[repeats(np.concatenate(indices))].tolist():
-            yield finding_from_error(pairs.wrong_index(source, wrong))
+        for first, index in pairs.iterate_indices(source, _PAIRS_AT_ONCE):
+            compared = np.flatnonzero(index % np.uint64(passes) == remainder)
+            indices.append(index[compared])
+            numbers.append(first + compared)
+        repeated = is_repeated(np.concatenate(indices))
+        for number in np.concatenate(numbers)[repeated].tolist():
+            yield finding_from_error(pairs.index_error(source, number))
 
 
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Fill in all chunks; the first contradiction of each is a finding."""
+    """Read all chunks. Report the first contradiction in a chunk."""
 
-    def fill(selection: Selection) -> tuple[()]:
+    def read(selection: Selection) -> tuple[()]:
         pairs.read(source, selection)
         return ()
 
     for selection in iterate_chunks(pairs):
-        yield from report_errors(partial(fill, selection))
+        yield from report_errors(partial(read, selection))
 
 
 def _check_dimensions(source: Source, header: Header) -> Iterator[Finding]:
-    """Bits and bytes of the dimension headers; those of version 0.9 are uninitialised memory."""
+    """Check reserved bits and bytes of the dimension headers. Version 0.9 leaves them undefined."""
     if header.is_before_1_0:
         return
     for number, dimension in enumerate(header.dimensions):
         if dimension.flags & ~SPARSE_FLAG or dimension.reserved:
-            found = dimension.pack()[DIMENSION_FLAGS_AT:].hex(" ")
+            actual = dimension.pack()[DIMENSION_FLAGS_OFFSET:].hex(" ")
             yield Finding(
                 source.name,
-                FIXED_BYTES + DIMENSION_BYTES * number + DIMENSION_FLAGS_AT,
+                FIXED_BYTES + DIMENSION_BYTES * number + DIMENSION_FLAGS_OFFSET,
                 f"the flags and reserved bytes of dimension {number}",
-                f"{found}, expected 00 or 01 and then zeros; the file is damaged, or of a newer "
+                f"{actual}, expected 00 or 01 and then zeros; the file is corrupt, or has a newer "
                 "version",
             )
 
 
 def _check_magics(source: Source, storage: Storage) -> Iterator[Finding]:
-    """Chunks that readers skip; a bit of the magic may be all that is wrong with one."""
+    """Report chunks that the format does not define. A defined magic number may be corrupt."""
     for chunk in storage.unknown_chunks:
         yield Finding(
             source.name,
             chunk.offset,
             "the magic of a chunk",
             f"{chunk.magic.decode()!r}, which the format does not define, so that readers "
-            "skip it; if it is damaged, what the chunk says of the values is not used",
+            "skip it; if it is corrupt, the content of the chunk is lost",
             "warning",
         )
 
 
-def _gaps(storage: Storage) -> list[Gap]:
-    """Return the bytes that must be zero."""
+def _find_gaps(storage: Storage) -> list[Gap]:
     gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
-    stops = {each.offset: each.stop for each in storage.chunks}
-    for each in storage.symmetries:
-        end = each.offset + HEADER_BYTES + len(each.pack())
-        gaps.append(Gap(end, stops[each.offset], "the padding of a chunk 'SYMMETRY'"))
+    stops = {chunk.offset: chunk.stop for chunk in storage.chunks}
+    for symmetry in storage.symmetries:
+        start = symmetry.offset + HEADER_BYTES + len(symmetry.pack())
+        gaps.append(Gap(start, stops[symmetry.offset], "the padding of a chunk 'SYMMETRY'"))
     if storage.pairs is None and storage.is_in_chunk:
         values_stop = storage.offset + storage.nbytes
         gaps.append(Gap(values_stop, storage.stop, "the padding of the chunk 'DENSDATA'"))
@@ -150,14 +156,14 @@ def _gaps(storage: Storage) -> list[Gap]:
 
 
 def _check_claims(source: Source, storage: Storage, layout: Layout) -> Iterator[Finding]:
+    """Check the symmetries that are not packed. The reader applies packed ones."""
     header, names = storage.header, storage.header.index_names
     if len(set(names)) != len(names):
-        return  # what the maps mean is not defined then
-    for each in storage.symmetries:
-        # Packed ones are what the tensor is filled in by.
-        if not each.packed and each.code in SIGNS:
-            operation = each.operation(header)
-            # An axis of components keeps its place.
+        return  # the index maps are ambiguous
+    for symmetry in storage.symmetries:
+        if not symmetry.packed and symmetry.code in SIGNS:
+            operation = symmetry.operation(header)
+            # The axis of components stays last.
             axes = (*operation.axes, *range(len(names), len(layout.shape)))
             change = np.negative if operation.sign < 0 else np.asarray
-            yield from check_symmetry(source, layout, Claim(f"'{each}'", axes, change))
+            yield from check_symmetry(source, layout, Claim(f"'{symmetry}'", axes, change))

@@ -1,4 +1,4 @@
-"""The chunks of a file of version 1.0, which stand between the header and the values."""
+"""Chunks of a file of version 1.0. They follow the header, and the last one has the values."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from xr_tensorfmt.contract import MAX_EMBEDDED_BYTES, PAGE, HeaderReader
 DENSE_DATA = b"DENSDATA"
 SYMMETRY = b"SYMMETRY"
 EMBEDDED = b"XRTENSOR"
-"""Magic of the chunk for embedded metadata, which is our own."""
+"""Magic number of the chunk for embedded metadata, an extension of this package."""
 
-KNOWN = (DENSE_DATA, SYMMETRY, EMBEDDED)
+DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
 
-# Magic, and size of the whole chunk with this header.
+# Magic number, and size of the chunk including this header.
 _HEADER = Struct("<8sQ")
 HEADER_BYTES = _HEADER.size
 
 UNIT = 8
-"""Bytes that the size of every chunk is a multiple of."""
+"""Sizes of chunks are multiples of this."""
 
-MAX_CHUNKS = 4096
-"""Limit on the chunks before the data, so that a hostile file cannot keep a reader busy."""
+MAX_HEADER_CHUNKS = 4096
+"""Limit on the chunks before the data."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The header of one chunk, and where it is."""
+    """Header of a chunk, with its offset in the file."""
 
     magic: bytes
     size: int
     offset: int
 
     @classmethod
-    def at(cls, reader: HeaderReader, offset: int) -> Chunk | None:
-        """Read the header of a chunk; None where the bytes are not one."""
+    def read(cls, reader: HeaderReader, offset: int) -> Chunk | None:
+        """Read the header of a chunk. Return None if the bytes are not one."""
         if reader.source.size - offset < HEADER_BYTES:
             return None
         raw = reader.read_field(offset, HEADER_BYTES, "a chunk's header")
@@ -44,46 +44,46 @@ class Chunk:
         return cls(magic, size, offset) if all(0x20 <= byte <= 0x7E for byte in magic) else None
 
     @property
-    def size_at(self) -> int:
-        """Byte at which its size is."""
+    def size_offset(self) -> int:
+        """Offset of the size field."""
         return self.offset + len(self.magic)
 
     def has_valid_size(self, reader: HeaderReader) -> bool:
-        """Whether its size is allowed and the file is as long."""
+        """Return whether the size is valid and the file contains the chunk."""
         fits = HEADER_BYTES <= self.size <= reader.source.size - self.offset
         return fits and self.size % UNIT == 0
 
     @property
-    def body(self) -> int:
-        """Byte at which its content begins."""
+    def content_offset(self) -> int:
+        """Offset of the content."""
         return self.offset + HEADER_BYTES
 
     @property
     def stop(self) -> int:
-        """The byte after it."""
+        """Offset of the first byte after the chunk."""
         return self.offset + self.size
 
 
-def packed_chunk(magic: bytes, content: bytes) -> bytes:
-    """A whole chunk as it is in a file."""
-    return packed_header(magic, len(content)) + content + bytes(-len(content) % UNIT)
+def pack_chunk(magic: bytes, content: bytes) -> bytes:
+    """Encode a chunk."""
+    return pack_chunk_header(magic, len(content)) + content + bytes(-len(content) % UNIT)
 
 
-def packed_header(magic: bytes, content_bytes: int) -> bytes:
-    """The header of a chunk, whose content is filled up to the next multiple of 8."""
-    return _HEADER.pack(magic, padded_size(content_bytes))
+def pack_chunk_header(magic: bytes, content_bytes: int) -> bytes:
+    """Encode the header of a chunk. The content is padded to a multiple of 8 bytes."""
+    return _HEADER.pack(magic, compute_chunk_size(content_bytes))
 
 
-def padded_size(content_bytes: int) -> int:
-    """Size of a chunk with a content of so many bytes."""
+def compute_chunk_size(content_bytes: int) -> int:
+    """Return the size of a chunk, including header and padding."""
     return HEADER_BYTES + content_bytes + -content_bytes % UNIT
 
 
-def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
-    """Walk through the chunks from a byte on, up to the data."""
+def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
+    """Read the chunk headers up to the data."""
     offset = start
-    for _ in range(MAX_CHUNKS):
-        chunk = Chunk.at(reader, offset)
+    for _ in range(MAX_HEADER_CHUNKS):
+        chunk = Chunk.read(reader, offset)
         if chunk is None:
             return
         if chunk.magic == DENSE_DATA:
@@ -94,20 +94,20 @@ def walk(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         offset = chunk.stop
     raise reader.error(
         "the number of chunks before the data",
-        f"more than {MAX_CHUNKS}",
-        "far fewer",
-        "the file is damaged or made to keep readers busy",
+        f"more than {MAX_HEADER_CHUNKS}",
+        f"at most {MAX_HEADER_CHUNKS}",
+        "the file is corrupt; fetch it again",
         start,
     )
 
 
-def begins_with_chunk(reader: HeaderReader, offset: int) -> bool:
-    """Whether a chunk begins at a byte, be it one of a known kind that is cut off."""
-    chunk = Chunk.at(reader, offset)
-    if chunk is not None and (chunk.magic in KNOWN or chunk.has_valid_size(reader)):
+def is_chunk(reader: HeaderReader, offset: int) -> bool:
+    """Return whether a chunk begins at an offset. The chunk may be truncated."""
+    chunk = Chunk.read(reader, offset)
+    if chunk is not None and (chunk.magic in DEFINED_MAGICS or chunk.has_valid_size(reader)):
         return True
-    found = reader.read_field(offset, min(8, reader.source.size - offset), "a chunk's magic")
-    return bool(found) and any(magic.startswith(found) for magic in KNOWN)
+    start = reader.read_field(offset, min(8, reader.source.size - offset), "a chunk's magic")
+    return bool(start) and any(magic.startswith(start) for magic in DEFINED_MAGICS)
 
 
 def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
@@ -116,12 +116,12 @@ def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
             f"the size of chunk {chunk.magic.decode()!r}",
             chunk.size,
             f"a multiple of 8 from 16 to the {reader.source.size - chunk.offset} bytes that remain",
-            "the file is damaged or cut off",
-            chunk.size_at,
+            "the file is truncated or corrupt",
+            chunk.size_offset,
         )
 
 
-def embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
-    """The JSON in a chunk, without the zeros behind it; of more than the limit only a part."""
+def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
+    """Return the JSON text in a chunk without padding. Text beyond the limit is cut off."""
     length = min(chunk.size - HEADER_BYTES, MAX_EMBEDDED_BYTES + PAGE)
-    return reader.read_field(chunk.body, length, "the embedded metadata").rstrip(b"\0")
+    return reader.read_field(chunk.content_offset, length, "the embedded metadata").rstrip(b"\0")

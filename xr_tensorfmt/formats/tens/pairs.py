@@ -1,8 +1,8 @@
-"""Pairs of index and value: the record of a pair, and the layouts that read pairs."""
+"""Pairs of index and value: layouts and elements that read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -27,79 +27,32 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.tens.symmetries import Operation
 
 COUNT_BYTES = 8
-"""Bytes of the number of pairs, which stands before the first."""
+"""Size of the number of pairs, which precedes the first pair."""
 
 INDEX_DTYPE = np.dtype("<u8")
-"""The global index; little-endian whatever the byte order of the values."""
+"""dtype of the global index. It is little-endian even if the values are not."""
 
-INDEX_BYTES = INDEX_DTYPE.itemsize
+BLOCK = 1 << 16
+"""Pairs per block of the index."""
+
+_BLOCKS_AT_ONCE = 16
 
 
 def pair_dtype(element: Element, components: int) -> np.dtype[Any]:
-    """A pair as it is in a file."""
+    """Return the dtype of a stored pair."""
     return np.dtype([("index", INDEX_DTYPE), ("value", element.stored, (components,))])
-
-
-def made_pairs(index: Integers, stored: Array, element: Element) -> Array:
-    """Pairs as they are in a file, of elements of one number."""
-    pairs = np.empty(index.size, pair_dtype(element, 1))
-    pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
-    return pairs
-
-
-def sorted_pairs(
-    name: str,
-    indices: Mapping[str, Array],
-    sizes: Mapping[str, int],
-    stored: Array,
-    element: Element,
-) -> Array:
-    """Pairs by ascending index; ValueError where one has no place, or two have the same."""
-    flat, inner = np.zeros(stored.size, dtype=np.int64), 1
-    for dim, along in indices.items():
-        outside = ~((along >= 0) & (along < sizes[dim]))  # NaN is outside too
-        if outside.any():
-            raise ValueError(
-                f"{name!r} has a pair whose index {dim!r} is {along[outside][0]}; it must be from "
-                f"0 to {sizes[dim] - 1}"
-            )
-        flat += along.astype(np.int64) * inner
-        inner *= sizes[dim]
-    order = np.argsort(flat, kind="stable")
-    twice = order[1:][flat[order[1:]] == flat[order[:-1]]]
-    if twice.size:
-        element_of_both = {dim: int(along[twice[0]]) for dim, along in indices.items()}
-        raise ValueError(
-            f"{name!r} has two pairs for the element {element_of_both}; drop one of them"
-        )
-    return made_pairs(flat[order], stored[order], element)
-
-
-def bits_of(stored: Array) -> Array:
-    """An integer for each stored element that is zero where no bit is set."""
-    words = stored.view(f"u{min(8, stored.itemsize)}")
-    bits: Array = words if words.size == stored.size else words[::2] | words[1::2]
-    return bits
-
-
-BLOCK = 1 << 16
-"""Pairs a block."""
-
-_BLOCKS_AT_ONCE = 16
-# Two binary searches cost about as much as looking at this many pairs.
-_SEARCHES_A_SCAN = 16
 
 
 @dataclass(frozen=True, eq=False)
 class BlockIndex:
-    """What a pass over the pairs finds out."""
+    """Lowest and highest global index of each block of pairs."""
 
     lowest: NDArray[np.int64]
     highest: NDArray[np.int64]
     ascending: bool
 
-    def candidates(self, runs: Runs) -> Iterator[tuple[int, int]]:
-        """Ranges of pairs that can lie in some ranges of indices."""
+    def find_ranges(self, runs: Runs) -> Iterator[tuple[int, int]]:
+        """Find the ranges of pairs that may contain indices of some runs."""
         before = np.searchsorted(runs.starts + (runs.length - 1), self.lowest, side="left")
         upto = np.searchsorted(runs.starts, self.highest, side="right")
         blocks = np.flatnonzero(upto > before)
@@ -110,50 +63,35 @@ class BlockIndex:
                 yield int(part[0]) * BLOCK, (int(part[-1]) + 1) * BLOCK
 
 
-def _within(index: NDArray[np.uint64], runs: Runs) -> Integers:
-    """Positions of an ascending column whose indices can lie in some ranges."""
-    ends = runs.starts + runs.length
-    first = np.searchsorted(ends, index[0], side="right")
-    last = np.searchsorted(runs.starts, index[-1], side="right")
-    starts, ends = runs.starts[first:last], ends[first:last]
-    if starts.size * _SEARCHES_A_SCAN > index.size:
-        starts, ends = starts[:1], ends[-1:]
-    # The keys must be uint64: any other type makes numpy convert the whole column.
-    lower = np.searchsorted(index, starts.astype(np.uint64))
-    counts = np.searchsorted(index, ends.astype(np.uint64)) - lower
-    before = np.cumsum(counts) - counts
-    return np.repeat(lower - before, counts) + np.arange(counts.sum())
-
-
-def repeats(index: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which indices are the same as one before them."""
+def is_repeated(index: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the indices that equal an earlier one."""
     order = np.argsort(index, kind="stable")
-    again = np.zeros(index.size, dtype=bool)
-    again[order[1:]] = index[order[1:]] == index[order[:-1]]
-    return again
+    repeated = np.zeros(index.size, dtype=bool)
+    repeated[order[1:]] = index[order[1:]] == index[order[:-1]]
+    return repeated
 
 
-class Filling:
-    """Zeros, some of which become values."""
+class _FilledValues:
+    """An array of zeros in which elements are set once, or again to the same value."""
 
     def __init__(self, size: int, components: int, dtype: np.dtype[Any]) -> None:
         self.values: Array = np.zeros((size, components), dtype=dtype)
-        self._known = np.zeros(size, dtype=bool)
+        self._is_set = np.zeros(size, dtype=bool)
 
-    def repeated(self, positions: Integers) -> NDArray[np.bool_]:
-        """Which elements would be filled for the second time."""
-        return self._known[positions] | repeats(positions)
+    def is_set(self, positions: Integers) -> NDArray[np.bool_]:
+        """Return a mask of the positions that are set, or occur earlier in `positions`."""
+        return self._is_set[positions] | is_repeated(positions)
 
-    def put(self, positions: Integers, values: Array) -> NDArray[np.bool_]:
-        """Fill elements; which of them were or now are others."""
-        unequal = self._known[positions] & ~_equal_rows(self.values[positions], values)
+    def set(self, positions: Integers, values: Array) -> NDArray[np.bool_]:
+        """Set elements. Return a mask of the positions with contradicting values."""
+        unequal = self._is_set[positions] & ~_equal_rows(self.values[positions], values)
         self.values[positions] = values
-        self._known[positions] = True
+        self._is_set[positions] = True
         return unequal | ~_equal_rows(self.values[positions], values)
 
 
 def _equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
-    """Rows all of whose numbers are the same; NaN is the same as NaN."""
+    """Return a mask of equal rows. NaN equals NaN."""
     with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
         same = (left == right) | ((left != left) & (right != right))
     return np.asarray(same.all(axis=-1))
@@ -161,7 +99,7 @@ def _equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Pairs(Layout):
-    """Pairs of global index and value, in any order; an element has one pair at most."""
+    """Pairs of global index and value, in any order, at most one per element."""
 
     lengths: tuple[int, ...]
     element: Element
@@ -173,7 +111,7 @@ class Pairs(Layout):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths, and the components where there are several."""
+        """Lengths of the dimensions, and the number of components if there are several."""
         return self.lengths if self.components == 1 else (*self.lengths, self.components)
 
     @property
@@ -191,127 +129,133 @@ class Pairs(Layout):
         """Bytes from one pair to the next."""
         return pair_dtype(self.element, self.components).itemsize
 
-    def records(self, source: Source, first: int, stop: int) -> Array:
-        """Pairs ``[first, stop)`` as an array with fields ``index`` and ``value``."""
+    def read_pairs(self, source: Source, first: int, stop: int) -> Array:
+        """Read pairs ``[first, stop)`` as an array with fields ``index`` and ``value``."""
         offset = self.offset + first * self.stride
         raw = source.read(Extents.single(offset, self.offset + stop * self.stride))
-        # Values are looked at as opaque bytes: numpy copies those four times faster.
-        opaque = np.dtype((np.void, self.stride - INDEX_BYTES))
+        # numpy copies opaque values four times faster than subarrays.
+        opaque = np.dtype((np.void, self.stride - INDEX_DTYPE.itemsize))
         return raw.view(np.dtype([("index", INDEX_DTYPE), ("value", opaque)]))
 
     def extents(self, selection: Selection) -> Extents:
-        """All pairs: which of them matter is only known once they have been passed over."""
+        """Return the bytes of all pairs. Any of them may belong to the selection."""
         if not self.count:
             return Extents.none()
         return Extents.single(self.offset, self.offset + self.count * self.stride)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks that are one range of global indices each."""
+        """Return the shape of chunks with consecutive global indices."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Fill a selection, from those blocks of pairs alone that can fall in it."""
+        """Read a selection from the blocks of pairs that may contain its indices."""
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.entries[:rank])
-        filled = self._filled(source, outer.runs()).reshape(*outer.shape, self.components)
+        filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
         values: Array = filled[..., 0 if self.components == 1 else selection.entries[rank]]
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Look points up, as ranges of one element each."""
+        """Read points as runs of one element."""
         rank = len(self.lengths)
         flat = np.ravel_multi_index(points[:rank], self.lengths) if rank else 0 * points[0]
         unique, inverse = np.unique(flat, return_inverse=True)
-        values = self._filled(source, Runs(unique, 1))
-        picked: Array = values[inverse, points[rank] if self.components > 1 else 0]
-        return picked
+        values = self._read_runs(source, Runs(unique, 1))
+        selected: Array = values[inverse, points[rank] if self.components > 1 else 0]
+        return selected
 
-    unchecked = None  # the check of TENS looks at every pair
+    unchecked = None  # the check of TENS reads all pairs
 
     @property
     def prefers_points(self) -> bool:
-        """Whether many points at once are better: each read may pass over many pairs."""
+        """True: a read may scan many pairs."""
         return True
 
     def index(self, source: Source) -> BlockIndex:
-        """What a pass over all pairs finds out, which is made once."""
+        """Return the index of blocks. It is computed once."""
         return self._index.get(lambda: self._scan(source))
 
     def _scan(self, source: Source) -> BlockIndex:
         lowest, highest = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         ascending, last = True, -1
-        for first, index in self.batches(source, BLOCK * _BLOCKS_AT_ONCE):
+        for first, index in self.iterate_indices(source, BLOCK * _BLOCKS_AT_ONCE):
             edges = np.arange(0, index.size, BLOCK)
-            least, most = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
-            if most.max() >= self.total:
+            low, high = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
+            if high.max() >= self.total:
                 number = int(np.argmax(index >= np.uint64(self.total)))
-                raise self.wrong_index(source, first + number)
-            if most.max() - least.min() < index.size - 1:  # more pairs than indices
-                raise self.wrong_index(source, first + int(np.argmax(repeats(index))))
-            lowest.append(least.astype(np.int64))
-            highest.append(most.astype(np.int64))
+                raise self.index_error(source, first + number)
+            if high.max() - low.min() < index.size - 1:  # more pairs than different indices
+                raise self.index_error(source, first + int(np.argmax(is_repeated(index))))
+            lowest.append(low.astype(np.int64))
+            highest.append(high.astype(np.int64))
             rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
             ascending, last = ascending and rising, int(index[-1])
         return BlockIndex(np.concatenate(lowest), np.concatenate(highest), ascending=ascending)
 
-    def batches(self, source: Source, size: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """Numbers of first pairs, and the indices of as many from there on in the file."""
+    def iterate_indices(
+        self, source: Source, size: int
+    ) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """Read the indices of `size` pairs at a time, with the number of the first pair."""
         for first in range(0, self.count, size):
-            yield first, self.records(source, first, min(first + size, self.count))["index"]
+            yield first, self.read_pairs(source, first, min(first + size, self.count))["index"]
 
-    def _filled(self, source: Source, wanted: Runs) -> Array:
-        """The wanted elements, flat, each with its components."""
+    def _read_runs(self, source: Source, runs: Runs) -> Array:
+        """Read the elements of some runs as an array of rows of components."""
         index = self.index(source)
-        filling = Filling(wanted.size, self.components, self.dtype)
+        filled = _FilledValues(runs.size, self.components, self.dtype)
         for operation in self.group:
-            for numbers, positions, values in self._images(source, index, operation, wanted):
+            for numbers, positions, values in self._read_images(source, index, operation, runs):
                 if index.ascending and len(self.group) == 1:
-                    filling.values[positions] = values
+                    filled.values[positions] = values
                     continue
-                again = filling.repeated(positions)
-                if operation == self.group[0] and again.any():
-                    raise self.wrong_index(source, int(numbers[np.argmax(again)]))
+                is_set = filled.is_set(positions)
+                if operation == self.group[0] and is_set.any():
+                    raise self.index_error(source, int(numbers[np.argmax(is_set)]))
                 images = values
                 if operation.sign < 0:
                     with np.errstate(invalid="ignore"):  # signalling NaNs warn
-                        images = 0 - values  # a stored zero stays the positive zero
-                unequal = filling.put(positions, images)
+                        images = 0 - values  # keeps the sign of a stored zero
+                unequal = filled.set(positions, images)
                 if operation.sign < 0:  # the smallest integer is its own negative
                     unequal |= ((images == values) & (values != 0)).any(axis=-1)
                 if unequal.any():
-                    raise self._conflict(source, int(numbers[np.argmax(unequal)]))
-        return filling.values
+                    raise self._conflict_error(source, int(numbers[np.argmax(unequal)]))
+        return filled.values
 
-    def _images(
-        self, source: Source, index: BlockIndex, operation: Operation, wanted: Runs
+    def _read_images(
+        self, source: Source, index: BlockIndex, operation: Operation, runs: Runs
     ) -> Iterator[tuple[Integers, Integers, Array]]:
-        """Numbers of pairs whose images are wanted, where these are among them, and the values."""
-        # What is stored is a part of what it stands for, which may be anywhere.
+        """Yield pair numbers, positions in the runs, and values before the operation's sign."""
+        # An operation can map any stored element into the runs.
         everything = Runs(np.zeros(1, dtype=np.int64), self.total)
-        runs = wanted if operation == self.group[0] else everything
-        for first, stop in index.candidates(runs):
-            pairs = self.records(source, first, min(stop, self.count))
-            chosen = _within(pairs["index"], runs) if index.ascending else np.arange(pairs.size)
-            stored = pairs["index"][chosen].astype(np.int64)
-            positions = wanted.locate(operation.images(stored, self.lengths[::-1]))
+        candidates = runs if operation == self.group[0] else everything
+        for start, stop in index.find_ranges(candidates):
+            pairs = self.read_pairs(source, start, min(stop, self.count))
+            first = 0
+            if index.ascending:
+                # The keys must be uint64. Otherwise numpy converts the whole column.
+                bounds = np.array(candidates.bounds, np.uint64)
+                first, last = np.searchsorted(pairs["index"], bounds)
+                pairs = pairs[first:last]
+            indices = operation.map_indices(pairs["index"].astype(np.int64), self.lengths[::-1])
+            positions = runs.locate(indices)
             inside = np.flatnonzero(positions >= 0)
-            chosen, positions = chosen[inside], positions[inside]
-            values = self.element.adopt(pairs["value"][chosen].view(self.element.stored))
-            yield first + chosen, positions, values.reshape(-1, self.components)
+            values = self.element.adopt(pairs["value"][inside].view(self.element.stored))
+            yield start + first + inside, positions[inside], values.reshape(-1, self.components)
 
-    def wrong_index(self, source: Source, number: int) -> TensorFormatError:
-        """The error about a pair whose index is out of range, or that of another pair."""
-        index = int(self.records(source, number, number + 1)["index"][0])
-        found, expected = str(index), f"a global index below {self.total}"
-        hint = "the file is damaged, or its dimension headers are wrong"
+    def index_error(self, source: Source, number: int) -> TensorFormatError:
+        """Build the error about a pair whose index is out of bounds or repeated."""
+        index = int(self.read_pairs(source, number, number + 1)["index"][0])
+        actual, expected = str(index), f"a global index below {self.total}"
+        hint = "the file is corrupt, or its dimension headers are wrong"
         if index < self.total:
-            found, expected = f"{index}, as in another pair", "an index that occurs once"
+            actual, expected = f"{index}, as in another pair", "an index that occurs once"
             hint = "the value there is undefined; open with sparse='stored' to see all pairs"
-        return self._error(source, f"the index of pair {number}", number, found, expected, hint)
+        return self._error(source, f"the index of pair {number}", number, actual, expected, hint)
 
-    def _conflict(self, source: Source, number: int) -> TensorFormatError:
+    def _conflict_error(self, source: Source, number: int) -> TensorFormatError:
         return self._error(
             source,
             f"pair {number}",
@@ -322,42 +266,41 @@ class Pairs(Layout):
         )
 
     def _error(
-        self, source: Source, field: str, number: int, found: object, expected: str, hint: str
+        self, source: Source, field: str, number: int, actual: str, expected: str, hint: str
     ) -> TensorFormatError:
-        """An error about a pair."""
         offset = self.offset + number * self.stride
-        return TensorFormatError(source.name, field, found, expected, hint, offset=offset)
+        return TensorFormatError(source.name, field, actual, expected, hint, offset=offset)
 
 
 @dataclass(frozen=True)
-class ValueOfPair(Element):
-    """The value of a pair; the pairs lie one after the other."""
+class PairValue(Element):
+    """The value of a stored pair."""
 
     value: Element
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """The whole pair."""
+        """dtype of the pair."""
         return pair_dtype(self.value, 1)
 
     @property
     def name(self) -> str:
-        """As of the value."""
+        """Name of the value's element."""
         return self.value.name
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As of the value."""
+        """dtype of the value."""
         return self.value.dtype
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert the value."""
+        """Decode the value."""
         self.value.decode_into(values, raw["value"][..., 0])
 
 
 @dataclass(frozen=True)
-class IndexAlong(ValueOfPair):
-    """The index along one dimension, from the global index of a pair."""
+class PairIndex(PairValue):
+    """The index of a stored pair along one dimension."""
 
     inner: int
     length: int
@@ -365,16 +308,16 @@ class IndexAlong(ValueOfPair):
 
     @property
     def name(self) -> str:
-        """What it is, and of which dimension."""
+        """Formula for the index."""
         return f"index // {self.inner} % {self.length}"
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As numpy's own indices."""
+        """dtype of an index."""
         return np.dtype(np.int64)
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Divide, after checking that the index is one of the tensor's."""
+        """Compute the index. Raise an error if the global index is out of bounds."""
         index = raw["index"].astype(np.uint64)
         outside = index >= np.uint64(self.total)
         if outside.any():
@@ -383,7 +326,7 @@ class IndexAlong(ValueOfPair):
                 position,
                 f"the global index {int(index.flat[position])}",
                 f"one below {self.total}",
-                "the file is damaged, or its dimension headers are wrong",
+                "the file is corrupt, or its dimension headers are wrong",
             )
         along = index // np.uint64(self.inner) % np.uint64(self.length)
         np.copyto(values, along, casting="unsafe")

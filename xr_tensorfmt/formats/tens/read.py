@@ -1,4 +1,4 @@
-"""Reading a TENS file: from its header to the tensor, or to the pairs that are stored."""
+"""Read the header of a TENS file."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from xr_tensorfmt.contract import (
     name_dims,
 )
 from xr_tensorfmt.formats.tens.chunks import (
+    DEFINED_MAGICS,
     DENSE_DATA,
     EMBEDDED,
-    KNOWN,
     SYMMETRY,
     Chunk,
-    begins_with_chunk,
-    embedded_metadata,
-    padded_size,
-    walk,
+    compute_chunk_size,
+    is_chunk,
+    read_chunks,
+    read_embedded_metadata,
 )
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, IndexAlong, Pairs, ValueOfPair, pair_dtype
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, PairIndex, Pairs, PairValue, pair_dtype
 from xr_tensorfmt.formats.tens.spec import (
     FIXED_BYTES,
     VERSION_0_9,
     Header,
-    element_of,
-    unknown_version,
+    build_element,
+    build_version_error,
 )
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, group_of_packed, joined
+from xr_tensorfmt.formats.tens.symmetries import Symmetry, build_packed_group, format_symmetries
 
 COMPONENT = "component"
 ENTRY = "entry"
@@ -49,7 +49,7 @@ ENTRY = "entry"
 
 @dataclass(frozen=True)
 class Storage:
-    """The header of a file, the chunks before its values, and where and what these are."""
+    """The parsed header of a file, with the offset and the type of the values."""
 
     header: Header
     element: Element
@@ -62,23 +62,23 @@ class Storage:
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def after(cls, header: Header, reader: HeaderReader) -> Storage:
-        """All values, directly after the header."""
-        return cls(header, *element_of(header, reader), header.stop)
+    def raw(cls, header: Header, reader: HeaderReader) -> Storage:
+        """Return the storage of values that follow the header directly."""
+        return cls(header, *build_element(header, reader), header.stop)
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element of the tensor."""
+        """Bytes of an element."""
         return self.element.stored.itemsize * self.components
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements of the tensor."""
+        """Bytes of the tensor."""
         return self.header.total * self.element_bytes
 
     @property
     def pair_bytes(self) -> int:
-        """Bytes of one pair of index and value."""
+        """Bytes of a pair of index and value."""
         return pair_dtype(self.element, self.components).itemsize
 
     @property
@@ -88,71 +88,75 @@ class Storage:
 
     @property
     def stop(self) -> int:
-        """The byte after the last one that the format defines."""
+        """Offset of the first trailing byte."""
         if self.pairs is not None:
             return self.offset + self.pairs * self.pair_bytes
         return self.chunks[-1].stop if self.is_in_chunk else self.offset + self.nbytes
 
     @property
     def unknown_chunks(self) -> list[Chunk]:
-        """The chunks that the format does not define."""
-        return [each for each in self.chunks if each.magic not in KNOWN]
+        """Chunks that the format does not define."""
+        return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
 
 
-def _raw(reader: HeaderReader, header: Header) -> Storage:
-    """Values that follow the header at once, as in version 0.9."""
+def _read_0_9(reader: HeaderReader, header: Header) -> Storage:
+    """Find values that follow the header directly, as in version 0.9."""
     remaining = reader.source.size - header.stop
-    candidates = [Storage.after(each, reader) for each in _candidates(header)]
-    sizes = [each.nbytes for each in candidates]
-    chunk = Chunk.at(reader, header.stop)
+    candidates = [Storage.raw(candidate, reader) for candidate in _find_candidates(header)]
+    sizes = [candidate.nbytes for candidate in candidates]
+    chunk = Chunk.read(reader, header.stop)
     if chunk is not None and chunk.magic == DENSE_DATA:
         for storage in candidates:
             if _fits(reader, chunk, storage.nbytes):
-                return _in_chunk(reader, replace(storage, chunks=(chunk,)))
+                return _read_dense(reader, replace(storage, chunks=(chunk,)))
     if remaining in sizes:
         return candidates[sizes.index(remaining)]
     if header.version != VERSION_0_9:
-        hint = "the file's size does not fit the layout of 0.9 either, so it cannot be read"
-        raise unknown_version(reader, header.version, hint)
+        hint = "the file's size does not fit version 0.9 either"
+        raise build_version_error(reader, header.version, hint)
     raise reader.error(
         f"the data of a tensor of shape {header.lengths}",
         f"{remaining} bytes",
         " or ".join(f"{size} bytes" for size in dict.fromkeys(sizes)),
-        "something follows the values, or the header is damaged"
+        "the file has trailing bytes, or its header is corrupt"
         if remaining > max(sizes)
-        else "the file was cut off or never written completely, or its header is damaged",
+        else "the file is truncated, or its header is corrupt",
         header.stop,
     )
 
 
-def _candidates(header: Header) -> Iterator[Header]:
-    """The header, and before it the reading that cc4s since 2018 and sisi4s need."""
-    size, is_complex = header.bytes_per_number, (header.number_type, header.numbers) == (b"IEEE", 2)
+def _find_candidates(header: Header) -> Iterator[Header]:
+    """Yield the possible meanings of a header.
+
+    cc4s since 2018 and sisi4s state the size of a complex number as the bytes per number.
+    """
+    size = header.bytes_per_number
+    is_complex = (header.number_type, header.numbers) == (b"IEEE", 2)
     if is_complex and size in (16, 32):
         yield replace(header, bytes_per_number=size // 2)
     if not (is_complex and size == 32):
         yield header
 
 
-def _chunked(reader: HeaderReader, header: Header) -> Storage:
-    """Values that chunks stand before, as in version 1.0."""
-    storage = Storage.after(header, reader)
+def _read_1_0(reader: HeaderReader, header: Header) -> Storage:
+    """Read chunks and find the values after them, as in version 1.0."""
+    storage = Storage.raw(header, reader)
     fits_raw = reader.source.size - header.stop == storage.nbytes
-    if fits_raw and not (header.is_index_value or begins_with_chunk(reader, header.stop)):
+    if fits_raw and not (header.is_index_value or is_chunk(reader, header.stop)):
         message = (
-            "missing, but values of exactly the right size follow at once; they are read as in "
+            "missing, but values of exactly the right size follow the header; they are read as in "
             "version 0.9"
         )
         field = "the chunk 'DENSDATA' that version 1.0 demands"
         finding = Finding(reader.source.name, storage.offset, field, message, "warning")
         return replace(storage, findings=(finding,))
     chunks, symmetries, embedded = [], [], None
-    for chunk in walk(reader, header.stop):
+    for chunk in read_chunks(reader, header.stop):
         chunks.append(chunk)
         if chunk.magic == SYMMETRY:
             symmetries.append(Symmetry.read(reader, header, chunk))
         elif chunk.magic == EMBEDDED:
-            embedded = embedded_metadata(reader, chunk)
+            embedded = read_embedded_metadata(reader, chunk)
     storage = replace(
         storage,
         offset=chunks[-1].stop if chunks else header.stop,
@@ -162,80 +166,82 @@ def _chunked(reader: HeaderReader, header: Header) -> Storage:
     )
     if chunks and chunks[-1].magic == DENSE_DATA:
         _check_not_packed(reader, symmetries)
-        return _in_chunk(reader, storage)
+        return _read_dense(reader, storage)
     if header.is_index_value:
-        return _pairs(reader, storage)
+        return _read_pairs(reader, storage)
     raise reader.error(
         "the data",
         f"missing ({reader.source.size - storage.offset} bytes remain)",
         "a chunk 'DENSDATA'",
-        "the file is cut off or damaged",
+        "the file is truncated or corrupt",
         storage.offset,
     )
 
 
-def _in_chunk(reader: HeaderReader, storage: Storage) -> Storage:
-    """Values in the last chunk, which is DENSDATA, after checking that it holds all of them."""
+def _read_dense(reader: HeaderReader, storage: Storage) -> Storage:
+    """Find the values in the last chunk, DENSDATA, and check its size."""
     header, chunk = storage.header, storage.chunks[-1]
     if header.is_index_value:
         raise reader.error(
             "a chunk 'DENSDATA'",
             "in a file whose flags say index-value storage",
             "one of the two",
-            "the header is damaged",
+            "the header is corrupt",
             chunk.offset,
         )
     if not _fits(reader, chunk, storage.nbytes):
         raise reader.error(
             "the size of chunk 'DENSDATA'",
             chunk.size,
-            f"{padded_size(storage.nbytes)} for a tensor of shape {header.lengths}",
-            "the file is damaged, or its data are packed in a way that the format does not define",
-            chunk.size_at,
+            f"{compute_chunk_size(storage.nbytes)} for a tensor of shape {header.lengths}",
+            "the file is corrupt, or its data are packed in a way that the format does not define",
+            chunk.size_offset,
         )
     if chunk.stop > reader.source.size:
         raise reader.error(
             "the data",
             f"cut off by the end of the file at byte {reader.source.size}",
             f"{chunk.size} bytes of chunk 'DENSDATA'",
-            "the file is incomplete; fetch it again",
+            "the file is truncated; fetch it again",
             chunk.offset,
         )
-    return replace(storage, offset=chunk.body)
+    return replace(storage, offset=chunk.content_offset)
 
 
 def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
-    """Whether a chunk's size is right for its content, which may lack padding at the end."""
+    """Return whether a chunk has the size of its content. The last chunk may lack padding."""
     is_last = chunk.stop == reader.source.size
-    return chunk.size == padded_size(payload) or (is_last and chunk.stop == chunk.body + payload)
+    return chunk.size == compute_chunk_size(payload) or (
+        is_last and chunk.stop == chunk.content_offset + payload
+    )
 
 
 def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> None:
-    for each in symmetries:
-        if each.packed:
+    for symmetry in symmetries:
+        if symmetry.packed:
             raise reader.error(
-                f"the symmetry {str(each)!r}",
+                f"the symmetry {str(symmetry)!r}",
                 "packed in a file of sequential values",
                 "index-value storage",
-                "TENS 1.0 does not define how such values are ordered; write them as pairs",
-                each.offset,
+                "TENS 1.0 does not define the order of such values; write them as pairs",
+                symmetry.offset,
             )
 
 
-def _pairs(reader: HeaderReader, storage: Storage) -> Storage:
-    """Pairs of index and value behind the chunks, after their number."""
+def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
+    """Read the number of pairs, which precedes the pairs."""
     start, total = storage.offset, storage.header.total
     count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
     room = (reader.source.size - start - COUNT_BYTES) // storage.pair_bytes
     if count > min(room, total):
-        reason = f"{room} pairs that the file has room for"
-        if total < room:
-            reason = f"{total} elements of the tensor"
+        limit = f"{total} elements of the tensor"
+        if room <= total:
+            limit = f"{room} pairs that fit in the file"
         raise reader.error(
             "the number of pairs",
             count,
-            f"at most the {reason}",
-            "the file is cut off or damaged",
+            f"at most the {limit}",
+            "the file is truncated or corrupt",
             start,
         )
     return replace(storage, offset=start + COUNT_BYTES, pairs=count)
@@ -245,13 +251,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     path = reader.source.name
     header = Header.read(reader)
-    storage = (_raw if header.is_before_1_0 else _chunked)(reader, header)
+    storage = (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
     check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.names)
     for reserved in (COMPONENT, ENTRY):
         if reserved in (options.name, *names):
             raise ValueError(
-                f"{reserved!r} is a dimension that TENS files can have; choose another name"
+                f"{reserved!r} is reserved for a dimension of TENS files; choose another name"
             )
     if storage.pairs is None:
         options.check_all_stored(path)
@@ -261,10 +267,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             "sparse='stored', expected one number; omit sparse= to open all elements"
         )
     has_components = storage.components > 1
-    layout = column_major(_layout(reader, storage, options), trailing=int(has_components))
+    layout = column_major(_build_layout(reader, storage, options), trailing=int(has_components))
     dims = (*names, COMPONENT) if has_components else names
-    encoding = {"tensorfmt": _facts(storage), "dtype": storage.element.encoding}
-    tensor = Tensor(options.name, dims, layout, _attrs(storage, names), encoding)
+    encoding = {"tensorfmt": _build_file_info(storage), "dtype": storage.element.encoding}
+    tensor = Tensor(options.name, dims, layout, _build_attrs(storage, names), encoding)
     end = End(reader.source, storage.stop, "the data" if storage.pairs is None else "the pairs")
     return Container(
         (tensor,),
@@ -275,8 +281,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     )
 
 
-def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Layout:
-    """All elements of the tensor, in the order of the file."""
+def _build_layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Layout:
+    """Build the layout of all elements, with axes in the order of the file."""
     header, components = storage.header, storage.components
     lengths = header.lengths[::-1]
     if storage.pairs is None:
@@ -287,11 +293,11 @@ def _layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Lay
             f"the tensor of {storage.pairs} stored pairs",
             f"{header.total} elements",
             f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='stored', or with sparse='dense' if that many zeros are wanted",
+            "open it with sparse='stored', or with sparse='dense' if you need all zeros",
             FIXED_BYTES,
         )
     is_stored = options.sparse == "stored"
-    group = () if is_stored else group_of_packed(reader, header, storage.symmetries)
+    group = () if is_stored else build_packed_group(reader, header, storage.symmetries)
     return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)
 
 
@@ -302,41 +308,48 @@ def select_stored(container: Container) -> Container:
     (tensor,) = container.tensors
     names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
     count, offset = (storage.pairs or 0,), storage.offset
-    opened = {**tensor.encoding["tensorfmt"], "sparse": "stored"}
     coordinates = []
     for axis, (name, length) in enumerate(zip(names, header.lengths, strict=True)):
-        element = IndexAlong(storage.element, prod(header.lengths[:axis]), length, header.total)
-        facts = {"tensorfmt": {"format": "tens", "axis": axis}}
-        coordinates.append(Tensor(name, (ENTRY,), Dense(count, element, offset), encoding=facts))
-    # What labels whole dimensions has no place among pairs.
-    labelled = {ENTRY, *names, *tensor.dims}
-    others = [each for each in container.coordinates if not labelled & {each.name, *each.dims}]
-    layout = Dense(count, ValueOfPair(storage.element), offset)
-    encoding = {**tensor.encoding, "tensorfmt": opened}
+        element = PairIndex(storage.element, prod(header.lengths[:axis]), length, header.total)
+        encoding = {"tensorfmt": {"format": "tens", "axis": axis}}
+        layout = Dense(count, element, offset)
+        coordinates.append(Tensor(name, (ENTRY,), layout, encoding=encoding))
+    # The dimensions are gone, and their coordinates with them.
+    reserved = {ENTRY, *names, *tensor.dims}
+    others = [
+        coordinate
+        for coordinate in container.coordinates
+        if not reserved & {coordinate.name, *coordinate.dims}
+    ]
+    layout = Dense(count, PairValue(storage.element), offset)
+    file_info = {**tensor.encoding["tensorfmt"], "sparse": "stored"}
+    encoding = {**tensor.encoding, "tensorfmt": file_info}
     values = replace(tensor, dims=(ENTRY,), layout=layout, encoding=encoding)
     return replace(container, tensors=(values,), coordinates=(*coordinates, *others))
 
 
-def _attrs(storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
-    # Strings rather than lists, which netCDF 3 cannot hold and netCDF 4 does not keep.
+def _build_attrs(storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
+    # netCDF does not preserve lists of strings, so the attributes are strings.
     attrs: dict[str, Any] = {}
     if storage.symmetries:
-        attrs["symmetries"] = joined(storage.symmetries)
+        attrs["symmetries"] = format_symmetries(storage.symmetries)
     if storage.unknown_chunks:
-        attrs["skipped_chunks"] = ", ".join(each.magic.decode() for each in storage.unknown_chunks)
-    sparse = [
+        attrs["skipped_chunks"] = ", ".join(
+            chunk.magic.decode() for chunk in storage.unknown_chunks
+        )
+    sparse_dims = [
         name
-        for name, each in zip(names, storage.header.dimensions, strict=True)
-        if each.is_sparse and not storage.header.is_before_1_0
+        for name, dimension in zip(names, storage.header.dimensions, strict=True)
+        if dimension.is_sparse and not storage.header.is_before_1_0
     ]
-    if sparse:
-        attrs["sparse_dims"] = ", ".join(sparse)
+    if sparse_dims:
+        attrs["sparse_dims"] = ", ".join(sparse_dims)
     return attrs
 
 
-def _facts(storage: Storage) -> dict[str, Any]:
+def _build_file_info(storage: Storage) -> dict[str, Any]:
     header = storage.header
-    facts = {
+    file_info = {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
         "shape": header.lengths,
@@ -347,9 +360,9 @@ def _facts(storage: Storage) -> dict[str, Any]:
         "dtype": storage.element.name,
         "index_names": header.index_names,
     }
-    packed = [each for each in storage.symmetries if each.packed]
+    packed = [symmetry for symmetry in storage.symmetries if symmetry.packed]
     if packed:
-        facts["packed_symmetries"] = joined(packed)
+        file_info["packed_symmetries"] = format_symmetries(packed)
     if storage.symmetries:
-        facts["symmetries"] = joined(storage.symmetries)
-    return facts
+        file_info["symmetries"] = format_symmetries(storage.symmetries)
+    return file_info

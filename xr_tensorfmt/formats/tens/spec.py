@@ -1,6 +1,6 @@
-"""The fixed part of a TENS file: 32 bytes, then 8 for each dimension.
+"""Header of a TENS file: 32 bytes, then 8 bytes per dimension.
 
-Source: cc4s, ``reference/binary_tensor_file_format.txt``, and the files that cc4s and sisi4s write.
+Source: cc4s, ``reference/binary_tensor_file_format.txt``, and files written by cc4s and sisi4s.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ FIXED_BYTES = _FIXED.size
 # Length, index name, flags, zero.
 _DIMENSION = Struct("<IBBH")
 DIMENSION_BYTES = _DIMENSION.size
-DIMENSION_FLAGS_AT = 5
-"""Where the flags are in a dimension header."""
+DIMENSION_FLAGS_OFFSET = 5
+"""Offset of the flags in a dimension header."""
 
 MAX_LENGTH = (1 << 32) - 1
-"""The longest dimension that a header can state."""
+"""Limit on the length of a dimension: the header has 32 bits for it."""
 
 
 class Offset(IntEnum):
-    """Where the fields of the fixed part are, for messages."""
+    """Offsets of the header fields."""
 
     MAGIC = 0
     VERSION = 4
@@ -57,7 +57,7 @@ class Offset(IntEnum):
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension header."""
+    """Header of one dimension."""
 
     length: int
     index: int
@@ -65,23 +65,23 @@ class Dimension:
     reserved: int = 0
 
     def pack(self) -> bytes:
-        """The header as it is in a file."""
+        """Encode the header."""
         return _DIMENSION.pack(self.length, self.index, self.flags, self.reserved)
 
     @classmethod
     def unpack_all(cls, raw: bytes) -> tuple[Dimension, ...]:
-        """All dimension headers of a file."""
+        """Decode the headers of all dimensions."""
         return tuple(cls(*fields) for fields in _DIMENSION.iter_unpack(raw))
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the writer called this dimension sparse, which changes nothing in the data."""
+        """Whether the writer declared the dimension sparse. The data do not depend on it."""
         return bool(self.flags & SPARSE_FLAG)
 
 
 @dataclass(frozen=True)
 class Header:
-    """The header fields of a TENS file, as they are."""
+    """Header of a TENS file, with the fields as stored."""
 
     version: int
     number_type: bytes
@@ -91,17 +91,17 @@ class Header:
     dimensions: tuple[Dimension, ...]
 
     def pack(self) -> bytes:
-        """The header and the dimension headers as they are in a file."""
+        """Encode the header, including the dimension headers."""
         fields = MAGIC, self.version, self.number_type, self.bytes_per_number, self.numbers
         fixed = _FIXED.pack(*fields, len(self.dimensions), self.flags, 0)
-        return fixed + b"".join(each.pack() for each in self.dimensions)
+        return fixed + b"".join(dimension.pack() for dimension in self.dimensions)
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Header:
         """Read and check the header of a file."""
         fixed = reader.read_field(0, FIXED_BYTES, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
-        _check_kind(reader, magic, version)
+        _check_version(reader, magic, version)
         _check_number(reader, number_type, numbers)
         _check_flags(reader, version, flags)
         check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
@@ -111,31 +111,31 @@ class Header:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Lengths of the dimensions."""
-        return tuple(each.length for each in self.dimensions)
+        return tuple(dimension.length for dimension in self.dimensions)
 
     @property
     def total(self) -> int:
-        """Number of elements of the tensor, in Python's unbounded integers."""
+        """Number of elements of the tensor."""
         return prod(self.lengths)
 
     @property
     def stop(self) -> int:
-        """The byte after the dimension headers."""
+        """Offset of the first byte after the dimension headers."""
         return FIXED_BYTES + DIMENSION_BYTES * len(self.dimensions)
 
     @property
     def is_before_1_0(self) -> bool:
-        """Whether the file has no chunks and uninitialised bytes in its dimension headers."""
+        """Whether the file has no chunks. Its dimension headers contain uninitialised bytes."""
         return self.version < VERSION_1_0
 
     @property
     def is_big_endian(self) -> bool:
-        """Whether the numbers are: the case of integer types says so, IEEE is little-endian."""
+        """Whether the numbers are big-endian. Floats are always little-endian."""
         return self.number_type in (b"UINT", b"SINT")
 
     @property
     def is_unsigned(self) -> bool:
-        """Whether the numbers cannot be negative."""
+        """Whether the numbers are unsigned integers."""
         return self.number_type in (b"uint", b"UINT")
 
     @property
@@ -145,12 +145,12 @@ class Header:
 
     @property
     def index_names(self) -> str:
-        """The index names as they are, a character each."""
-        return "".join(chr(each.index) for each in self.dimensions)
+        """Stored index names, one character per dimension."""
+        return "".join(chr(dimension.index) for dimension in self.dimensions)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Dimension names: the index names if they are printable and different, else dim_0..."""
+        """Dimension names: the index names if printable and unique, otherwise dim_0, dim_1, ..."""
         names = tuple(self.index_names)
         if len(set(names)) == len(names) and all(is_index_name(name) for name in names):
             return names
@@ -158,26 +158,26 @@ class Header:
 
 
 def is_index_name(name: str) -> bool:
-    """Whether a string is one printable ASCII character and not a space."""
+    """Return whether a string is one printable ASCII character other than a space."""
     return len(name) == 1 and "!" <= name <= "~"
 
 
-def dimensions_of(path: str, sizes: Mapping[Any, int]) -> tuple[Dimension, ...]:
-    """Dimensions with their names where these are index names, and free letters elsewhere."""
+def build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[Dimension, ...]:
+    """Build dimension headers. A name that is not an index name is replaced by a free letter."""
     for dim, length in sizes.items():
         if length > MAX_LENGTH:
             raise ValueError(
-                f"{path}: there are {length} elements along {dim!r}, and TENS counts to "
-                f"{MAX_LENGTH}; split that dimension in two"
+                f"{path}: dimension {dim!r} has {length} elements, expected at most {MAX_LENGTH}; "
+                "split it in two"
             )
-    own = set(filter(is_index_name, sizes))
-    letters = (letter for letter in ascii_letters if letter not in own)
-    names = (dim if dim in own else next(letters) for dim in sizes)
+    index_names = set(filter(is_index_name, sizes))
+    letters = (letter for letter in ascii_letters if letter not in index_names)
+    names = (dim if dim in index_names else next(letters) for dim in sizes)
     return tuple(map(Dimension, sizes.values(), map(ord, names)))
 
 
-def recognises(head: bytes, size: int) -> bool:
-    """Whether a file can only be TENS; four other formats are known that begin with its magic."""
+def is_certain(head: bytes, size: int) -> bool:
+    """Return whether a file is certainly TENS. Four other formats have the same magic number."""
     if min(size, len(head)) < FIXED_BYTES:
         return False
     magic, version, number_type, _, numbers, order, _, _ = _FIXED.unpack_from(head)
@@ -190,26 +190,26 @@ def recognises(head: bytes, size: int) -> bool:
     )
 
 
-def _check_kind(reader: HeaderReader, magic: bytes, version: int) -> None:
+def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
     if magic != MAGIC:
         hint = "it is not a TENS file"
         raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
     if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
         hint = "the integers of the header are big-endian, which TENS does not allow"
-        raise unknown_version(reader, version, hint)
+        raise build_version_error(reader, version, hint)
     if version > VERSION_1_0:
-        hint = "it is of a newer version; write it as one of these"
-        raise unknown_version(reader, version, hint)
+        hint = "the version is newer; write the file again with a supported one"
+        raise build_version_error(reader, version, hint)
 
 
-def unknown_version(reader: HeaderReader, version: int, hint: str) -> TensorFormatError:
-    """The error about a version that cannot be read."""
+def build_version_error(reader: HeaderReader, version: int, hint: str) -> TensorFormatError:
+    """Build the error about an unsupported version."""
     expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
     return reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
 
 
 def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
-    hint = "the header is damaged, or the file is of another format"
+    hint = "the header is corrupt, or the file has another format"
     if number_type not in NUMBER_TYPES:
         expected = "one of " + ", ".join(map(repr, NUMBER_TYPES))
         field = "the number type"
@@ -223,7 +223,7 @@ def _check_flags(reader: HeaderReader, version: int, flags: int) -> None:
     allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
     if flags & ~allowed:
         expected = "0" + (" or 1 (index-value storage)" if allowed else " in a version below 1.0")
-        hint = "a reserved flag may change how the data lie, so that they cannot be read"
+        hint = "a reserved flag may change the layout of the data, so they cannot be read"
         raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
 
 
@@ -236,11 +236,11 @@ DTYPES = {
         *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
     ),
 }
-"""The dtypes that are written; other numbers are only read."""
+"""Writable dtypes of a version. Other numbers are only read."""
 
 
-def element_of(header: Header, reader: HeaderReader) -> tuple[Element, int]:
-    """What one number is (a complex one is one), and how many of them an element has."""
+def build_element(header: Header, reader: HeaderReader) -> tuple[Element, int]:
+    """Return the type of a number, and the numbers per element. A complex number counts as one."""
     number_type, size = header.number_type, header.bytes_per_number
     is_float = number_type == b"IEEE"
     allowed = (4, 8, 16) if is_float else (1, 2, 4, 8)
@@ -249,7 +249,7 @@ def element_of(header: Header, reader: HeaderReader) -> tuple[Element, int]:
             "the count of bytes per number",
             size,
             f"one of {', '.join(map(str, allowed))} for numbers of type {number_type.decode()}",
-            "the header is damaged, or numpy has no such numbers",
+            "the header is corrupt, or numpy has no such numbers",
             Offset.BYTES_PER_NUMBER,
         )
     is_complex = is_float and header.numbers == 2
@@ -260,8 +260,8 @@ def element_of(header: Header, reader: HeaderReader) -> tuple[Element, int]:
     return Plain(np.dtype(dtype)), components
 
 
-def number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:
-    """The inverse of `element_of`: number type, bytes per number and numbers per element."""
+def get_number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:
+    """Return number type, bytes per number and numbers per element: invert `build_element`."""
     if dtype.kind == "c":
         return b"IEEE", dtype.itemsize // 2, 2
     return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, 1

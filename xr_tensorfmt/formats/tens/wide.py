@@ -1,4 +1,4 @@
-"""Floats of 16 bytes, which numpy has no portable type for."""
+"""Floats of 16 bytes. numpy has no portable type for them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from xr_tensorfmt.contract import Array, Element
 
 Words = NDArray[np.uint64]
 
-# Elements decoded at a time, so that the temporaries stay in the cache.
+# Elements decoded at a time. The temporary arrays fit into the cache.
 _BLOCK = 1 << 16
-# The exponents of binary128 and binary64 count from 16383 and 1023.
+# Difference between the exponent biases of binary128 and binary64.
 _REBIAS = 16383 - 1023
 
 
 @dataclass(frozen=True)
 class Binary128(Element):
-    """IEEE quadruple precision, little-endian; values are rounded to double precision."""
+    """IEEE quadruple precision, little-endian, rounded to double precision."""
 
     is_complex: bool = False
 
     @property
     def name(self) -> str:
-        """The format's name in IEEE 754."""
+        """Name in IEEE 754."""
         return "complex binary128" if self.is_complex else "binary128"
 
     @property
@@ -52,12 +52,12 @@ def to_float64(high: Words, low: Words) -> NDArray[np.float64]:
     """Round binary128 numbers to binary64, to nearest with ties to even."""
     exponent = ((high >> 48) & 0x7FFF).astype(np.int64)
     fraction = high & ((1 << 48) - 1)
-    # The significand's first 63 bits: a leading one, 52 bits to keep, 10 to round by. The last of
-    # them says too whether any lower bit is set, which is all that rounding asks of those.
+    # The first 63 bits of the significand: a leading one, 52 bits to keep and 10 for rounding.
+    # The last bit is also set if any lower bit is.
     rest = (low << 14 != 0).astype(np.uint64)
     significand = (1 << 62) | (fraction << 14) | (low >> 50) | rest
     rebiased = exponent - _REBIAS
-    # Of subnormal results fewer bits are kept; of what is smaller than half of the smallest, none.
+    # Subnormal results keep fewer bits. Numbers below half of the smallest one become zero.
     significand[rebiased < -52] = 1
     shift = np.clip(11 - rebiased, 10, 63).astype(np.uint64)
     odd = (significand >> shift) & 1

@@ -1,0 +1,60 @@
+"""Header, chunks and values of a TENS file that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from xarray import Variable
+
+from xr_tensorfmt.contract import (
+    PAGE,
+    CheckedInput,
+    Conversion,
+    Dense,
+    FilePlan,
+    Piece,
+    PlannedVariable,
+    build_elements,
+    column_major,
+)
+from xr_tensorfmt.formats.tens import chunks, spec
+from xr_tensorfmt.formats.tens.spec import Header
+from xr_tensorfmt.formats.tens.symmetries import Symmetry
+
+
+def get_file_info(variable: Variable) -> Mapping[str, Any]:
+    """Return the description of the TENS file that a variable was opened from, or an empty dict."""
+    file_info = variable.encoding.get("tensorfmt")
+    return file_info if isinstance(file_info, Mapping) and file_info.get("format") == "tens" else {}
+
+
+def build_header(
+    checked: CheckedInput, version: int, sizes: Mapping[Any, int], flags: int = 0
+) -> tuple[Header, Conversion]:
+    """Build the header of a file, and the conversion of its variable."""
+    elements = build_elements(spec.DTYPES[version])
+    conversion = checked.conversion(*checked.only, elements)
+    fields = spec.get_number_fields(conversion.element.dtype)
+    dimensions = spec.build_dimensions(checked.path, sizes)
+    return Header(version, *fields, flags, dimensions), conversion
+
+
+def pack_head(
+    header: Header, symmetries: Sequence[Symmetry], embedded: bytes, following: int
+) -> bytes:
+    """Encode header and chunks. `following` more bytes fill the head to whole pages."""
+    start = header.pack() + b"".join(
+        chunks.pack_chunk(chunks.SYMMETRY, symmetry.pack()) for symmetry in symmetries
+    )
+    size = len(start) + chunks.HEADER_BYTES + len(embedded) + following
+    return start + chunks.pack_chunk(chunks.EMBEDDED, embedded + bytes(-size % PAGE))
+
+
+def plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
+    """Plan a file of values after the head, padded to a multiple of `unit` bytes."""
+    layout = column_major(Dense(variable.shape[::-1], conversion.element, len(head)))
+    size = len(head) + prod(variable.shape) * conversion.element.stored.itemsize
+    planned = PlannedVariable(variable, layout, conversion)
+    return FilePlan(size + -size % unit, (Piece(0, head),), (planned,))
